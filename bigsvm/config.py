@@ -157,12 +157,18 @@ class FitConfig:
     shards: int | None = result(
         None, "--shards", "Parts of the rows that are trained apart and added up; part of the mathematics.  "
         "[default: 1 below 16 GB, then one for each 16 GB]",
-        kind="int", metavar="L", least=1, solvers=("dcd", "newton", "newton-cg"),
+        kind="int", metavar="L", least=1,
+        solvers=("dcd", "newton", "newton-cg", "newton-ws", "hyperpass", "ssvm", "pegasos"),
     )  # fmt: skip
     """Nothing depends on how many workers or threads work on them."""
     rounds_per_pass: int | None = result(
         None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: as the data's shape wants]", kind="int",
         metavar="P", least=1, solvers=("dcd",),
+    )  # fmt: skip
+    sum_seconds: float | None = result(
+        None, "--sum-seconds", "Seconds of a sum over all shards on your cluster, by which their number is chosen.  "
+        "[default: 0.02, and what w takes at 10 Gb/s]",
+        kind="float", metavar="S", positive=True, solvers=("dcd",),
     )  # fmt: skip
     # probabilities
     calibrate: str | None = result(

@@ -25,7 +25,7 @@ OTHER: dict[str, Any] = {
     "warm_start": "/there/old.model",
     "kernel": "rbf", "gamma": 0.5, "degree": 4, "coef0": 1.0, "assume_psd": True, "wss": "3", "working_set": 8,
     "shrinking": False, "cache_memory": "1MiB", "tol": 0.1, "stop": "paper", "max_passes": 3.0, "max_time": 4.0,
-    "seed": 7, "shards": 2, "rounds_per_pass": 8, "calibrate": "isotonic", "calibrate_share": 0.5,
+    "seed": 7, "shards": 2, "rounds_per_pass": 8, "sum_seconds": 0.5, "calibrate": "isotonic", "calibrate_share": 0.5,
     "no_dual": True, "memory": "64MiB", "scratch": "there",
     "scratch_limit": "1GiB", "stage": "none", "threads": 3, "scheduler": "processes", "scheduler_file": "s.json",
     "workers": 2, "worker_scratch": "/near", "C_path": [1.0, 2.0],

@@ -18,7 +18,7 @@ class Gathered:
 
     def __init__(self, wanted: np.ndarray) -> None:
         self.wanted = wanted
-        self._parts: list[Matrix] = []
+        self.parts: list[Matrix] = []
 
     def between(self, start: int, stop: int) -> np.ndarray:
         """The wanted rows among rows [start, stop), counted from `start`."""
@@ -27,11 +27,11 @@ class Gathered:
 
     def add(self, parts: Iterable[Matrix]) -> None:
         """The next rows, in order."""
-        self._parts.extend(parts)
+        self.parts.extend(parts)
 
     def matrix(self) -> Matrix | None:
         """All rows as one matrix for kernels; None where none was wanted."""
-        return readonly_view(stacked(self._parts)) if self._parts else None
+        return readonly_view(stacked(self.parts)) if self.parts else None
 
 
 def picked_rows(X: Matrix, numbers: np.ndarray) -> Matrix:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.solvers.base import DataShape, Solver
@@ -44,7 +46,7 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
 
     Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than
     one for every eight rows of a shard (for every four, where they are asked for): beyond, a round costs more to begin
-    than its rows do.  Solvers that add up
+    than its rows do.  Where it is told how long a sum takes, those that are best for it.  Solvers that add up
     what a whole pass has found have one; UsageError where more are asked of them.
     """
     shards = shape.shards
@@ -58,11 +60,19 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
     asked, chosen = (max(-(-shape.n_samples // (shards * least)), 1) for least in _LEAST_ROWS)
     if config.rounds_per_pass is not None:
         return min(config.rounds_per_pass, asked)
-    return min(rounds_for(shards, weights_of(shape), data_bytes), chosen)
+    return min(rounds_for(shards, weights_of(shape), data_bytes, config.sum_seconds), chosen)
 
 
-def rounds_for(shards: int, weight_bytes: int, data_bytes: int) -> int:
-    """What the plan chooses where every shard has rows enough: see `rounds_of`."""
+def rounds_for(shards: int, weight_bytes: int, data_bytes: int, told: float | None = None) -> int:
+    """What the plan chooses where every shard has rows enough: see `rounds_of`.
+
+    told : seconds of a sum, where somebody knows.  Then P is the power of two nearest to the one with which
+        (1 + L / P) (T_pass + P T_sum), the seconds of a fit in units of one machine's passes, is least
+    """
+    if told is not None:
+        pass_s = data_bytes / shards * NOMINAL.row_byte
+        nearest = 2 ** round(math.log2(max(shards * pass_s / told, 1.0)) / 2.0)
+        return min(max(nearest, shards, _LEAST_ROUNDS), _ROUNDS[1])
     rounds = min(max(_A_SHARD * shards, _ROUNDS[0]), _ROUNDS[1])
     sum_s = sum_seconds(weight_bytes)
     most_s = _SUMS_SHARE * data_bytes / shards * NOMINAL.row_byte

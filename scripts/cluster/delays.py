@@ -4,7 +4,7 @@
 
 Passes to the gap do not depend on the delay, since the bits do not: they are counted once for each number of rounds.
 Seconds of a pass are measured with every delay.  S, a, T_pass and T_sum are fitted once: S and a to the counts, the
-others to the passes with the shortest delay.
+others to the passes with the shortest delay.  The plan is told how long a sum takes (--sum-seconds).
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
     """The law at each number of rounds and delay, and the plan's rounds at each delay."""
     delays, rounds, shards = ((0.001,), (2, 4), 2) if smoke else (_DELAYS, _ROUNDS, _SHARDS)
     store = work / "delays.zarr"
-    write_rows(store, *((2_000, 500) if smoke else (60_000, 5_000)))
+    write_rows(store, *((2_000, 500) if smoke else (300_000, 5_000)))
     passes = {P: _passes(store, work, shards, P) for P in rounds}
     one = _passes(store, work, 1, 1)
-    x, y = np.array([shards / P for P in rounds]), np.array([passes[P] / one - 1.0 for P in rounds])
-    a = float(np.sum(x * y) / np.sum(x * x))
+    counts = np.array([passes[P] for P in rounds])
+    (S, slope), _ = nnls(np.array([[1.0, shards / P] for P in rounds]) / counts[:, None], np.ones(len(counts)))
+    a = slope / S
     wanted = [(delay, P) for P in reversed(rounds) for delay in reversed(delays) if delay * P <= _LONGEST_S]
     with ThreadPoolExecutor(len(delays)) as pool:
         seconds = dict(
@@ -67,26 +68,23 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
     b = np.array([seconds[shortest, P] - P * shortest for P in rounds])
     weight = 1.0 / np.array([seconds[shortest, P] for P in rounds])
     (pass_s, sum_s), _ = nnls(A * weight[:, None], np.maximum(b, 0.0) * weight)
-    how = f"L = {shards}, a = {a:.2f}, S = {one:.0f}, T_pass = {pass_s:.2f} s, T_sum = {1000 * sum_s:.1f} ms"
+    fitted = f"a = {a:.2f}, S = {S:.1f} (one shard: {one:.0f})"
+    how = f"L = {shards}, {fitted}, T_pass = {pass_s:.2f} s, T_sum = {1000 * sum_s:.1f} ms"
     for delay in delays:
         for P in (P for P in rounds if (delay, P) in seconds):
             took = passes[P] * seconds[delay, P]
-            law = one * passes_factor(shards, P, a) * (pass_s + P * (sum_s + delay))
+            law = S * passes_factor(shards, P, a) * (pass_s + P * (sum_s + delay))
             what = f"{1000 * delay:.0f} ms, P = {P}: {passes[P]:.0f} passes of {seconds[delay, P]:.2f} s; {how}"
             yield bar("delays", what, "of the law, off by", abs(took / law - 1.0), _OFF)
-    planned = rounds_for(shards, 4 * 10**6, int(_SHARD_BYTES * shards))
-    nearest = min(rounds, key=lambda P: abs(P - planned))
     for delay in delays:
-        times = {P: passes[P] * (_SHARD_BYTES / 1e9 + P * delay) for P in rounds}
-        best = min(times, key=lambda P: times[P])
-        what = f"{1000 * delay:.0f} ms, shards of 16 GB: the plan's P = {nearest} beside P = {best}"
-        yield bar(
-            "rounds",
-            what,
-            "times the seconds of the best of " + ", ".join(map(str, rounds)),
-            times[nearest] / times[best],
-            _WORSE,
-        )
+        planned = rounds_for(shards, 4 * 10**6, int(_SHARD_BYTES * shards), delay)
+        if planned not in passes:
+            passes[planned] = _passes(store, work, shards, planned)
+        times = {P: passes[P] * (_SHARD_BYTES / 1e9 + P * delay) for P in {*rounds, planned}}
+        best = min(rounds, key=lambda P: times[P])
+        what = f"{1000 * delay:.0f} ms, shards of 16 GB: the plan's P = {planned} beside P = {best}"
+        figure = "times the seconds of the best of " + ", ".join(map(str, rounds))
+        yield bar("rounds", what, figure, times[planned] / times[best], _WORSE)
 
 
 def _shape(shards: int, P: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,25 +16,34 @@ from cluster.cages import Cluster
 from cluster.passes import run
 
 _CORES = 0.25
+_PAIRS = 3
 _LEAST = 1.6
 
 
 def measure(work: Path, smoke: bool) -> Iterator[Row]:
     """Seconds on one worker over those on two."""
-    files, rows = (2, 500) if smoke else (16, 40_000)
+    files, rows = (2, 500) if smoke else (48, 40_000)
     folder = work / "parquet"
     _write_parquet(folder, files, rows, 4 if smoke else 100)
     model, store = _kernel_model(work, smoke)
-    ingests, predictions = [], []
-    for workers in (1, 2):
-        with Cluster(work / f"others-{workers}", workers, None if smoke else _CORES) as cluster:
-            ingests.append(_ingest(cluster, folder, work / f"ingested-{workers}.zarr"))
-            began = time.monotonic()
-            run(cluster, ["predict", str(model), str(store), "-o", str(work / f"scores-{workers}")])
-            predictions.append(time.monotonic() - began)
-    for name, seconds in (("ingest of Parquet files", ingests), ("predictions with rbf", predictions)):
-        what = f"{name}: {seconds[0]:.1f} and {seconds[1]:.1f} s, workers of {_CORES:g} of a core"
-        yield bar("others", what, "times as fast with two workers", seconds[0] / seconds[1], _LEAST, True)
+    ingests: list[list[float]] = []
+    predictions: list[list[float]] = []
+    for turn in range(1 if smoke else _PAIRS):
+        ingests.append([])
+        predictions.append([])
+        for workers in (1, 2):
+            with Cluster(work / f"others-{turn}-{workers}", workers, None if smoke else _CORES) as cluster:
+                ingests[-1].append(_ingest(cluster, folder, work / f"ingested-{workers}.zarr"))
+                began = time.monotonic()
+                run(cluster, ["predict", str(model), str(store), "-o", str(work / f"scores-{turn}-{workers}")])
+                predictions[-1].append(time.monotonic() - began)
+            for written in work.glob("ingested-*"):
+                shutil.rmtree(written)
+    for name, pairs in (("ingest of Parquet files", ingests), ("predictions with rbf", predictions)):
+        one, two = sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
+        of = f"the middle one of {len(pairs)} pairs in turns"
+        what = f"{name}: {one:.1f} and {two:.1f} s, {of}, workers of {_CORES:g} of a core, a caller of one"
+        yield bar("others", what, "times as fast with two workers", one / two, _LEAST, True)
 
 
 def _write_parquet(folder: Path, files: int, rows: int, columns: int) -> None:
@@ -58,20 +68,34 @@ def read_part(path: str) -> Any:
     return np.ascontiguousarray(np.stack(columns, axis=1)), y
 
 
-def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
-    import dask
-    from distributed import Client
+_INGEST = f"""
+import json, sys, time
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+import dask
+import bigsvm
+from pathlib import Path
+from distributed import Client
+from cluster.others import read_part
 
-    with Client(scheduler_file=str(cluster.file), set_as_default=False) as client:
-        parts = [dask.delayed(read_part)(str(path)) for path in sorted(folder.glob("*.parquet"))]
-        began = time.monotonic()
-        bigsvm.ingest(parts, out, client=client)
-        return time.monotonic() - began
+folder, out, file = Path(sys.argv[1]), sys.argv[2], sys.argv[-1]
+with Client(scheduler_file=file, set_as_default=False) as client:
+    parts = [dask.delayed(read_part)(str(path)) for path in sorted(folder.glob("*.parquet"))]
+    client.run(read_part, str(min(folder.glob("*.parquet"))))  # what a process imports once does not count
+    bigsvm.ingest(parts[:1], out + "-first", client=client)
+    began = time.monotonic()
+    bigsvm.ingest(parts, out, client=client)
+    print(json.dumps({{"result": {{"seconds": time.monotonic() - began}}}}))
+"""
+"""An ingest in a process of its own, in the caller's cage."""
+
+
+def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
+    return float(run(cluster, [str(folder), str(out)], ("-c", _INGEST))["seconds"])
 
 
 def _kernel_model(work: Path, smoke: bool) -> tuple[Path, Path]:
     rng = np.random.default_rng(1)
-    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 40_000)
+    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 160_000)
     X = rng.standard_normal((n, d)).astype(np.float32)
     y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0)
     model = work / "kernel.model"

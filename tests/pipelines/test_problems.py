@@ -30,7 +30,7 @@ OTHER: dict[str, Any] = {
     "solver": "dcd", "loss": "hinge", "lam": 0.5, "bias": "none", "class_weight": {"1": 2.0}, "multi_class": "ovo",
     "kernel": "rbf", "gamma": 0.5, "wss": "3", "working_set": 10, "stop": "paper", "max_passes": 7.0,
     "solver_options": {"row_buffer": "none"}, "memory": "65MiB", "warm_start": "/nowhere/old.model",
-    "shards": 2, "rounds_per_pass": 2,
+    "shards": 2, "rounds_per_pass": 2, "sum_seconds": 0.5,
     "calibrate": "isotonic",
     "nu": 0.25,
     "calibrate_share": 0.5,

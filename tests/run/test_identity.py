@@ -171,6 +171,7 @@ OTHERS: dict[str, Any] = {
     "kernel": "rbf", "gamma": 0.3, "degree": 2,
     "assume_psd": True, "coef0": 1.0, "wss": "1", "working_set": 2, "shrinking": False, "cache_memory": "1MiB",
     "tol": 1e-2, "stop": "paper", "max_passes": 3.0, "max_time": 1e6, "seed": 1, "shards": 2, "rounds_per_pass": 8,
+    "sum_seconds": 0.5,
     "solver_options": {"momentum": "off"}, "memory": "65MiB", "scratch": None, "scratch_limit": "1GiB",
     "stage": "none", "threads": 2, "scheduler": "serial", "scheduler_file": None, "workers": 2,
     "worker_scratch": "/near", "no_dual": True,

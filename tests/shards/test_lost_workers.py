@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from bigsvm.config import FitConfig
+from bigsvm.run.execute.dask import open_dask_mapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.primal.sharded_rows import ShardedRows
-from tests.products import pairs_of
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
@@ -26,7 +27,8 @@ KILLED_BEFORE = (3, 20, 21)  # rounds
     ("n_classes", "own", "rounds_of", "name", "mapper_of"),
     [
         (3, {"solver": "dcd", "C": 0.1, "rounds_per_pass": 8}, ShardedGroup, "round", lambda group: group._mapper),
-        (2, {"solver": "newton-ws", "C": 10.0, "max_passes": 2}, ShardedRows, "_round", lambda rows: rows._ctx.mapper),
+        (2, {"solver": "newton-ws", "C": 10.0, "max_passes": 2}, ShardedRows, "tell", lambda rows: rows._ctx.mapper),
+        (2, {"solver": "hyperpass", "loss": "hinge", "tol": 1e-5}, ShardedRows, "tell", lambda rows: rows._ctx.mapper),
     ],
 )
 def test_same_bytes_on_worker_processes_that_are_killed(
@@ -38,7 +40,7 @@ def test_same_bytes_on_worker_processes_that_are_killed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rows = rows_of("squared_hinge", n_classes=n_classes)
+    rows = rows_of("hinge", n_classes=n_classes)
     options: dict[str, Any] = {"loss": "squared_hinge", "tol": 1e-2, "memory": "64MiB", "shards": 3, **own}
     here = folder_bytes(fit_store(rows, FitConfig.of(scheduler="serial", **options)), tmp_path / "m")
     whole, killed = getattr(rounds_of, name), []
@@ -63,24 +65,30 @@ def test_same_bytes_on_worker_processes_that_are_killed(
     assert not list((tmp_path / "s").glob("**/shards-*"))
 
 
+OF_ALL: list[tuple[int, dict[str, Any]]] = [
+    (300, {"solver": "dcd", "loss": "hinge", "rounds_per_pass": 6}),
+    (300, {"solver": "newton-cg", "loss": "squared_hinge"}),
+    (20, {"solver": "newton", "loss": "squared_hinge"}),
+    (20, {"solver": "newton-ws", "loss": "hinge", "max_passes": 1}),
+    (300, {"solver": "hyperpass", "loss": "hinge", "max_passes": 8}),
+    (20, {"solver": "ssvm", "loss": "squared_hinge"}),
+    (20, {"solver": "pegasos", "loss": "hinge", "solver_options": {"batch": 0}}),
+]
+
+
 @pytest.mark.usefixtures("streaming_hundreds")
-@pairs_of(
-    shards=[4, 16],
-    workers=[(1, 4), (2,)],
-    n_features__own=[(300, {"solver": "dcd", "rounds_per_pass": 6}), (20, {"solver": "newton-ws", "max_passes": 1})],
-)
-def test_same_bytes_for_any_number_of_workers(
-    shards: int, workers: tuple[int, ...], n_features: int, own: dict[str, Any], tmp_path: Path
-) -> None:
-    """Sparse rows, whose features are in several buckets."""
-    rows = words(2000, n_features)
-    options: dict[str, Any] = {"loss": "hinge", "tol": 1e-3, "memory": "64MiB", "max_passes": 3}
-    options |= {"shards": shards, **own}
-    found = []
-    for how in [
-        {"scheduler": "serial"},
-        {"threads": 3},
-        *({"scheduler": "processes", "workers": n} for n in workers),
-    ]:
-        found.append(folder_bytes(fit_store(rows, FitConfig.of(**options, **how)), tmp_path / "m"))
-    assert all(other == found[0] for other in found)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_same_bytes_for_any_number_of_workers(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sparse rows, whose features are in several buckets; on 4 shards and on 16."""
+    data = {n_features: words(2000, n_features) for n_features in (20, 300)}
+
+    def fitted(n_features: int, own: dict[str, Any], shards: int, **how: Any) -> dict[str, bytes]:
+        options = {"tol": 1e-3, "memory": "64MiB", "max_passes": 3, "shards": shards, **own, **how}
+        return folder_bytes(fit_store(data[n_features], FitConfig.of(**options)), tmp_path / "m")
+
+    with open_dask_mapper("processes", None, workers) as mapper:
+        for (n_features, own), shards in itertools.product(OF_ALL, (4, 16) if workers > 1 else (16,)):
+            here = {"scheduler": "serial"} if workers == 2 else {"threads": 3}
+            wanted = fitted(n_features, own, shards, **here)
+            with mapper._client.as_current():
+                assert fitted(n_features, own, shards, scheduler="dask") == wanted, (own, shards)

@@ -165,6 +165,11 @@ def test_shards_and_rounds_follow_from_the_shape() -> None:
     assert rounds_of(FitConfig.of(rounds_per_pass=4135), DataShape(94, 2, 188, 1, 2), 10, DualCD()) == 12
     assert rounds_of(auto, DataShape(10, 10, 10, 1), 10, DualCD()) == 1
     assert rounds_of(auto, DataShape(10, 10, 10, 1, 2), 10, Newton()) == 1
+    shape = DataShape(10**9, 10**6, 10**11, 1, 8, weight_bytes=4)
+    told = [rounds_of(FitConfig.of(sum_seconds=s), shape, int(128e9), DualCD()) for s in (1e-6, 0.03, 0.1, 0.5, 1e6)]
+    assert told == [256, 64, 32, 16, 16]
+    assert rounds_of(FitConfig.of(sum_seconds=1e6), DataShape(10**9, 9, 9, 1, 64), int(1e12), DualCD()) == 64
+    assert rounds_of(FitConfig.of(sum_seconds=0.5), DataShape(56, 10, 10, 1, 2), 10, DualCD()) == 4
     with pytest.raises(bigsvm.errors.UsageError, match="'newton' adds shards up once a pass"):
         rounds_of(FitConfig.of(rounds_per_pass=7), DataShape(10, 10, 10, 1, 2), 10, Newton())
 

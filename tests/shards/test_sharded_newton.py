@@ -1,4 +1,4 @@
-"""Newton's methods on shards: the passes and the optimum of one shard, and bytes that do not know who computes."""
+"""Primal solvers on shards: the passes and the optimum of one shard, and bytes that do not know who computes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.problem.certificate import Accumulator
+from bigsvm.problem.loss import LOSSES
+from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers import shard_tasks
+from bigsvm.solvers.gathered import Gathered
+from bigsvm.solvers.hyperpass.near_rows import no_near_rows
+from bigsvm.solvers.hyperpass.near_shards import NearOnShards, NearShard
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
-from bigsvm.solvers.primal.shard_state import packed, unpacked
+from bigsvm.solvers.primal.shard_state import PrimalRows, Told, packed, unpacked
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.tasks import ShardSum, added
 from tests.run.test_checkpoint import comes_to_the_same, stopped
 from tests.shards.apart import Apart
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
@@ -31,12 +38,21 @@ CASES = [
     ("newton-ws", "hinge", "augmented"),
     ("newton-ws", "hinge", "free"),
     ("newton-ws", "squared_hinge", "none"),
+    ("hyperpass", "hinge", "augmented"),
+    ("hyperpass", "hinge", "free"),
+    ("ssvm", "squared_hinge", "none"),
 ]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "hyperpass": {"near": 8},  # so few that it is worth while to read them alone
+    "ssvm": {"smoothing": 200.0},
+    "pegasos": {"batch": 0},
+}
 
 
 def options_of(solver: str, **others: Any) -> dict[str, Any]:
     """With the cost that a solver is for."""
-    return {"solver": solver, "C": 10.0 if solver == "newton-ws" else 0.1, **others}
+    own = OPTIONS.get(solver, {})
+    return {"solver": solver, "C": 10.0 if solver == "newton-ws" else 0.1, "solver_options": own, **others}
 
 
 @pytest.mark.usefixtures("streaming")
@@ -70,14 +86,18 @@ def test_triangles_travel_packed() -> None:
         *((*case, 2) for case in CASES),
         ("newton-cg", "squared_hinge", "augmented", 3),
         ("newton-ws", "squared_hinge", "free", 3),
+        ("hyperpass", "hinge", "none", 3),
+        ("pegasos", "hinge", "augmented", 3),
     ],
 )
 def test_same_bytes_where_half_of_all_is_lost_before_each_task(
     solver: str, loss: str, bias: str, n_classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a run that began in this process, and was stopped in the midst of a system, goes on there."""
+    monkeypatch.setattr("bigsvm.solvers.hyperpass.hyperpass._REFRESH", 3)  # slacks anew, within a few passes
     rows = rows_of(loss, n_classes=n_classes)
     options = options_of(solver, loss=loss, bias=bias, tol=1e-2, shards=3)
+    options["max_passes"] = 12 if solver == "pegasos" else None
     serial, saves = FitConfig.of(scheduler="serial", **options), Checkpoints(tmp_path / "c", {}, 1e9)
     here = folder_bytes(fit_store(rows, serial), tmp_path / "m")
     assert "SIGTERM" in stopped(rows, serial, saves, 12)
@@ -90,7 +110,10 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_task(
 
 
 @pytest.mark.usefixtures("streaming")
-@pytest.mark.parametrize(("solver", "loss", "every"), [("newton-cg", "squared_hinge", 9), ("newton-ws", "hinge", 50)])
+@pytest.mark.parametrize(
+    ("solver", "loss", "every"),
+    [("newton-cg", "squared_hinge", 9), ("newton-ws", "hinge", 50), ("hyperpass", "hinge", 7)],
+)
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_bytes(
     solver: str, loss: str, every: int, tmp_path: Path
 ) -> None:
@@ -105,6 +128,44 @@ def test_shards_without_rows_add_nothing(solver: str, loss: str, rel: float) -> 
     found, wanted = (bigsvm.fit(X, X[:, 0] > 0, shards=shards, **asked) for shards in (20, 1))
     assert found.status == "converged"
     assert found.figures["objective"] == pytest.approx(wanted.figures["objective"], rel=rel)
+
+
+def test_copies_of_a_near_row_are_counted_on_every_shard() -> None:
+    """Also where a shard has named others, which are as far away as its copy."""
+    far, K, M, N = [9.0], [1.0], [2.0], [3.0]
+    data = ArrayRows(np.array([K, far, far, far, M, N, K, far]), np.array([1, -1, 1, -1, 1, 1, 1, -1]))
+    one, two = np.ones(1), np.ones(2)
+    codes = np.array([1], np.int32)
+    problem = Problem(LOSSES["hinge"](), one, two, "none", 1.0, data.classes, codes, -codes)
+    parts = [PrimalRows(data, problem, k, 4, range(k, k + 1), problem.loss, NearShard, False) for k in (0, 1)]
+    shards = [part.new_state() for part in parts]
+
+    class Here:
+        """As `ShardedRows`, of two shards."""
+
+        def ask(self, question: tuple[Any, ...]) -> ShardSum:
+            return added(*(shard.answer(part, question, None) for part, shard in zip(parts, shards, strict=True)))
+
+        def tell(self, what: str, args: list[Any]) -> ShardSum:
+            told = Told(0, what, args)
+            return added(*(shard.work(part, told, np.zeros(0)) for part, shard in zip(parts, shards, strict=True)))
+
+        def looked(self, total: ShardSum) -> None: ...
+
+    around = NearOnShards(problem, Here(), None, no_near_rows(1, 2))  # type: ignore[arg-type]
+    nobody = around.find(0.5)
+    around.read(None, (2,), nobody, Gathered(np.zeros(0, np.int64)), with_keys=True)  # type: ignore[arg-type]
+    for shard, near in zip(shards, ([0], [0, 1, 2]), strict=True):
+        shard.rows.s.values[:] = 7.0
+        shard.rows.s.values[near] = 0.5
+    found = around.find(0.5)
+    gather = Gathered(np.array([0, 4]))
+    V = around.read(None, (2,), found, gather, with_keys=False)  # type: ignore[arg-type]
+    assert found.rows.tolist() == [[0, 4]]
+    assert found.count.tolist() == [[2, 1]]
+    assert found.cost.tolist() == [[2.0, 1.0]]
+    np.testing.assert_array_equal(gather.matrix(), [K, M])
+    assert V[0] == 1.0 + 2.0 + 3.0 + 1.0 + (9.0 - 9.0) - 9.0 - 9.0  # all violate; 9 is of class 1 once
 
 
 @pytest.mark.usefixtures("streaming")
@@ -124,8 +185,9 @@ def test_what_shards_of_newton_ws_know_of_their_dual_point_is_so(loss: str, monk
         return info
 
     monkeypatch.setattr(NewtonWS, "step", step)
-    options = options_of("newton-ws", loss=loss, tol=1e-4, shards=4, scheduler="serial")
-    result = bigsvm.fit(rows, solver_options={"working_rows": 60}, max_passes=8, **options)
+    few = {"working_rows": 60}
+    options = options_of("newton-ws", loss=loss, tol=1e-4, shards=4, scheduler="serial", solver_options=few)
+    result = bigsvm.fit(rows, max_passes=8, **options)
     assert result.status in ("converged", "stopped", "stalled")
     assert len(found) >= 3
     primals = [primal for _, primal, _ in found]

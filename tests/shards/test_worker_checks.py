@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, MissingInput, PlanRefused, UsageError
 from bigsvm.machine import MemoryLimit
+from bigsvm.run.execute import dask as dask_mapper
 from bigsvm.run.execute import dask_checks
+from bigsvm.run.execute.dask import DaskMapper, open_dask_mapper
 from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.workers.worker_memory import worker_bytes
@@ -121,3 +125,42 @@ def test_what_a_worker_holds_falls_with_the_workers(solver: str) -> None:
     plan = make_plan(rows, config)
     held = {need.what: need.nbytes for need in plan.needs}
     assert one >= plan.row_buffer_bytes + held.get("slacks", 0) + held.get("working set", 0) + held["alpha"] - 8
+
+
+def test_workers_that_nobody_starts_again_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask lets go of a worker whose process did not come back in time, and of its starter: nobody would come."""
+    asked: list[int] = []
+
+    class Waiting:
+        """A client whose future ends once a worker was asked for twice; there is none before."""
+
+        def as_current(self) -> Any:
+            return nullcontext()
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {}}
+
+    def wait(future: Any, timeout: float) -> None:
+        if len(asked) < 2:
+            raise TimeoutError
+
+    monkeypatch.setattr(dask_mapper, "wait", wait)
+    assert DaskMapper(Waiting(), 2, lambda: asked.append(1))._ends(None, lambda: False)
+    assert len(asked) == 2
+    monkeypatch.setattr(dask_mapper, "_NOBODY_S", -1.0)
+    asked.clear()
+    with pytest.raises(Interrupted, match="no worker for"):
+        DaskMapper(Waiting(), 2)._ends(None, lambda: False)
+
+
+def test_a_worker_has_time_to_start_again_where_the_cluster_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def cluster(n_workers: int) -> Any:
+        given.append(dask.config.get("distributed.deploy.lost-worker-timeout"))
+        raise Interrupted("enough is known")
+
+    monkeypatch.setattr(dask_mapper, "_local_cluster", cluster)
+    with pytest.raises(Interrupted, match="enough is known"), open_dask_mapper("processes", None, 2):
+        pass
+    assert given == ["120s"]

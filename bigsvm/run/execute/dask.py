@@ -43,6 +43,7 @@ _OURS = {
     "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
     "distributed.scheduler.allowed-failures": 1000,  # so often may workers be killed that have the same task
     "distributed.scheduler.work-stealing": False,  # a stolen task would take its shard along
+    "distributed.deploy.lost-worker-timeout": "120s",  # a busy machine may take long to start one in a dead one's place
 }
 """Settings of dask while a fit runs; those of a scheduler hold where we start it."""
 _STARTS = 3  # of the worker processes of this machine
@@ -53,12 +54,15 @@ class _Killed(Interrupted):
 
 
 class DaskMapper:
-    """Submits shares to a cluster, two for each worker in flight; yields results in order."""
+    """Submits shares to a cluster, two for each worker in flight; yields results in order.
+
+    revive : asks for workers in the place of those that nobody starts again, where the cluster is ours
+    """
 
     in_process = False
 
-    def __init__(self, client: Any, n_workers: int) -> None:
-        self._client = client
+    def __init__(self, client: Any, n_workers: int, revive: Callable[[], object] = lambda: None) -> None:
+        self._client, self._revive = client, revive
         self.n_workers = n_workers
         self.traffic = Traffic()
         self._shards = ShardVerbs(client, _RETRIES, self.traffic)
@@ -116,7 +120,9 @@ class DaskMapper:
                     seen = time.monotonic()
                     if stranded():
                         return False
-                elif time.monotonic() - seen > _NOBODY_S:
+                    continue
+                self._asked(self._revive)
+                if time.monotonic() - seen > _NOBODY_S:
                     what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
                     raise Interrupted(what, hint=RESUME) from None
             except CancelledError as error:
@@ -178,7 +184,8 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
             return
         n_workers = workers or core_count()
         with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
-            yield DaskMapper(client, n_workers)
+            # dask gives up a worker whose process died twice, and starts none in its place unless it is asked.
+            yield DaskMapper(client, n_workers, partial(cluster.scale, n_workers))
 
 
 def _current_client() -> Any:

@@ -12,7 +12,7 @@ from bigsvm.run.fit.sizes import Sizes
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.dcd.active_row_buffer import packs
-from bigsvm.solvers.registry import Choice, choose_solvers
+from bigsvm.solvers.registry import SOLVERS, Choice, choose_solvers
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
 
@@ -64,15 +64,14 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     checks = [*check_needs(problem.kernel, store.n_samples), *_table(problem)]
     choices = choose_solvers(config, shape, in_memory)
     if config.shards is not None and shape.shards > 1:
-        named = choices[0][0].name
+        named = choices[0].solver
         # Whether what cannot hand over to dcd is the faster one was not measured: it is for who names it.
         named_alone = config.solver != "auto"
         choices = [
             choice for choice in choices if choice[0].in_shards and (named_alone or not choice[0].shards_if_asked)
         ]
         if not choices:
-            hint = "leave out --shards, or say --solver dcd, newton, newton-cg or newton-ws"
-            raise UsageError(f"solver {named!r} does not train shards of the rows apart", hint=hint)
+            raise _knows_no_shards(config, named)
         choices = _said_of_whole(choices, choose_solvers(config, dataclasses.replace(shape, shards=1), in_memory)[0])
     for choice in choices:
         solver, why, kept_bytes = choice
@@ -100,6 +99,20 @@ def _said_of_whole(choices: list[Choice], whole: Choice) -> list[Choice]:
         return choices
     said = f"without --shards it would be {whole.solver.name}"
     return [choice._replace(why=f"{choice.why}; {said}") for choice in choices]
+
+
+def _knows_no_shards(config: FitConfig, solver: Solver) -> UsageError:
+    """What is said of a solver that is asked for shards, with those that would do."""
+    why = ": each of its steps is along a column, of which every shard has a part" if solver.column_access else ""
+    able = [
+        name
+        for name, other in SOLVERS.items()
+        if other.in_shards and config.loss in other.losses and config.bias in other.biases
+    ]
+    would = f", or say --solver {' or '.join(able)}" if able and not config.of_kernel else ""
+    return UsageError(
+        f"solver {solver.name!r} does not train shards of the rows apart{why}", hint=f"leave out --shards{would}"
+    )
 
 
 def _table(problem: Problem) -> list[Need]:

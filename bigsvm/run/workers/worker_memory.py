@@ -9,7 +9,8 @@ from bigsvm.units import MIB
 _WEIGHTS = 8  # vectors of the size of w: published ones of two rounds, local ones, its change, and two of a sum
 WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 _ROW = 9  # bytes a row and model of dcd: alpha, and whether the row streams
-_OF_SHARDS = ("Hessian", "working set")  # needs of primal solvers that the shards have, not the caller
+_OF_A_WORKER = ("Hessian", "bins", "rows near their hyperplane")  # needs of primal solvers that its shards share
+_OF_SHARDS = ("working set",)  # and that each shard has a part of
 
 
 def worker_bytes(plan: Plan, workers: int) -> int:
@@ -28,7 +29,9 @@ def worker_bytes(plan: Plan, workers: int) -> int:
     rows = -(-shape.n_samples // plan.shards)
     if not plan.solver.in_rounds:
         of_rows = sum(need.nbytes for need in plan.needs if need.may_spill) + plan.row_buffer_bytes
-        matrix, held = (sum(need.nbytes for need in plan.needs if need.what == what) for what in _OF_SHARDS)
+        matrix, held = (
+            sum(need.nbytes for need in plan.needs if need.what in names) for names in (_OF_A_WORKER, _OF_SHARDS)
+        )
         return FIXED + weights + here * ((of_rows + held) // plan.shards) + matrix + window
     kept = plan.row_buffer_bytes // plan.shards
     share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last

@@ -51,6 +51,10 @@ class ColumnState(PrimalState):
 class Given(NamedTuple):
     """Weights that are there already, in the place of slacks."""
 
+    def value(self, s: np.ndarray) -> np.ndarray:
+        """Not known."""
+        raise NotImplementedError
+
     def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
         """The given ones."""
         return s

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,15 +10,16 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.gathered import Gathered
-from bigsvm.solvers.hyperpass.bins import N_BINS, can_read_some, foreseen, new_bins, read_again
+from bigsvm.solvers.hyperpass.bins import N_BINS, can_read_some, new_bins
 from bigsvm.solvers.hyperpass.lbfgs import Pairs, conjugate, dot, new_pairs
 from bigsvm.solvers.hyperpass.min_norm import best_of
 from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_needs, no_near_rows
+from bigsvm.solvers.hyperpass.near_shards import NearOnShards, NearShard
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.line_search import exact_step
-from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
-from bigsvm.solvers.primal.row_pass import BinnedSums, row_pass
-from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
+from bigsvm.solvers.primal.row_pass import BinnedSums
+from bigsvm.solvers.primal.shard_state import PrimalShard
+from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.units import MIB
@@ -88,6 +88,8 @@ class HyperPass(FullGradient):
     paper_rule: ClassVar[bool] = True
     patience: ClassVar[int] = 4
     centres: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
+    shard: ClassVar[type[PrimalShard]] = NearShard
 
     direction: str = "lbfgs"  # type: ignore[assignment]  # an option here; `look` chooses, not the template
     eps_act: float = 0.5
@@ -104,21 +106,23 @@ class HyperPass(FullGradient):
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Pairs, the rows taken in with a copy, and their Gram matrix with work space."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
+        bins = _bins_bytes(wide)
         return [
             Need("pairs", (2 * self._n_pairs() + 2) * wide),
             *near_needs(shape, self.near),
             Need("row keys", 8 * shape.n_samples, may_spill=True),
             Need("signs", shape.n_samples * shape.n_models, may_spill=True),
-            *([Need("bins", _BINNED * _bins_bytes(wide))] if self._bins(wide) else []),
+            *([Need("bins", _BINNED * bins), *sums_need(shape, bins)] if self._bins(wide) else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""
-        state, m = new_state(problem, ctx), problem.n_models
+        state, m = super().init(problem, ctx), problem.n_models
         width, n = len(state.w), ctx.data.n_samples
+        here = None if ctx.shards == 1 else 0  # rows of vectors that shards have of their own
         state.extra = HyperPassState(
             near=no_near_rows(m, min(self.near, n)),
-            keys=ctx.vector("row keys", 1, np.uint64),
+            keys=ctx.vector("row keys", 1, np.uint64, n_rows=here),
             pairs=new_pairs(m, self._n_pairs(), width),
             former_w=np.zeros((width, m)),
             former_gradient=np.zeros((width, m)),
@@ -127,43 +131,37 @@ class HyperPass(FullGradient):
             crossed=np.zeros(m, np.int64),
             V=np.zeros((width, m)),
             length=np.zeros(m),
-            signs=ctx.vector("signs", m, np.uint8),
+            signs=ctx.vector("signs", m, np.uint8, n_rows=here),
         )
         return state
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Gradient and shares at w, what they prove, and the direction to follow next."""
-        problem, around = state.problem, neighbourhood(state)
+        around = neighbourhood(state)
         found = around.find(self.eps_act)
         gather = Gathered(np.unique(found.rows[found.rows >= 0]))
         extra = state.extra
-        again = read_again(ctx, problem, state.rows, extra.signs, extra.V, gather) if extra.foreseen else None
-        if again is not None:
+        again = around.read_again(ctx, found, gather, extra.V, extra.signs) if extra.foreseen else None
+        if again is None:
+            V = columns(around.read(ctx, state.w.shape, found, gather, with_keys=state.iteration == 0))
+        else:
             V, seen = again
             state.visits += seen - ctx.data.n_samples  # which the template adds
-            around.take(found)
-            extra.near = found
-            self.settle(state, V, gather)
-            return
-        keys = extra.keys if state.iteration == 0 else None
-        V, _ = row_pass(
-            ctx, problem, state.rows, state.w.shape, weights=self.weights(problem), gather=gather, keys=keys
-        )  # fmt: skip
         around.take(found)
-        state.extra.near = found
-        self.settle(state, columns(V), gather)
+        extra.near = found
+        self.settle(state, V, gather, around)
 
-    def settle(self, state: PrimalState, V: np.ndarray, gather: Gathered) -> None:
+    def settle(self, state: PrimalState, V: np.ndarray, gather: Gathered, around: Neighbourhood) -> None:
         """What follows from the sum V over the violating rows, and the rows that were taken in."""
         problem, extra, w = state.problem, state.extra, columns(regularised(state.problem, state.w))
         extra.V[...], extra.foreseen = V, False
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
-        around = neighbourhood(state)
         found = best_of(around, gather, w, V, state.primal, linear=self.eps_act > 0.0, closer=state.stuck > 0)
         # Before the first move a free b is nowhere near its best.
         balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
+        mixing = around.mixing()
         if balanced:
-            mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around)
+            mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around, mixing=mixing)
         gap = self.update_gaps(state)
         shortest, gradient = found.V - w, w - found.half
         if problem.bias == "free" and balanced:
@@ -207,27 +205,25 @@ class HyperPass(FullGradient):
 
     def move(self, state: PrimalState, ctx: Context) -> None:
         """Measure the direction, search along it exactly, go there; then to the best free bias."""
-        problem, rows, d = state.problem, state.rows, state.direction
+        problem, d, around = state.problem, state.direction, neighbourhood(state)
         extra, anew = state.extra, state.iteration % _REFRESH == _REFRESH - 1
         wide = 8 * len(columns(d)) * problem.n_models
         binned = None
         if self._bins(wide) and not anew and np.all(extra.length > 0.0) and can_read_some(ctx, extra.near.rows.size):
             binned = new_bins(problem, len(d), extra.length, extra.near.reach)
-        row_pass(ctx, problem, rows, d.shape, w=state.w if anew else None, d=d, bins=binned)
-        if anew:
-            neighbourhood(state).hold()
-        self.follow(state, binned)
+        around.measure(ctx, d, state.w if anew else None, binned)
+        self.follow(state, binned, around)
 
-    def follow(self, state: PrimalState, binned: BinnedSums | None) -> None:
+    def follow(self, state: PrimalState, binned: BinnedSums | None, around: Neighbourhood) -> None:
         """The exact step along a direction whose products are known."""
         problem, rows, d = state.problem, state.rows, state.direction
         for m in np.flatnonzero(state.extra.way == SHORTEST).tolist():
-            neighbourhood(state).hold_products(m)
+            around.hold_products(m)
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         lengths = np.array([step.length for step in steps])
-        state.extra.crossed = crossings(rows, lengths)
+        state.extra.crossed = around.crossings(lengths)
         if binned is not None:
-            foreseen(binned, rows, lengths, state.extra.V, state.extra.signs)
+            around.foresee(binned, lengths, state.extra.V, state.extra.signs)
             state.extra.foreseen = True
         state.extra.length = lengths
         rows.advance(steps)
@@ -258,7 +254,10 @@ class HyperPass(FullGradient):
 
 def neighbourhood(state: PrimalState) -> Neighbourhood:
     """The rows taken in, beside the vectors that they are rows of."""
-    return Neighbourhood(state.problem, state.rows, state.extra.keys, state.extra.near)
+    rows, extra = state.rows, state.extra
+    if isinstance(rows, ShardedRows):
+        return NearOnShards(state.problem, rows, extra.keys, extra.near)
+    return Neighbourhood(state.problem, rows, extra.keys, extra.near)
 
 
 def settle_augmented(state: PrimalState) -> None:
@@ -267,31 +266,11 @@ def settle_augmented(state: PrimalState) -> None:
     bias = problem.constant_feature
     for m in range(problem.n_models):
         for way in (bias, -bias):
-
-            def pieces(m: int = m, way: float = way) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-                for piece in rows.pieces():
-                    signs = rows.signs(problem, piece)[:, m]
-                    yield rows.s.values[piece, m], way * signs, rows.cost.values[piece, 0]
-
-            linear = float(w[-1, m]) * way / bias
-            step = exact_step(pieces, float(problem.C[m]), problem.loss.code, linear, 1.0)
+            step = rows.search_bias(problem, m, way, float(w[-1, m]) * way / bias, 1.0)
             if step.length > 0.0:
                 w[-1, m] += step.length * way / bias
-                for piece in rows.pieces():
-                    s, p = rows.s.values[piece, m], way * rows.signs(problem, piece)[:, m]
-                    kinks = step.on_kink & (s / p == step.length)
-                    s -= step.length * p
-                    s[kinks] = 0.0
+                rows.shift(problem, m, way, step)
                 break
-
-
-def crossings(rows: RowState, lengths: np.ndarray) -> np.ndarray:
-    """How many rows of each model cross their hyperplane on steps of `lengths` along p."""
-    total = np.zeros(len(lengths), np.int64)
-    for piece in rows.pieces():
-        s = rows.s.values[piece]
-        total += np.count_nonzero((s > 0.0) != (s - lengths * rows.p.values[piece] > 0.0), axis=0)
-    return total
 
 
 def _bins_bytes(wide: int) -> int:

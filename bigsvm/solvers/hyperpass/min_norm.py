@@ -90,10 +90,10 @@ class _SmallProblem:
     """The rows that one model took in; X holds them, in that order."""
 
     def __init__(self, around: Neighbourhood, X: Matrix, m: int) -> None:
-        problem, rows, numbers = around.problem, around.rows, around.near.of(m)
-        self.X, self.problem = X, problem
-        self.s, self.C = rows.s.values[numbers, m], around.near.cost[m, : len(numbers)] * problem.C[m]
-        self.codes = np.ascontiguousarray(rows.y.values[numbers, 0])
+        problem = around.problem
+        self.X, self.problem, self.s = X, problem, around.slacks(m)
+        self.C = around.near.cost[m, : len(self.s)] * problem.C[m]
+        self.codes = np.ascontiguousarray(around.codes(m))
         self.positive = problem.positive[m : m + 1]
         self.sign = np.where(self.codes == self.positive[0], 1.0, -1.0)
         self.bias, self.free = problem.constant_feature, problem.bias == "free"

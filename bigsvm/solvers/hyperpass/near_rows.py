@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.gathered import Gathered
+from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen, read_again
+from bigsvm.solvers.primal.dual_point import Mixing
+from bigsvm.solvers.primal.row_pass import BinnedSums, Reads, row_pass
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.selection import smallest
 from bigsvm.store.state.vectors import RowVector
@@ -81,6 +85,51 @@ def no_near_rows(n_models: int, most: int) -> NearRows:
     )
 
 
+class Nearest:
+    """Collects the `most` rows of one model that are nearest, and no farther than `limit`; equal rows count as one.
+
+    rows, key, count, cost : as in NearRows, without unused places;  distance : float64, |s|
+    """
+
+    def __init__(self, most: int, limit: float) -> None:
+        self._most, self.limit = most, limit
+        self.rows: np.ndarray = np.zeros(0, np.int64)
+        self.key: np.ndarray = np.zeros(0, np.uint64)
+        self.count: np.ndarray = np.zeros(0, np.int64)
+        self.cost: np.ndarray = np.zeros(0)
+        self.distance: np.ndarray = np.zeros(0)
+
+    def add(
+        self, rows: np.ndarray, key: np.ndarray, count: np.ndarray, cost: np.ndarray, distance: np.ndarray
+    ) -> None:  # fmt: skip
+        """More rows, whose numbers follow those of all before."""
+        rows, key = np.concatenate([self.rows, rows]), np.concatenate([self.key, key])
+        count, cost = np.concatenate([self.count, count]), np.concatenate([self.cost, cost])
+        distance = np.concatenate([self.distance, distance])
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        order = np.argsort(first)  # first copies in ascending order
+        counts = np.bincount(which, count, len(first)).astype(np.int64)[order]
+        sums, first = np.bincount(which, cost, len(first))[order], first[order]
+        if len(first) > self._most:
+            kept = np.sort(smallest(distance[first], self._most))
+            counts, sums, first = counts[kept], sums[kept], first[kept]
+        self.rows, self.key, self.count, self.cost, self.distance = (
+            rows[first],
+            key[first],
+            counts,
+            sums,
+            distance[first],
+        )
+        if len(first) == self._most:
+            self.limit = float(self.distance.max())
+
+    def put(self, found: NearRows, m: int) -> None:
+        """Let them be the rows of model m, without shares."""
+        q = len(self.rows)
+        found.rows[m, :q], found.key[m, :q], found.count[m, :q] = self.rows, self.key, self.count
+        found.cost[m, :q], found.reach[m] = self.cost, float(self.distance.max(initial=0.0))
+
+
 @dataclass
 class Neighbourhood:
     """NearRows beside the vectors that they are rows of.
@@ -104,56 +153,98 @@ class Neighbourhood:
         """
         found = no_near_rows(*self.near.rows.shape)
         for m in range(self.problem.n_models):
-            self._find(found, m, reach, among)
+            self.nearest(m, reach, found.rows.shape[1], among).put(found, m)
         return found
 
-    def _find(self, found: NearRows, m: int, reach: float, among: np.ndarray | None) -> None:
-        most, limit = found.rows.shape[1], reach
-        empty: np.ndarray = np.zeros(0, np.int64)
-        rows, key, count = empty, empty.astype(np.uint64), empty
-        cost: np.ndarray = np.zeros(0)
-        distance: np.ndarray = np.zeros(0)
+    def nearest(self, m: int, reach: float, most: int, among: np.ndarray | None = None) -> Nearest:
+        """Those of model m."""
+        nearest = Nearest(most, reach)
         for piece in self.rows.pieces():
             away = np.abs(self.rows.s.values[piece, m])
             costs = self.rows.cost.values[piece, 0]
             if among is not None:
                 costs = costs * among[piece, m]
-            more = np.flatnonzero((away <= limit) & (costs > 0.0))
-            if not len(more):
-                continue
-            rows = np.concatenate([rows, more + piece.start])
-            key = np.concatenate([key, self.key(more + piece.start)])
-            count = np.concatenate([count, np.ones(len(more), np.int64)])
-            cost, distance = np.concatenate([cost, costs[more]]), np.concatenate([distance, away[more]])
-            _, first, which = np.unique(key, return_index=True, return_inverse=True)
-            order = np.argsort(first)  # first copies in ascending order
-            counts = np.bincount(which, count, len(first)).astype(np.int64)[order]
-            sums, first = np.bincount(which, cost, len(first))[order], first[order]
-            if len(first) > most:
-                kept = np.sort(smallest(distance[first], most))
-                counts, sums, first = counts[kept], sums[kept], first[kept]
-            full = len(first) == most
-            rows, key, count, cost, distance = rows[first], key[first], counts, sums, distance[first]
-            if full:
-                limit = float(distance.max())
-        q = len(rows)
-        found.rows[m, :q], found.key[m, :q], found.count[m, :q], found.cost[m, :q] = rows, key, count, cost
-        found.reach[m] = float(distance.max(initial=0.0))
+            more = np.flatnonzero((away <= nearest.limit) & (costs > 0.0))
+            if len(more):
+                numbers = more + piece.start
+                nearest.add(numbers, self.key(numbers), np.ones(len(more), np.int64), costs[more], away[more])
+        return nearest
+
+    def copies(self, m: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row of model m how many copies cost something, and the sum of their costs."""
+        q = len(self.near.of(m))
+        count, cost = np.zeros(q, np.int64), np.zeros(q)
+        for piece in self.rows.pieces():
+            rows, places = self.members(piece, m, self.near.reach[m])
+            costs = self.rows.cost.values[piece.start + rows, 0]
+            count += np.bincount(places[costs > 0.0], minlength=q)
+            cost += np.bincount(places, costs, q)
+        return count, cost
+
+    def read(
+        self, ctx: Context, shape: tuple[int, ...], found: NearRows, gather: Gathered, with_keys: bool
+    ) -> np.ndarray:  # fmt: skip
+        """V of all rows at their slacks, as `row_pass` gives it: one reading, which gathers the rows found.
+
+        with_keys : it makes the rows' keys, too
+        """
+        keys = self.keys if with_keys else None
+        return row_pass(ctx, self.problem, self.rows, shape, weights=self.problem.loss, gather=gather, keys=keys)[0]
+
+    def measure(
+        self, ctx: Reads, d: np.ndarray, w: np.ndarray | None, bins: BinnedSums | None = None
+    ) -> None:  # fmt: skip
+        """Products of all rows with d, and slacks anew where w is given: one reading."""
+        row_pass(ctx, self.problem, self.rows, d.shape, w=w, d=d, bins=bins)
+        if w is not None:
+            self.hold()
+
+    def foresee(self, binned: BinnedSums, lengths: np.ndarray, V: np.ndarray, signs: RowVector) -> None:
+        """Move V over the whole bins of a step, and let `signs` say which rows violate if that is all."""
+        foreseen(binned, lengths, V)
+        foresee_signs(binned.bins, self.rows, lengths, signs)
+
+    def read_again(
+        self, ctx: Context, found: NearRows, gather: Gathered, V: np.ndarray, signs: RowVector
+    ) -> tuple[np.ndarray, int] | None:
+        """V put right after a step that was foreseen, and how many rows were read for it and for `gather`.
+
+        None where all are to be read.
+        """
+        return read_again(ctx, self.problem, self.rows, signs, V, gather)
+
+    def slacks(self, m: int) -> np.ndarray:
+        """s of the rows of model m."""
+        return self.rows.s.values[self.near.of(m), m]
+
+    def codes(self, m: int) -> np.ndarray:
+        """Class codes of the rows of model m."""
+        return self.rows.y.values[self.near.of(m), 0]
+
+    def mixing(self) -> Mixing | None:
+        """What mixes dual points of these rows, where it is not `RowMixing`."""
+        return None
+
+    def crossings(self, lengths: np.ndarray) -> np.ndarray:
+        """How many rows of each model cross their hyperplane on steps of `lengths` along p."""
+        total = np.zeros(len(lengths), np.int64)
+        for piece in self.rows.pieces():
+            s = self.rows.s.values[piece]
+            total += np.count_nonzero((s > 0.0) != (s - lengths * self.rows.p.values[piece] > 0.0), axis=0)
+        return total
 
     def take(self, found: NearRows) -> None:
         """Go over to other rows: shares that are known are kept, others are what the slack says."""
+        before, self.near = self.near, found
         for m in range(self.problem.n_models):
-            numbers, former = found.of(m), self.near.of(m)
-            q, s = len(numbers), self.rows.s.values[numbers, m]
+            numbers, former = found.of(m), before.of(m)
+            q, s = len(numbers), self.slacks(m)
             found.share[m, :q] = np.where(s > 0.0, found.cost[m, :q] * self.problem.C[m], 0.0)
             found.on_plane[m, :q] = s == 0.0
             if len(former):
                 at = np.minimum(np.searchsorted(former, numbers), len(former) - 1)
                 known = np.flatnonzero(former[at] == numbers)
-                found.share[m, known] = np.minimum(
-                    self.near.share[m, at[known]], found.cost[m, known] * self.problem.C[m]
-                )
-        self.near = found
+                found.share[m, known] = np.minimum(before.share[m, at[known]], found.cost[m, known] * self.problem.C[m])
 
     def members(self, piece: slice, m: int, within: float) -> tuple[np.ndarray, np.ndarray]:
         """(rows counted from the piece's start, places) of the rows of a piece with |s| <= within that stand there."""
@@ -184,14 +275,21 @@ class Neighbourhood:
 
         So rows on their hyperplane stay there (p_i = 0), and a step of length 1 takes the others to theirs.
         """
-        rows, near, numbers = self.rows, self.near, self.near.of(m)
-        q = len(numbers)
-        share, C = near.share[m, :q], near.cost[m, :q] * self.problem.C[m]
-        s, p = rows.s.values[numbers, m], rows.p.values[numbers, m]
-        close = np.abs(p - s) <= _HELD * np.where(s == 0.0, np.abs(p).max(initial=0.0), np.abs(s))
-        held = (share > 0.0) & (share < C) & close
+        held = self.held(m, self.slacks(m), self.rows.p.values[self.near.of(m), m])
         if held.any():
-            for piece in rows.pieces():
-                here, places = self.members(piece, m, near.reach[m])
-                here = here[held[places]] + piece.start
-                rows.p.values[here, m] = rows.s.values[here, m]
+            self.put_products(m, held)
+
+    def held(self, m: int, s: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Of which rows of model m, with such slacks and products, the product is to be the slack."""
+        q = len(s)
+        share, C = self.near.share[m, :q], self.near.cost[m, :q] * self.problem.C[m]
+        close = np.abs(p - s) <= _HELD * np.where(s == 0.0, np.abs(p).max(initial=0.0), np.abs(s))
+        return np.asarray((share > 0.0) & (share < C) & close)
+
+    def put_products(self, m: int, held: np.ndarray) -> None:
+        """Let the products of all copies of such rows be their slacks."""
+        rows = self.rows
+        for piece in rows.pieces():
+            here, places = self.members(piece, m, self.near.reach[m])
+            here = here[held[places]] + piece.start
+            rows.p.values[here, m] = rows.s.values[here, m]

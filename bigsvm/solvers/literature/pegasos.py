@@ -29,13 +29,15 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
-from bigsvm.solvers.primal.primal_state import largest_relative
+from bigsvm.solvers.primal.primal_state import largest_relative, point_of
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs, y_vector
+from bigsvm.solvers.primal.shard_state import PrimalShard
+from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed, sums_need
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
-from bigsvm.tasks import PassLeft
+from bigsvm.tasks import PassLeft, ShardSum
 
 _FIRST_CHECK = 4  # passes of mini-batches before a proof whatever the estimate says; then each time they have doubled
 _WIDE = 6  # arrays as large as w of the batch method: what is to be added, its sum, and parts of tasks
@@ -109,6 +111,8 @@ class Pegasos(SolverBase):
     losses: ClassVar[tuple[str, ...]] = ("hinge",)
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     paper_rule: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
+    shards_if_asked: ClassVar[bool] = True  # of the batch method alone
 
     batch: int = 100
     offset: int = 1
@@ -130,15 +134,17 @@ class Pegasos(SolverBase):
         return 8
 
     def refusal(self, shape: DataShape) -> str | None:
-        """None: any shape will do."""
-        return None
+        """Shards with mini-batches: each would be a sum over all shards, for a hundred rows."""
+        if shape.shards == 1 or self.batch == 0:
+            return None
+        return f"solver {self.name!r} on shards takes a step a pass: say --set batch=0, or leave out --shards"
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
         n, m, wide = shape.n_samples, shape.n_models, 8 * (shape.n_features + 1) * shape.n_models
         if self.batch == 0:
-            of_rows = [need for need in row_needs(shape) if need.what != "slopes"]
-            return [Need("w", wide), Need("subgradients", _WIDE * wide), *of_rows]
+            of_rows = [need for need in row_needs(shape) if need.what != "slopes" or shape.shards > 1]
+            return [Need("w", wide), Need("subgradients", _WIDE * wide), *sums_need(shape, wide), *of_rows]
         return [
             Need("w", wide),
             Need("batch", 8 * min(self.batch, n) * m),
@@ -150,13 +156,16 @@ class Pegasos(SolverBase):
         m, d, n = problem.n_models, ctx.data.n_features, ctx.data.n_samples
 
         batch = self.batch == 0
-        rows = RowState(
-            s=ctx.vector("slacks", m * batch),
-            p=ctx.vector("slopes", 0),
-            alpha=ctx.vector("alpha", m),
-            cost=ctx.vector("row costs", 1 * batch),
-            y=y_vector(problem, ctx, 1 * batch),
-        )
+        if ctx.shards > 1:
+            rows: RowState = ShardedRows(problem, ctx, kind=PegasosShard)
+        else:
+            rows = RowState(
+                s=ctx.vector("slacks", m * batch),
+                p=ctx.vector("slopes", 0),
+                alpha=ctx.vector("alpha", m),
+                cost=ctx.vector("row costs", 1 * batch),
+                y=y_vector(problem, ctx, 1 * batch),
+            )
         state = PegasosState(
             problem=problem, w=zero_weights(d, m), rows=rows, primal=np.full(m, np.inf),
             pending=zero_weights(d if batch else 0, m), scale=np.ones(m), sqnorm=np.zeros(m), sums=np.zeros((m, 2)),
@@ -176,6 +185,8 @@ class Pegasos(SolverBase):
                 self._batch_step(state, ctx)
             except PassLeft:
                 return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            if isinstance(state.rows, ShardedRows):
+                state.rows.save()
             ask = state.estimate <= ctx.tol
         else:
             if not self._mini_batches(state, ctx):
@@ -193,7 +204,7 @@ class Pegasos(SolverBase):
 
     def points(self, state: PegasosState) -> list[Point]:
         """The last iterate and its mean of subgradients."""
-        return [Point(state.problem, state.w, state.rows.alpha)]
+        return [point_of(state.problem, state.w, state.rows)]
 
     def learn(
         self, state: PegasosState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -217,17 +228,15 @@ class Pegasos(SolverBase):
         problem, rows = state.problem, state.rows
         if state.looked:
             self._follow(state)
-        weights = problem.loss
-        state.pending, _ = row_pass(ctx, problem, rows, state.w.shape, w=state.w, weights=weights)
-        state.looked = True
-        gaps, costs = [], []
-        for piece in rows.pieces():
-            s, alpha, C = rows.s.values[piece], rows.alpha.values[piece], rows.costs(problem, piece)
-            gaps.append(np.maximum(-alpha * s, (C - alpha) * s).sum(axis=0))
-            costs.append(float(rows.cost.values[piece].sum()))
-        state.total_cost = math.fsum(costs)
+        if isinstance(rows, ShardedRows):
+            state.pending, _ = rows.look(state.w, "none")
+            sums = summed(rows.ask(("gaps_and_cost",)).each)
+        else:
+            state.pending, _ = row_pass(ctx, problem, rows, state.w.shape, w=state.w, weights=problem.loss)
+            sums = gaps_and_cost(problem, rows)
+        state.looked, state.total_cost = True, float(sums[-1])
         state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
-        state.estimate = largest_relative(np.array([math.fsum(column) for column in np.transpose(gaps)]), state.primal)
+        state.estimate = largest_relative(sums[:-1], state.primal)
 
     def _follow(self, state: PegasosState) -> None:
         problem, rows, w = state.problem, state.rows, state.w
@@ -239,11 +248,10 @@ class Pegasos(SolverBase):
         radius = self._radius(state)
         shrink = np.divide(radius, norm, out=np.ones_like(norm), where=norm > radius)
         columns(w)[...] *= shrink
-        for piece in rows.pieces():
-            alpha = rows.alpha.values[piece]
-            alpha *= 1.0 - theta
-            alpha += np.where(rows.s.values[piece] > 0.0, theta * rows.costs(problem, piece), 0.0)
-            alpha *= shrink
+        if isinstance(rows, ShardedRows):
+            rows.tell("follow_subgradient", [theta, shrink])
+        else:
+            follow(problem, rows, theta, shrink)
         state.looked = False
 
     def _mini_batches(self, state: PegasosState, ctx: Context) -> bool:
@@ -286,3 +294,34 @@ class Pegasos(SolverBase):
         )
         state.seen += block.n_rows
         state.cost_seen += float(cost.sum())
+
+
+class PegasosShard(PrimalShard):
+    """A shard of the batch method."""
+
+    keeps_costs = True
+
+    def _follow_subgradient(self, w: np.ndarray, theta: float, shrink: np.ndarray) -> None:
+        follow(self._problem, self.rows, theta, shrink)
+
+    def _of_gaps_and_cost(self) -> ShardSum:
+        return ShardSum((gaps_and_cost(self._problem, self.rows),))
+
+
+def follow(problem: Problem, rows: RowState, theta: float, shrink: np.ndarray) -> None:
+    """Alpha after a step of the batch method, to (1 - theta) of it and theta of what violates, times `shrink`."""
+    for piece in rows.pieces():
+        alpha = rows.alpha.values[piece]
+        alpha *= 1.0 - theta
+        alpha += np.where(rows.s.values[piece] > 0.0, theta * rows.costs(problem, piece), 0.0)
+        alpha *= shrink
+
+
+def gaps_and_cost(problem: Problem, rows: RowState) -> np.ndarray:
+    """What each model's rows leave open between P and D at their slacks, and last the sum of their costs."""
+    sums = [np.zeros(problem.n_models + 1)]
+    for piece in rows.pieces():
+        s, alpha, C = rows.s.values[piece], rows.alpha.values[piece], rows.costs(problem, piece)
+        gaps = np.maximum(-alpha * s, (C - alpha) * s).sum(axis=0)
+        sums.append(np.append(gaps, rows.cost.values[piece].sum()))
+    return np.array([math.fsum(column) for column in np.transpose(sums)])

@@ -12,7 +12,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.literature.palmer import new_directions, orthonormalised
 from bigsvm.solvers.literature.rotation import rotate
-from bigsvm.solvers.primal.hessian import hessian_need, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
 from bigsvm.solvers.primal.row_pass import Curvature
 from bigsvm.solvers.primal.search_options import check_search, weights_named
@@ -112,7 +112,7 @@ class Rosenbrock(FullGradient):
         square = 8 * (shape.n_features + 1) ** 2
         directions = Need("directions", (shape.n_models + 5) * square)
         if self.on_model:
-            return [directions, hessian_need(shape)]
+            return [directions, *hessian_needs(shape)]
         held = 1 if self.plan == "groups" else shape.n_features + 1
         return [directions, Need("rotated rows", 8 * held * shape.n_samples, may_spill=True)]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule, StartsFrom
-from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
-from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
+from bigsvm.solvers.primal.row_pass import Curvature, Weights
 from bigsvm.solvers.weights import columns, inner, squared_norm
 
 _SHORTEST = 2.0**-40
@@ -22,6 +22,10 @@ class SmoothDual:
     """What a row weighs under the smoothed loss C p(s, a)^2, p(s, a) = s + log(1 + exp(-a s)) / a."""
 
     a: float
+
+    def value(self, s: np.ndarray) -> np.ndarray:
+        """p(s, a)^2."""
+        return self.plus(s) ** 2
 
     def plus(self, s: np.ndarray) -> np.ndarray:
         """p(s, a), which is above max(s, 0)."""
@@ -61,6 +65,7 @@ class SSVM(FullGradient):
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
     centres: ClassVar[bool] = True
+    in_shards: ClassVar[bool] = True
 
     smoothing: float = 5.0
     delta: float = 1e-3
@@ -77,7 +82,7 @@ class SSVM(FullGradient):
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """The Hessians."""
-        return [hessian_need(shape)]
+        return hessian_needs(shape)
 
     def weights(self, problem: Problem) -> Weights:
         """The smoothed loss' derivatives."""
@@ -90,8 +95,8 @@ class SSVM(FullGradient):
 
     def move(self, state: PrimalState, ctx: Context) -> None:
         """Armijo's rule on the smoothed objective: the longest of 1, 1/2, 1/4, ... that decreases it enough."""
-        problem, rows, d = state.problem, state.rows, state.direction
-        row_pass(ctx, problem, rows, d.shape, d=d)
+        problem, d = state.problem, state.direction
+        self.measure(state, ctx)
         wd, dd = inner(problem, state.w, d), squared_norm(problem, d)
         slope = (columns(state.gradient) * columns(d)).sum(axis=0)
         now = self._smooth(state, np.zeros(problem.n_models), wd, dd)
@@ -108,12 +113,8 @@ class SSVM(FullGradient):
 
     def _smooth(self, state: PrimalState, t: np.ndarray, wd: np.ndarray, dd: np.ndarray) -> np.ndarray:
         """The smoothed objective at w + t d, less ||w||^2 / 2."""
-        problem, rows, smooth = state.problem, state.rows, SmoothDual(self.smoothing)
-        total = t * wd + 0.5 * t * t * dd
-        for piece in rows.pieces():
-            s = rows.s.values[piece] - t * rows.p.values[piece]
-            total = total + (rows.costs(problem, piece) * smooth.plus(s) ** 2).sum(axis=0)
-        return total
+        regular = t * wd + 0.5 * t * t * dd
+        return state.rows.losses_after(state.problem, SmoothDual(self.smoothing), t, regular)
 
     def rule(self, state: PrimalState) -> Rule | None:
         """The gradient of the smoothed problem is short."""

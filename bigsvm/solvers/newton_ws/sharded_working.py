@@ -52,7 +52,7 @@ class ShardedWorkingRows(ShardedRows):
 
     def sample(self, number: int, shape: tuple[int, ...]) -> MeasuredOnShards:
         """A sample of the rows of every shard, and the problem on it."""
-        total = self._round("sample", [number], np.zeros(shape[0]))
+        total = self.tell("sample", [number], np.zeros(shape[0]))
         self._ctx.charge(sum(total.each))
         return MeasuredOnShards(self, [], None, np.zeros((2, self._problem.n_models), np.int64), 0)
 
@@ -65,11 +65,11 @@ class ShardedWorkingRows(ShardedRows):
         for proof in riding:
             proof.restart()
         points: list[Any] = [[proof.w, False] for proof in riding]
-        first = self._round("open", [number, points], d)
+        first = self.tell("open", [number, points], d)
         self._ctx.charge(sum(each[-1] for each in first.each))
         moved, rows = summed(each[2] for each in first.each), sum(each[3] for each in first.each)
         ahead = self._ahead(first, inner(problem, w, d), squared_norm(problem, d))
-        total = self._round("rest", [ahead, moved / max(rows, 1), ready])
+        total = self.tell("rest", [ahead, moved / max(rows, 1), ready])
         sides, capacities, proved, nbytes = zip(*total.each, strict=True)
         self._ctx.charge(sum(nbytes))
         vectors = list(total.vectors)
@@ -95,11 +95,11 @@ class ShardedWorkingRows(ShardedRows):
 
     def losses(self, problem: Problem) -> np.ndarray:
         """At the present slacks."""
-        return summed(self._ask(("losses",)).each)
+        return summed(self.ask(("losses",)).each)
 
     def end(self) -> None:
         """Let the shards forget rows that are kept."""
-        self._round("end", [])
+        self.tell("end", [])
 
     def close(self) -> None:
         """Give back all but alpha, here and where the shards are."""
@@ -130,7 +130,7 @@ class PosedOnShards:
 
     def __init__(self, rows: ShardedWorkingRows, m: int, around: Around, sampled: bool) -> None:
         self._rows, self._m, self._around = rows, m, around
-        self.costs = float(summed(rows._round("pose", [m, sampled], around.at).each))
+        self.costs = float(summed(rows.tell("pose", [m, sampled], around.at).each))
 
     def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
         """As `Posed` says."""
@@ -140,11 +140,11 @@ class PosedOnShards:
 
     def crossed(self) -> bool:
         """As `Posed` says."""
-        return any(self._rows._ask(("crossed",)).each)
+        return any(self._rows.ask(("crossed",)).each)
 
     def dual(self, folded: float) -> tuple[np.ndarray, bool]:
         """As `Posed` says."""
-        total = self._rows._round("settle_dual", [self._m])
+        total = self._rows.tell("settle_dual", [self._m])
         pulled = total.vectors[0]
         if not self._around.free:
             return pulled, True
@@ -152,47 +152,47 @@ class PosedOnShards:
         left = share_left(excess, float(summed(total.each)[int(excess > 0.0)]))
         if left is None:
             return pulled, False
-        return self._rows._round("lighten", [self._m, excess > 0.0, left]).vectors[0], True
+        return self._rows.tell("lighten", [self._m, excess > 0.0, left]).vectors[0], True
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
         """As `OnPath` says."""
-        total = self._rows._round("start", [mu], w)
+        total = self._rows.tell("start", [mu], w)
         return float(summed(each[2] for each in total.each)), _gap_sums(total)
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """As `OnPath` says."""
-        total = self._rows._round("weigh", [])
+        total = self._rows.tell("weigh", [])
         H[0][:] = total.vectors[0]
         return float(summed(total.each)), total.vectors[1]
 
     def towards(self, dw: np.ndarray) -> tuple[float, float]:
         """As `OnPath` says."""
-        dual, primal = np.min(self._rows._round("towards", [], dw).each, axis=0)
+        dual, primal = np.min(self._rows.tell("towards", [], dw).each, axis=0)
         return float(dual), float(primal)
 
     def products_after(self, dual: float, primal: float) -> float:
         """As `OnPath` says."""
-        return float(summed(self._rows._ask(("products_after", dual, primal)).each))
+        return float(summed(self._rows.ask(("products_after", dual, primal)).each))
 
     def correct(self, mu: float) -> np.ndarray:
         """As `OnPath` says."""
-        return self._rows._round("correct", [mu]).vectors[0]
+        return self._rows.tell("correct", [mu]).vectors[0]
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
         """As `OnPath` says."""
-        return self._rows._round("recentre", [mu, dual, primal]).vectors[0]
+        return self._rows.tell("recentre", [mu, dual, primal]).vectors[0]
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:
         """As `OnPath` says."""
-        return _gap_sums(self._rows._round("step", [dual, primal, present]))
+        return _gap_sums(self._rows.tell("step", [dual, primal, present]))
 
     def to_bounds(self) -> GapSums:
         """As `OnPath` says."""
-        return _gap_sums(self._rows._round("to_bounds", []))
+        return _gap_sums(self._rows.tell("to_bounds", []))
 
     def take_back(self) -> None:
         """As `OnPath` says."""
-        self._rows._round("take_back", [])
+        self._rows.tell("take_back", [])
 
 
 class _Within:
@@ -203,17 +203,17 @@ class _Within:
 
     def start(self, w: np.ndarray) -> None:
         """As `Descending` says."""
-        self._rows._round("start_within", [], w)
+        self._rows.tell("start_within", [], w)
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
         """As `Descending` says."""
-        total = self._rows._round("look_within", [])
+        total = self._rows.tell("look_within", [])
         H[0][:] = total.vectors[0]
         return total.vectors[1]
 
     def towards(self, d: np.ndarray) -> None:
         """As `Descending` says."""
-        self._rows._round("measure_within", [], d)
+        self._rows.tell("measure_within", [], d)
 
     def search(self, linear: float, quadratic: float) -> Step:
         """As `Descending` says."""
@@ -221,7 +221,7 @@ class _Within:
 
     def step(self, length: float) -> None:
         """As `Descending` says."""
-        self._rows._round("step_within", [length])
+        self._rows.tell("step_within", [length])
 
 
 def _gap_sums(total: ShardSum) -> GapSums:

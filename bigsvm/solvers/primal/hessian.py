@@ -7,6 +7,7 @@ import numpy as np
 from bigsvm.compiled.linear.hessian import solve_symmetric
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.primal.primal_state import PrimalState
+from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
@@ -25,9 +26,13 @@ def newton_direction(state: PrimalState, H: np.ndarray) -> None:
         d[:] = -x
 
 
-def hessian_need(shape: DataShape) -> Need:
-    """Bytes of the Hessians of all models, and of the parts that tasks hold."""
-    return Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models))
+def hessian_needs(shape: DataShape) -> list[Need]:
+    """Bytes of the Hessians of all models, of the parts that tasks hold, and of sums of the triangles of shards."""
+    triangle = 4 * (shape.n_features + 1) * (shape.n_features + 2)
+    return [
+        Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models)),
+        *sums_need(shape, triangle * shape.n_models),
+    ]
 
 
 def too_many_features(name: str, shape: DataShape, most: int) -> str | None:

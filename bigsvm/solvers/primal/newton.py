@@ -8,10 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
-from bigsvm.solvers.primal.hessian import hessian_need, newton_direction, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature
-from bigsvm.solvers.primal.sharded_rows import sums_need
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,7 @@ class Newton(FullGradient):
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """The Hessians."""
-        triangle = 4 * (shape.n_features + 1) * (shape.n_features + 2)
-        return [hessian_need(shape), *sums_need(shape, triangle * shape.n_models)]
+        return hessian_needs(shape)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """d = -H^-1 gradient."""

@@ -19,6 +19,7 @@ from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit,
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
+from bigsvm.solvers.primal.shard_state import PrimalShard
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
@@ -59,12 +60,12 @@ class PrimalState:
 
 
 def new_state(
-    problem: Problem, ctx: Context, with_slopes: bool = True, sums_products: bool = False, rows: RowState | None = None
-) -> PrimalState:
-    """w = 0, alpha = 0, of such rows.  Where none are given shards sum products up as conjugate gradients want it."""
+    problem: Problem, ctx: Context, with_slopes: bool = True, rows: RowState | None = None
+) -> PrimalState:  # fmt: skip
+    """w = 0, alpha = 0, of such rows; where none are given of rows that are here."""
     m, d = problem.n_models, ctx.data.n_features
     if rows is None:
-        rows = new_rows(problem, ctx, with_slopes) if ctx.shards == 1 else ShardedRows(problem, ctx, sums_products)
+        rows = new_rows(problem, ctx, with_slopes)
 
     def zeros() -> np.ndarray:
         return zero_weights(d, m)
@@ -83,6 +84,14 @@ def new_state(
 def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
     """The largest of gaps / primal, both (n_models,); 0 where a primal value is, or rounding made a gap negative."""
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
+
+
+def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
+    """w with the alpha of rows that are here or on shards."""
+    if isinstance(rows, ShardedRows):
+        rows.collect()
+        return Point(problem, w, rows.alpha, on_shards=rows.prove)
+    return Point(problem, w, rows.alpha)
 
 
 def start_at_costless_bias(state: PrimalState) -> bool:
@@ -141,11 +150,7 @@ class PrimalSolver(SolverBase):
 
     def points(self, state: Any) -> list[Point]:
         """The point that was looked at, and the best dual point."""
-        rows = state.rows
-        if isinstance(rows, ShardedRows):
-            rows.collect()
-            return [Point(state.problem, state.w, rows.alpha, on_shards=rows.prove)]
-        return [Point(state.problem, state.w, rows.alpha)]
+        return [point_of(state.problem, state.w, state.rows)]
 
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -170,6 +175,8 @@ class FullGradient(PrimalSolver):
     """Readings of the rows that a move takes."""
     sums_products: ClassVar[bool] = False
     """It follows sums of products that were measured one after another."""
+    shard: ClassVar[type[PrimalShard]] = PrimalShard
+    """What its shards can do."""
     patience: ClassVar[int] = 1
     """Moves in a row that may lead nowhere before no progress is believed possible."""
 
@@ -192,7 +199,12 @@ class FullGradient(PrimalSolver):
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """w = 0, alpha = 0."""
-        return new_state(problem, ctx, sums_products=self.sums_products)
+        rows = None if ctx.shards == 1 else self.sharded(problem, ctx)
+        return new_state(problem, ctx, rows=rows)
+
+    def sharded(self, problem: Problem, ctx: Context) -> ShardedRows:
+        """Rows on shards."""
+        return ShardedRows(problem, ctx, self.sums_products, self.weights(problem), self.shard)
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
         """Follow the direction chosen last, then look where that led."""

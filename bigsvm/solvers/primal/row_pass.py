@@ -35,8 +35,9 @@ the last two, one after the other."""
 
 
 class Weights(Protocol):
-    """What each row weighs in a gradient and a Hessian, from its slack and cost; pure and small."""
+    """What each row costs, and weighs in a gradient and a Hessian, from its slack and cost; pure and small."""
 
+    def value(self, s: np.ndarray) -> np.ndarray: ...
     def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray: ...
     def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray: ...
 
@@ -47,6 +48,10 @@ class Bins(NamedTuple):
     edges: np.ndarray
     reach: np.ndarray
 
+    def whole(self, m: int, length: float) -> int:
+        """How many bins end at `length` or before."""
+        return int(np.searchsorted(self.edges[m], length, side="right"))
+
 
 @dataclass
 class BinnedSums:
@@ -54,10 +59,6 @@ class BinnedSums:
 
     bins: Bins
     sums: np.ndarray
-
-    def whole(self, m: int, length: float) -> int:
-        """How many bins end at `length` or before."""
-        return int(np.searchsorted(self.bins.edges[m], length, side="right"))
 
 
 class PassShare(NamedTuple):

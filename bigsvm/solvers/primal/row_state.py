@@ -6,8 +6,9 @@ Everything here reads two or three numbers a row, in pieces and in the order of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,12 @@ from bigsvm.store.state.vectors import RowVector
 
 PIECE = 1 << 14
 _Y = "row labels"  # in plans: class codes, or targets
+
+
+class Smoothed(Protocol):
+    """A loss in the place of the problem's; pure and small."""
+
+    def value(self, s: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass
@@ -74,7 +81,7 @@ class RowState:
         return off_kink(problem, step)
 
     def along(self, problem: Problem, m: int, way: float = 0.0) -> Pieces:
-        """What a line search of model m reads: along p; or along the bias where `way` is its sign."""
+        """What a line search of model m reads: along p; or along the bias, by `way`, where that is not 0."""
 
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for rows in self.pieces():
@@ -123,25 +130,39 @@ class RowState:
                 low, high = min(low, float(s.min())), max(high, float(s.max()))
         return low, high
 
+    def losses_after(self, problem: Problem, weights: Smoothed, t: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """`total` and sum_i C_i value(s_i - t p_i) of each model, of a loss that stands in for the problem's."""
+        for rows in self.pieces():
+            s = self.s.values[rows] - t * self.p.values[rows]
+            total = total + (self.costs(problem, rows) * weights.value(s)).sum(axis=0)
+        return total
+
     def settle_bias(self, problem: Problem) -> np.ndarray:
         """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
+        moved = np.zeros(problem.n_models)
+        for m in range(problem.n_models):
+            for way in (1.0, -1.0):
+                found = self.search_bias(problem, m, way)
+                if found.length > 0.0:
+                    moved[m] = way * found.length
+                    self.shift(problem, m, way, found)
+                    break
+        return moved
 
-        def step(m: int, way: float) -> Step:
-            found = exact_step(self.along(problem, m, way), float(problem.C[m]), problem.loss.one_sided, 0.0, 0.0)
-            return off_kink(problem, found)
-
-        def shift(m: int, way: float, step: Step) -> None:
-            self.shift(problem, m, way, step)
-
-        return settled_bias(problem, step, shift)
+    def search_bias(
+        self, problem: Problem, m: int, way: float, linear: float = 0.0, quadratic: float = 0.0
+    ) -> Step:  # fmt: skip
+        """The exact step of model m along the bias by `way`; `linear` and `quadratic` are the regulariser's."""
+        C, code = float(problem.C[m]), problem.loss.one_sided
+        return off_kink(problem, exact_step(self.along(problem, m, way), C, code, linear, quadratic))
 
     def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
-        """s of model m after the bias went `step` to the side `way`."""
+        """s of model m after the bias went `step` by `way`."""
         for rows in self.pieces():
             s = self.s.values[rows, m]
-            y = way * self.signs(problem, rows)[:, m]
-            kinks = step.on_kink & (s * y == step.length)
-            s -= step.length * y
+            p = way * self.signs(problem, rows)[:, m]
+            kinks = step.on_kink & (s / p == step.length)
+            s -= step.length * p
             s[kinks] = 0.0
 
     def close(self) -> None:
@@ -198,18 +219,3 @@ def off_kink(problem: Problem, step: Step) -> Step:
 def middle_of(problem: Problem, low: float, high: float) -> float:
     """The free bias with which targets from `low` to `high` cost nothing, where there is one; else 0."""
     return low + 0.5 * (high - low) if 0.0 <= high - low <= 2.0 * problem.loss.epsilon else 0.0
-
-
-def settled_bias(
-    problem: Problem, step: Callable[[int, float], Step], shift: Callable[[int, float, Step], None]
-) -> np.ndarray:
-    """The change of a free b to its exact minimiser, of each model: `step` searches to one side, `shift` goes there."""
-    moved = np.zeros(problem.n_models)
-    for m in range(problem.n_models):
-        for way in (1.0, -1.0):
-            found = step(m, way)
-            if found.length > 0.0:
-                moved[m] = way * found.length
-                shift(m, way, found)
-                break
-    return moved

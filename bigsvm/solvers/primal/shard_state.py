@@ -7,19 +7,29 @@ comes back has the size of w, of a Hessian, or of a histogram, never that of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.primal.dual_point import RowMixing
 from bigsvm.solvers.primal.line_search import PieceSums, Step
-from bigsvm.solvers.primal.row_pass import row_pass
+from bigsvm.solvers.primal.row_pass import Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proved, rows_within
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import ShardSum
+
+_OF_ROWS = 5  # vectors of a `RowState`
+
+
+class OwnVector(NamedTuple):
+    """what : as plans name it;  of_models : a row has a number for each model"""
+
+    what: str
+    dtype: type
+    of_models: bool = False
 
 
 class PrimalRows(NamedTuple):
@@ -27,6 +37,8 @@ class PrimalRows(NamedTuple):
 
     number : of the shard
     block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
+    weights : what a row weighs in gradients, and in the dual point that they give
+    kind : what the shard can do
     products : conjugate gradients sum the rows' products up
     """
 
@@ -35,6 +47,8 @@ class PrimalRows(NamedTuple):
     number: int
     block_rows: int
     blocks: range
+    weights: Weights
+    kind: type[PrimalShard]
     products: bool
 
     @property
@@ -51,18 +65,20 @@ class PrimalRows(NamedTuple):
         return len(rows_within(self.data, self.block_rows, self.blocks))
 
     def new_vectors(self) -> list[np.ndarray]:
-        """Those of a `RowState` at w = 0, alpha = 0."""
+        """Those of a `RowState` at w = 0, alpha = 0, and those that the shard has beside."""
         m, regression = self.problem.n_models, self.problem.regression
 
         def make(width: int, dtype: type = np.float64, fill: float = 0.0) -> np.ndarray:
             return np.full((self.n_rows, width), fill, dtype)
 
-        return [make(m, fill=1.0), make(m), make(m), make(1), make(1, np.float64 if regression else np.int32)]
+        y = make(1, np.float64 if regression else np.int32)
+        own = [make(m if vector.of_models else 1, vector.dtype) for vector in self.kind.own]
+        return [make(m, fill=1.0), make(m), make(m), make(1), y, *own]
 
     def new_state(self) -> PrimalShard:
         """w = 0, alpha = 0, in arrays of its own."""
         products = np.zeros((self.n_rows, self.problem.n_models)) if self.products else None
-        return PrimalShard(self, self.new_vectors(), products, ShardReading(self.data, self.refs))
+        return self.kind(self, self.new_vectors(), products, ShardReading(self.data, self.refs))
 
     def told(self, tree: dict[str, Any]) -> Told:
         """As the log keeps it."""
@@ -84,16 +100,23 @@ class Told(NamedTuple):
 class PrimalShard:
     """What a shard knows between two rounds.
 
-    vectors : s, p, alpha, cost and y of its rows, as a `RowState` has them;  products : of conjugate gradients
-    added : products that were summed up since the last system began
+    vectors : s, p, alpha, cost and y of its rows, as a `RowState` has them, and those of `own`
+    products : of conjugate gradients;  added : those that were summed up since the last system began
     """
+
+    own: ClassVar[tuple[OwnVector, ...]] = ()
+    """Vectors of its rows that it has beside those of a `RowState`."""
+    keeps_costs: ClassVar[bool] = False
+    """Costs and classes are wanted before they are read again."""
 
     def __init__(
         self, rows: PrimalRows, vectors: Sequence[np.ndarray], products: np.ndarray | None, reading: ShardReading
     ) -> None:
         self.rounds = self.added = 0
         self.products, self.reading, self._problem = products, reading, rows.problem
-        self.rows = RowState(*(cast(RowVector, ShardVector(values, rows.first)) for values in vectors))
+        self._weights = rows.weights
+        known = [cast(RowVector, ShardVector(values, rows.first)) for values in vectors]
+        self.rows, self.beside = RowState(*known[:_OF_ROWS]), known[_OF_ROWS:]
 
     def work(self, rows: PrimalRows, told: Told, w: np.ndarray) -> ShardSum:
         """One operation; w is the point or the direction that it speaks of."""
@@ -120,7 +143,7 @@ class PrimalShard:
         """
         rows, summed = self.rows, self.added > 0
         values = {"s": rows.s.values, "alpha": rows.alpha.values, "products": self.products if summed else None}
-        read = {"cost": rows.cost.values, "y": rows.y.values} if summed else {}
+        read = {"cost": rows.cost.values, "y": rows.y.values} if summed or self.keeps_costs else {}
         return {"rounds": self.rounds, "added": self.added, **values, **read}
 
     def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
@@ -138,7 +161,7 @@ class PrimalShard:
         """Slacks at w, and products with d; losses and bytes, and V and H of the rows."""
         before, problem = self.reading.bytes_read, self._problem
         V, H = row_pass(
-            self.reading, problem, self.rows, w.shape, w=w, d=d, weights=problem.loss, curvature=curvature
+            self.reading, problem, self.rows, w.shape, w=w, d=d, weights=self._weights, curvature=curvature
         )  # fmt: skip
         each = (self.rows.losses(problem), self.reading.bytes_read - before)
         if H is None:
@@ -147,8 +170,8 @@ class PrimalShard:
 
     def _product(self, d: np.ndarray) -> ShardSum:
         """Products with d; bytes, and H d."""
-        before, loss = self.reading.bytes_read, self._problem.loss
-        V, _ = row_pass(self.reading, self._problem, self.rows, d.shape, d=d, weights=loss, curvature="product")
+        before, weights = self.reading.bytes_read, self._weights
+        V, _ = row_pass(self.reading, self._problem, self.rows, d.shape, d=d, weights=weights, curvature="product")
         return ShardSum((self.reading.bytes_read - before,), (V,))
 
     def _measure(self, d: np.ndarray) -> ShardSum:
@@ -193,6 +216,9 @@ class PrimalShard:
     def _of_step(self, m: int, way: float, t: float) -> ShardSum:
         return ShardSum((None,), (self._line(m, way).at_step(t),))
 
+    def _of_losses_after(self, t: np.ndarray) -> ShardSum:
+        return ShardSum((self.rows.losses_after(self._problem, self._weights, t, np.zeros(len(t))),))
+
     def _of_span(self) -> ShardSum:
         return ShardSum((self.rows.span(),))
 
@@ -203,7 +229,7 @@ class PrimalShard:
         return ShardSum((self._mixing().sums(shares),))
 
     def _mixing(self) -> RowMixing:
-        return RowMixing(self._problem, self.rows, self._problem.loss)
+        return RowMixing(self._problem, self.rows, self._weights)
 
     def _line(self, m: int, way: float) -> PieceSums:
         problem = self._problem

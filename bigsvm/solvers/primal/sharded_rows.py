@@ -23,8 +23,8 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
-from bigsvm.solvers.primal.row_pass import Curvature
-from bigsvm.solvers.primal.row_state import RowState, middle_of, new_rows, off_kink, settled_bias
+from bigsvm.solvers.primal.row_pass import Curvature, Weights
+from bigsvm.solvers.primal.row_state import RowState, Smoothed, middle_of, new_rows, off_kink
 from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told, unpacked
 from bigsvm.solvers.shard_reading import ShardReading, terms_of
 from bigsvm.solvers.shard_tasks import Shard
@@ -38,9 +38,16 @@ class ShardedRows(RowState):
 
     alpha has all rows, which are those of the last `collect`
     rounds : operations since the fit began
+
+    products : shards sum products up as conjugate gradients want it
+    weights : what rows weigh in gradients, and in the dual point that they give; as the problem's loss where not given
+    kind : what a shard can do; solvers whose rows do more than look, measure and move have one of their own
     """
 
-    def __init__(self, problem: Problem, ctx: Context, products: bool) -> None:
+    def __init__(
+        self, problem: Problem, ctx: Context, products: bool = False, weights: Weights | None = None,
+        kind: type[PrimalShard] = PrimalShard,
+    ) -> None:  # fmt: skip
         here, m, n = ctx.mapper.in_process, problem.n_models, len(ctx.refs)
         if here:
             whole = new_rows(problem, ctx)
@@ -52,11 +59,14 @@ class ShardedRows(RowState):
         self._problem, self._ctx, self._losses = problem, ctx, np.zeros(m)
         parts = [range(k * n // ctx.shards, (k + 1) * n // ctx.shards) for k in range(ctx.shards)]
         self._rows = [
-            self._part(PrimalRows(ctx.data, problem, k, ctx.refs[0].n_rows, part, products))
+            self._part(
+                PrimalRows(ctx.data, problem, k, ctx.refs[0].n_rows, part, weights or problem.loss, kind, products)
+            )
             for k, part in enumerate(parts)
         ]
         self._states: list[PrimalShard] = []
         self._home = ""
+        self._own = [ctx.vector(own.what, m if own.of_models else 1, own.dtype) for own in kind.own if here]
         if here:
             self._products = ctx.vector("products", m) if products else None
             self._states = [self._here(rows, ctx) for rows in self._rows]
@@ -72,44 +82,48 @@ class ShardedRows(RowState):
         self, w: np.ndarray, curvature: Curvature, d: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Slacks at w, and V and H as `row_pass` gives them; with a direction d the rows' products with it, too."""
-        total = self._round("look", [curvature, d], w)
-        # A shard that has no rows, where shards are more than rows, has no losses.
-        losses = [found for found, _ in total.each if len(found)]
-        self._losses = np.array([math.fsum(column) for column in np.transpose(losses)])
-        self._ctx.charge(sum(nbytes for _, nbytes in total.each))
+        total = self.tell("look", [curvature, d], w)
+        self.looked(total)
         if curvature == "none":
             return total.vectors[0], None
         V, H = total.vectors
         return V, unpacked(H, len(w)) if curvature == "matrix" else H
 
+    def looked(self, total: ShardSum) -> None:
+        """Take the losses and the bytes that shards have found in a reading of their rows."""
+        # A shard that has no rows, where shards are more than rows, has no losses.
+        losses = [losses for losses, *_ in total.each if len(losses)]
+        self._losses = np.array([math.fsum(column) for column in np.transpose(losses)])
+        self._ctx.charge(sum(nbytes for _, nbytes, *_ in total.each))
+
     def product(self, d: np.ndarray) -> np.ndarray:
         """The rows' products with d, which stay there, and the Hessian's."""
-        total = self._round("product", [], d)
+        total = self.tell("product", [], d)
         self._ctx.charge(sum(total.each))
         return total.vectors[0]
 
     def measure(self, d: np.ndarray) -> None:
         """The rows' products with d."""
-        self._ctx.charge(sum(self._round("measure", [], d).each))
+        self._ctx.charge(sum(self.tell("measure", [], d).each))
 
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
         """The terms of all rows, as an `Accumulator` takes them, of w and the alpha that the shards have."""
-        total = self._ask(("proof", rescaled), w)
+        total = self.ask(("proof", rescaled), w)
         return terms_of(total.each, total.vectors[0])
 
     # -- sums of products ----------------------------------------------------------------------------------------------
 
     def begin_products(self) -> None:
         """A new sum of products, of none."""
-        self._round("begin", [])
+        self.tell("begin", [])
 
     def add_products(self, length: np.ndarray) -> None:
         """Add `length`, (n_models,), times the last products."""
-        self._round("add", [length])
+        self.tell("add", [length])
 
     def follow_products(self) -> None:
         """Take the sum as what `measure` would have found."""
-        self._round("follow", [])
+        self.tell("follow", [])
 
     # -- as RowState and Mixing have them ------------------------------------------------------------------------------
 
@@ -129,37 +143,40 @@ class ShardedRows(RowState):
     def advance(self, steps: list[Step]) -> None:
         """s -= t p for each model's step."""
         lengths, kinks = ([step[k] for step in steps] for k in range(2))
-        self._round("advance", [np.array(lengths), np.array(kinks)])
+        self.tell("advance", [np.array(lengths), np.array(kinks)])
 
     def costless_bias(self, problem: Problem) -> float:
         """As `RowState` says."""
         if not (problem.regression and problem.bias == "free"):
             return 0.0
-        spans = self._ask(("span",)).each
+        spans = self.ask(("span",)).each
         return middle_of(problem, min(low for low, _ in spans), max(high for _, high in spans))
 
-    def settle_bias(self, problem: Problem) -> np.ndarray:
+    def losses_after(self, problem: Problem, weights: Smoothed, t: np.ndarray, total: np.ndarray) -> np.ndarray:
+        """As `RowState` says, of the weights that the shards were made with."""
+        return total + summed(self.ask(("losses_after", t)).each)
+
+    def search_bias(
+        self, problem: Problem, m: int, way: float, linear: float = 0.0, quadratic: float = 0.0
+    ) -> Step:  # fmt: skip
         """As `RowState` says."""
+        return off_kink(problem, exact_step_of(LineOf(self, m, way), linear, quadratic))
 
-        def step(m: int, way: float) -> Step:
-            return off_kink(problem, exact_step_of(LineOf(self, m, way), 0.0, 0.0))
-
-        def shift(m: int, way: float, step: Step) -> None:
-            self._round("shift", [m, way, float(step.length), bool(step.on_kink)])
-
-        return settled_bias(problem, step, shift)
+    def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
+        """As `RowState` says."""
+        self.tell("shift", [m, way, float(step.length), bool(step.on_kink)])
 
     def sides(self) -> np.ndarray:
         """As `Mixing` says."""
-        return summed(self._ask(("sides",)).each)
+        return summed(self.ask(("sides",)).each)
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
         """As `Mixing` says."""
-        return summed(self._ask(("sums", shares)).each)
+        return summed(self.ask(("sums", shares)).each)
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
         """As `Mixing` says."""
-        self._round("move", [shares, theta])
+        self.tell("move", [shares, theta])
 
     # -- saves ---------------------------------------------------------------------------------------------------------
 
@@ -199,8 +216,8 @@ class ShardedRows(RowState):
             with suppress(BigSVMError):  # a cluster that is gone has forgotten
                 self._on_shards(shard_tasks.forget_task, None)
             self._remove_home()
-        if self._products is not None:
-            self._products.close()
+        for vector in (*self._own, *([] if self._products is None else [self._products])):
+            vector.close()
         super().close()
 
     def _trees(self) -> list[dict[str, Any]]:
@@ -219,14 +236,15 @@ class ShardedRows(RowState):
     def _here(self, rows: Any, ctx: Context) -> PrimalShard:
         products = None if self._products is None else self._products.values[rows.first : rows.first + rows.n_rows]
         reading = ShardReading(ctx.data, rows.refs, ctx.mapper, ctx.pass_workers, ctx.stopping)
-        return PrimalShard(rows, self._vectors(rows), products, reading)
+        return rows.kind(rows, self._vectors(rows), products, reading)
 
     def _vectors(self, rows: Any) -> list[np.ndarray]:
         """The rows of a shard in the vectors of all rows."""
         at = slice(rows.first, rows.first + rows.n_rows)
-        return [vector.values[at] for vector in (self.s, self.p, self.alpha, self.cost, self.y)]
+        return [vector.values[at] for vector in (self.s, self.p, self.alpha, self.cost, self.y, *self._own)]
 
-    def _round(self, what: str, args: list[Any], w: np.ndarray = _NOTHING) -> ShardSum:
+    def tell(self, what: str, args: list[Any], w: np.ndarray = _NOTHING) -> ShardSum:
+        """A round of all shards, the operation `what` of `PrimalShard`: it changes what they know, and is logged."""
         told = Told(self.rounds, what, args)
         if self._home:
             shard_tasks.log_round(self._home, told, w)
@@ -234,7 +252,8 @@ class ShardedRows(RowState):
         self.rounds += 1
         return total
 
-    def _ask(self, question: tuple[Any, ...], w: np.ndarray | None = None) -> ShardSum:
+    def ask(self, question: tuple[Any, ...], w: np.ndarray | None = None) -> ShardSum:
+        """What all shards find that changes nothing: a question of `PrimalShard` by name, with what belongs to it."""
         return self._on_shards(shard_tasks.ask_task, (self.rounds, question, w))
 
     def _on_shards(self, task: Any, told: Any) -> ShardSum:
@@ -255,16 +274,16 @@ class LineOf:
         self._rows, self._line = rows, (m, way)
 
     def at_start(self) -> np.ndarray:
-        return self._rows._ask(("start", *self._line)).vectors[0]
+        return self._rows.ask(("start", *self._line)).vectors[0]
 
     def histogram(self, prefix: int, shift: int) -> np.ndarray:
-        return self._rows._ask(("histogram", *self._line, prefix, shift)).vectors[0]
+        return self._rows.ask(("histogram", *self._line, prefix, shift)).vectors[0]
 
     def breakpoints(self, prefix: int, shift: int, n: int) -> np.ndarray:
-        return np.concatenate(self._rows._ask(("breakpoints", *self._line, prefix, shift, n)).each)
+        return np.concatenate(self._rows.ask(("breakpoints", *self._line, prefix, shift, n)).each)
 
     def at_step(self, t: float) -> np.ndarray:
-        return self._rows._ask(("step", *self._line, t)).vectors[0]
+        return self._rows.ask(("step", *self._line, t)).vectors[0]
 
 
 def sums_need(shape: DataShape, nbytes: int) -> list[Need]:

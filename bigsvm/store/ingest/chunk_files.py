@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator
@@ -150,6 +151,8 @@ class ChunkFiles:
                 written = file.write(content)
                 while written < len(content):  # a raw write may be short near a limit, then say why
                     written += file.write(memoryview(content)[written:])
+                if hasattr(os, "posix_fadvise"):  # the disk begins now, and not when all is to be flushed
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError as error:
             raise cannot_write(target, error, len(content)) from error
         self._take(int(digest(key, content), 16))

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import dask
@@ -16,6 +17,7 @@ from dask.optimization import cull
 from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
 
 _RETRIES = 3  # of a partition whose worker was lost
+_COMING = 3  # partitions that are fetched from workers at one time, or wait here
 
 
 class DaskParts:
@@ -50,7 +52,7 @@ class DaskParts:
 
     def first(self) -> tuple[Any, ...]:
         """The first partition: a tuple with the part of each collection."""
-        return self._task(0)()
+        return self._task(0)() if self._client is None else self._asked(self._sent(0).result, 0)
 
     def computed(self, start: int, at_most: int) -> Generator[tuple[Any, ...], None, None]:
         """Partitions from `start` on, in order; at most `at_most` are being computed or waiting.
@@ -64,34 +66,45 @@ class DaskParts:
             for number in range(start, self.n_parts):
                 yield self._task(number)()
             return
-        with _pool(self._client, at_most) as pool:
-            flying: deque[tuple[Any, Callable[[], tuple[Any, ...]]]] = deque()
-            try:
-                for number in range(start, self.n_parts):
-                    flying.append(self._begun(number, pool))
-                    if len(flying) == at_most:
-                        yield flying.popleft()[1]()
-                while flying:
-                    yield flying.popleft()[1]()
-            finally:
-                for future, _ in flying:
-                    future.cancel()
-
-    def _begun(self, number: int, pool: ThreadPoolExecutor) -> tuple[Any, Callable[[], tuple[Any, ...]]]:
-        """A partition that is being computed, and what waits for it."""
         if self._client is None:
-            future = pool.submit(self._task(number))
-            return future, future.result
+            with ThreadPoolExecutor(at_most, thread_name_prefix="bigsvm-dask") as pool:
+                yield from self._in_order(
+                    start, at_most, at_most, lambda n: pool.submit(self._task(n)), lambda one: one
+                )
+            return
+        here = min(at_most, _COMING)
+        with ThreadPoolExecutor(here, thread_name_prefix="bigsvm-dask") as pool:
+            yield from self._in_order(start, at_most, here, self._sent, lambda future: pool.submit(future.result))
+
+    def _in_order(
+        self, start: int, at_most: int, here: int, begin: Callable[[int], Any], fetch: Callable[[Any], Any]
+    ) -> Generator[tuple[Any, ...], None, None]:
+        """What `begin` has begun, a future for each partition from `start` on; at most `at_most` at a time.
+
+        here, fetch : so many of them, the next ones, are on their way here, and what waits for one
+        """
+        begun: deque[Any] = deque()
+        coming: deque[tuple[Any, Any]] = deque()
+        numbers = iter(range(start, self.n_parts))
+        try:
+            for number in range(start, self.n_parts):
+                begun.extend(map(begin, islice(numbers, at_most - len(begun) - len(coming))))
+                while begun and len(coming) < here:
+                    coming.append((begun[0], fetch(begun.popleft())))
+                yield self._asked(coming.popleft()[1].result, number)
+        finally:
+            for future in (*begun, *(one for two in coming for one in two)):
+                future.cancel()
+
+    def _sent(self, number: int) -> Any:
+        """The future of a partition that a worker computes."""
         key = self._keys[number]
-        future = self._client.compute(Delayed(key, self._needed(number)), optimize_graph=False, retries=_RETRIES)
-        return future, lambda: self._asked(future.result, number)
+        return self._client.compute(Delayed(key, self._needed(number)), optimize_graph=False, retries=_RETRIES)
 
     def _task(self, number: int) -> Callable[[], tuple[Any, ...]]:
         graph, key = self._needed(number), self._keys[number]
-        if self._client is None:
-            # Its own thread runs one partition: the pools of dask would compute ahead without bound.
-            return lambda: self._asked(lambda: dask.get(graph, key), number)
-        return lambda: self._begun(number, None)[1]()  # type: ignore[arg-type]
+        # Its own thread runs one partition: the pools of dask would compute ahead without bound.
+        return lambda: self._asked(lambda: dask.get(graph, key), number)
 
     def _needed(self, number: int) -> dict[Any, Any]:
         self._compute_shared()
@@ -194,11 +207,6 @@ def _current_client() -> Any:
     except ValueError:
         return None
     return client if client.status == "running" else None
-
-
-def _pool(client: Any, at_most: int) -> ThreadPoolExecutor:
-    # With a cluster no thread of it ever starts.
-    return ThreadPoolExecutor(at_most if client is None else 1, thread_name_prefix="bigsvm-dask")
 
 
 def _is_value(node: Any) -> bool:

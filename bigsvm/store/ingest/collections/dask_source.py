@@ -22,6 +22,7 @@ from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.units import show_bytes
 
 _WHERE = "dask collection"
+_A_WORKER = 3  # partitions of a thread of a worker: one in work, one on its way here, one that waits
 _REMEDY = "smaller partitions: rechunk() or repartition() the collection"
 
 
@@ -105,7 +106,7 @@ class InFlight:
     threads: int
 
     def at_most(self, parts: DaskParts, block_bytes: int) -> int:
-        wanted = self.threads if parts.workers is None else 2 * max(parts.workers, 1)
+        wanted = self.threads if parts.workers is None else _A_WORKER * max(parts.workers, 1)
         room = wanted if self.memory is None else self.memory // 2 // max(block_bytes, 1)
         return max(1, min(wanted, room, parts.n_parts))
 
