@@ -72,10 +72,10 @@ class Pace:
 
         0 where nothing is known yet, inf where it does not fall.
         """
-        left = np.maximum(self.least - targets, 0.0)
-        since = self.counts[2] - self.counts[0]
         known = np.isfinite(self.older) & np.isfinite(self.least)
-        fallen = np.where(known, self.older - self.least, np.inf)
+        since, least = self.counts[2] - self.counts[0], np.where(known, self.least, 0.0)
+        left = np.maximum(least - targets, 0.0)
+        fallen = np.where(known, self.older, np.inf) - least
         needed = np.full(len(left), np.inf)
         np.divide(left * since, fallen, out=needed, where=fallen > 0.0)
         needed[~known | (left == 0.0)] = 0.0

@@ -104,6 +104,24 @@ def test_every_kernel_solver_ends(name: str) -> None:
     assert result.status != "stopped"
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"working_set": 2}, *({"wss": rule} for rule in ("1", "keerthi2", "wr", "wr+3"))]
+)
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_kernel_values_beyond_float32_end_a_fit_or_are_refused(name: str, options: dict[str, Any]) -> None:
+    """Then objectives are no numbers, and nothing is claimed."""
+    if options and name != "smo":
+        pytest.skip("options of smo")
+    rng = np.random.default_rng(5)
+    X = (rng.standard_normal((40, 1)) * rng.standard_normal(3) * 3e25).astype(np.float32)
+    try:
+        result = fit((X, np.arange(40) % 2), solver=name, kernel="linear", tol=1e-5, **options)
+    except DataError:
+        return
+    assert result.status == "stalled"
+    assert result.figures["relative_gap"] > 1e-5
+
+
 def test_the_limit_that_the_user_sets_takes_the_place_of_the_others() -> None:
     rows = opposite(1000, 31.6)
     longer = fit(rows, max_passes=5000)

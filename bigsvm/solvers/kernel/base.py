@@ -205,7 +205,10 @@ class KernelSolver(EndsOfModels):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         for one in state.open:
             self.aim(state, one.qp, one.model)
-        told = self._work(state, ctx)
+        # Kernel values that float32 has no room for are infinite, and their sums no numbers.  That ends a fit as
+        # stalled, with a hint, and needs no warning of NumPy's beside it.
+        with np.errstate(over="ignore", invalid="ignore"):
+            told = self._work(state, ctx)
         for one, progress in told:
             keep_beta(state, one)
             state.iterations += progress.iterations

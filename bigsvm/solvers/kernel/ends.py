@@ -127,5 +127,6 @@ class EndsOfModels(SolverBase):
             qp.eps = float(state.eps[m])
             return
         cost = float(np.maximum(qp.upper, -qp.lower).sum())
-        primal = cost if np.isinf(state.primal[m]) else max(float(state.primal[m]), np.finfo(float).tiny)
+        # Not known yet, or no number, where kernel values overflow: then what the box allows says how large it may be.
+        primal = max(float(state.primal[m]), np.finfo(float).tiny) if np.isfinite(state.primal[m]) else cost
         qp.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), SMALLEST_EPS)
