@@ -19,6 +19,7 @@ from cross.saved import Saved
 
 CLOSE = 1e-9  # relative: sums in another order
 GAPS = 1e-6  # relative to a gap that is computed in another way
+_CAREFUL = 1e-2  # of a gap
 _BALANCED = Real(2.0) ** -43  # of a dual point's terms: what its sum is worth that is 0 to rounding
 BOX = Real(2.0) ** -40  # relative: rounding of C_i and of balanced sums
 CODES = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4}
@@ -196,7 +197,8 @@ def _judge_model(step: Step, wanted: Wanted, point: Point, said: dict[str, Any],
     if point.dual is not None:
         own = P - max(point.dual, Real(0))
         near = slack + 1e-4 * abs(own)
-        if point.outside <= BOX and not -near <= gap - own <= near + point.price:
+        # Too large a gap claims nothing that is not so: beside the price, what is said may be careful by a hundredth.
+        if point.outside <= BOX and not -near <= gap - own <= near + point.price + _CAREFUL * abs(own):
             found.append(Finding("gap", f"a gap of {gap:.6g} is said, alpha's is {float(own):.6g}"))
         # Here rounding is no excuse: in exact arithmetic, too, the tolerance must hold.
         # But where all targets lie on the edge of the tube, P itself is an ulp of them, or 0.
