@@ -22,6 +22,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.formats import parquet_files
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
+from bigsvm.store.formats.tables.column_choice import index_columns
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 
@@ -202,6 +203,8 @@ def test_an_index_of_pandas_is_no_feature(kind: str, tmp_path: Path) -> None:
         assert any("'id' was the index" in told for told in store.warnings) == (len(wanted[0]) == 1)
     assert open_store(path, labelled=False).n_features == 1
     assert open_store(path, label="id").classes.tolist() == [7, 8]
+    for odd in (b"{", b"[]", b'{"index_columns": 3}', b"{}"):
+        assert index_columns(table.schema.with_metadata({b"pandas": odd})) == []
 
 
 def test_files_are_taken_by_name_and_must_agree(tmp_path: Path) -> None:

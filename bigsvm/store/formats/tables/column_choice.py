@@ -49,7 +49,7 @@ def index_columns(schema: pa.Schema) -> list[str]:
         told = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
     except (KeyError, TypeError, ValueError):
         return []
-    return [name for name in schema.names if name in told]
+    return [name for name in schema.names if isinstance(told, list) and name in told]
 
 
 def told_of_index(schema: pa.Schema, used: Collection[str | None]) -> list[str]:
