@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--name", default="20news")
     parser.add_argument("--c", type=float, default=1e-3)
-    parser.add_argument("--memory", default="64MiB")
+    parser.add_argument("--memory", default="96MiB", help="what holds the rows of the set, too")
     parser.add_argument("--apart", type=float, default=1e-7, help="relative difference that is too large")
     parser.add_argument("--smoke", action="store_true", help="a small problem")
     asked = parser.parse_args()

@@ -81,6 +81,7 @@ def written(name: str, python: str, folder: Path) -> list[dict[str, Any]]:
     """What a writer has written into the folder.  Raises SystemExit where it fails."""
     script = Path(__file__).parent / "foreign" / f"by_{name}.py"
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment["PYSPARK_PYTHON"] = python  # its workers would take the first on the path
     done = subprocess.run(
         [python, str(script), str(folder)], capture_output=True, text=True, check=False, env=environment
     )

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Files as others write them, eight times the budget, ingested and fitted in a hard cgroup of budget + 256 MiB.
+"""Files as others write them, ten times the budget, ingested and fitted in a hard cgroup of budget + 256 MiB.
 
-A Parquet file of 250,000 rows in one row group, AnnData on Zarr, and an .h5ad of compressed chunks hold the same
+A Parquet file of 300,000 rows in one row group, AnnData on Zarr, and an .h5ad of compressed chunks hold the same
 sparse rows.  Each is ingested, and fitted as it lies there, in the cage, page cache included.  Nothing may be
 killed, anonymous memory above the base stays within the budget, and the three have one content and one model, byte
 for byte.
 
-    scripts/stress/store_memory.py --memory 80MiB --rows 250000
+    scripts/stress/store_memory.py --memory 72MiB --rows 300000
     scripts/stress/store_memory.py --smoke
 """
 
@@ -152,8 +152,8 @@ def one_form(source: Path, budget: int, work: Path) -> tuple[dict[str, bytes | s
 def main() -> None:
     """Write the files, and go through them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--memory", type=parse_bytes, default=80 * MIB)
-    parser.add_argument("--rows", type=int, default=250_000)
+    parser.add_argument("--memory", type=parse_bytes, default=72 * MIB)
+    parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--forms", default=",".join(FORMS), help=f"names with commas between [{','.join(FORMS)}]")
     parser.add_argument("--work", help="folder on a disk; a temporary one by default")
     parser.add_argument("--smoke", action="store_true", help="500 rows, one of the files")

@@ -249,7 +249,7 @@ def test_rows_without_labels_come_back_from_every_dump(form: str, sets: list[lis
 def test_a_field_of_labels_with_nothing_in_it_is_no_empty_set(tmp_path: Path) -> None:
     """Nothing between quotes is one; where nothing is said at all, somebody may have forgotten it."""
     (tmp_path / "rows.csv").write_text('label,f0\n"a,b",1\n"",2\na,3\n,4\n')
-    with pytest.raises(DataError, match="row 3 holds a null"):
+    with pytest.raises(DataError, match="1 of the 4 rows have no label, row 3 is the first"):
         _ = open_store(tmp_path / "rows.csv", labels=["label"]).classes
     kept = open_store(tmp_path / "rows.csv", labels=["label"], missing="drop")
     assert kept.classes is not None

@@ -14,9 +14,12 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
+import zarr
 
 from bigsvm.csr import CSR
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.formats import chunked
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
@@ -42,17 +45,31 @@ def lists() -> pa.Table:
     return pa.table({"label": LABELS, **{name: pa.ListArray.from_arrays(offsets, of) for name, of in parts.items()}})
 
 
-FORMS: dict[str, tuple[str, Callable[[], pa.Table], Callable[[pa.Table, Any], object]]] = {
+def anndata(X: Any, path: str) -> None:
+    """The rows as AnnData on Zarr, in chunks that end within blocks."""
+    arrays, root = {"X": X}, zarr.create_group(path)
+    if sp.issparse(X):
+        kind = {"encoding-type": "csr_matrix", "shape": X.shape}
+        arrays = {f"X/{name}": getattr(X, name) for name in ("data", "indices", "indptr")}
+        root.create_group("X", attributes=kind)
+    for name, values in {**arrays, "obs/label": LABELS}.items():
+        root.create_array(name, data=values, chunks=(7, *values.shape[1:]))
+
+
+FORMS: dict[str, tuple[str, Callable[[], Any], Callable[[Any, Any], object]]] = {
     "Parquet, columns": ("a.parquet", columns, lambda table, path: pq.write_table(table, path, row_group_size=7)),
     "Parquet, fixed": ("a.parquet", fixed, pq.write_table),
     "Parquet, lists": ("a.parquet", lists, lambda table, path: pq.write_table(table, path, row_group_size=7)),
     "Feather": ("a.feather", columns, pa.feather.write_feather),
     "CSV": ("a.csv", columns, pa.csv.write_csv),
+    "Zarr, dense": ("a.zarr", lambda: DENSE, anndata),
+    "Zarr, sparse": ("a.zarr", lambda: sp.csr_array(DENSE), anndata),
 }
 
 
 @pytest.fixture(params=FORMS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> RowBlocks:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RowBlocks:
+    monkeypatch.setattr(chunked, "_LARGE_BYTES", 0)
     name, table, write = FORMS[request.param]
     write(table(), str(tmp_path / name))
     return open_store(str(tmp_path / name))

@@ -22,6 +22,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.formats import parquet_files
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
+from bigsvm.store.formats.tables.column_choice import index_columns
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 
@@ -36,6 +37,14 @@ def _cache(tmp_path_factory, monkeypatch):
 def write(path: Path, **columns: object) -> ParquetRows:
     pq.write_table(pa.table(columns), path)
     return ParquetRows(str(path))
+
+
+def vectors(*types: int) -> pa.Array:
+    """Spark's, of size 2 and one entry, dense ones of two."""
+    rows = [{"type": t, "size": 2, "indices": [1], "values": [3.0] if t == 0 else [0.0, 3.0]} for t in types]
+    whole, part = pa.int32(), pa.int8()
+    fields = {"type": part, "size": whole, "indices": pa.list_(whole), "values": pa.list_(pa.float64())}
+    return pa.array(rows, pa.struct(list(fields.items())))
 
 
 def read_all(store: ParquetRows) -> None:
@@ -152,10 +161,10 @@ def test_large_lists_and_wide_indices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"label": [1, None, 2], "f": [1.0, 2.0, 3.0]}, "row 1 "),
+        ({"label": [1, None, 2], "f": [1.0, 2.0, 3.0]}, "1 of the 3 rows have no label, row 1 "),
         ({"label": [1, 1, 2], "f": [1.0, 2.0, None]}, "'f': row 2 "),
         ({"label": [1.0, 1.0, np.nan], "f": [1.0, 2.0, 3.0]}, "row 2 "),
-        ({"label": [1, 2, 1], "weight": [1.0, None, 1.0], "f": [1.0, 2.0, 3.0]}, "row 1 "),
+        ({"label": [1, 2, 1], "weight": [1.0, None, 1.0], "f": [1.0, 2.0, 3.0]}, "'weight': row 1 "),
         ({"label": [1, 2, 1], "f": ["a", "b", "c"]}, "'f'"),
         ({"label": [1, 2, 1]}, "no feature"),
         ({"target": [1, 2, 1], "f": [1.0, 2.0, 3.0]}, "target, f"),
@@ -163,7 +172,9 @@ def test_large_lists_and_wide_indices(tmp_path: Path) -> None:
         ({"label": [1, 2], "indices": [[0], [1]], "values": [[1.0], [None]]}, "row 1 "),
         ({"label": [1, 2], "indices": [[0], [None]], "values": [[1.0], [1.0]]}, "row 1 "),
         ({"label": [1, 2], "indices": [[0], [1, 2]], "values": [[1.0], [1.0]]}, "row 1 "),
-        ({"label": [1, 2], "indices": [[0], [-1]], "values": [[1.0], [1.0]]}, "negative"),
+        ({"label": [1, 2], "indices": [[0], [-1]], "values": [[1.0], [1.0]]}, "row 1 has index -1"),
+        ({"label": [1, 2], "a": vectors(0, 2)}, "row 1 has type 2"),
+        ({"label": [1, 2], "a": vectors(0, 1), "b": vectors(1, 0)}, "several columns of vectors: a, b"),
     ],
 )
 def test_what_cannot_be_used_is_named(columns: dict, message: str, tmp_path: Path) -> None:
@@ -173,10 +184,34 @@ def test_what_cannot_be_used_is_named(columns: dict, message: str, tmp_path: Pat
         read_all(ParquetRows(str(path)))
 
 
+def test_of_several_columns_of_vectors_the_one_that_spark_calls_so_is_read(tmp_path: Path) -> None:
+    columns = {"probability": vectors(1, 1), "features": vectors(0, 1), "label": [1, 2]}
+    store = write(tmp_path / "a.parquet", **columns)
+    assert store._layout.features == ("features",)
+    read_all(store)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_an_index_of_pandas_is_no_feature(kind: str, tmp_path: Path) -> None:
+    """It numbers the rows: of rows that are sorted by class it would tell the label."""
+    path, said = str(tmp_path / f"a.{kind}"), b'{"index_columns": ["id", {"kind": "range"}]}'
+    table = pa.table({"x": [1.0, 2.0], "id": [7, 8], "label": [0, 1]}).replace_schema_metadata({b"pandas": said})
+    (pq.write_table if kind == "parquet" else pyarrow.feather.write_feather)(table, path)
+    for columns, wanted in (((), [[1.0], [2.0]]), (("*",), [[1.0], [2.0]]), (("x", "id"), [[1.0, 7.0], [2.0, 8.0]])):
+        store = open_store(path, columns=columns)
+        assert store.read(store.refs(2)[0]).X.tolist() == wanted
+        assert any("'id' was the index" in told for told in store.warnings) == (len(wanted[0]) == 1)
+    assert open_store(path, labelled=False).n_features == 1
+    assert open_store(path, label="id").classes.tolist() == [7, 8]
+    for odd in (b"{", b"[]", b'{"index_columns": 3}', b"{}"):
+        assert index_columns(table.schema.with_metadata({b"pandas": odd})) == []
+
+
 def test_files_are_taken_by_name_and_must_agree(tmp_path: Path) -> None:
     for number, rows in ((2, slice(30, 53)), (1, slice(0, 30))):
         formats.parquet(tmp_path / f"{number}.parquet", X[rows], LABELS[rows], layout="dense")
-    for source in (tmp_path, str(tmp_path / "*.parquet")):
+    for source in (tmp_path, str(tmp_path / "[!._]*.parquet")):
+        (tmp_path / "._1.parquet").write_bytes(b"of a file system")
         store = open_store(source)
         assert store.n_samples == len(X)
         np.testing.assert_array_equal(store.read(store.refs(100)[0]).X, X)

@@ -11,7 +11,7 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         found = sorted((key, value) for key, value in self.server.objects.items() if key.startswith(prefix))
         if self.server.style == "gs":
             items = "".join(
-                f"<Contents><Key>{quote(key)}</Key><LastModified>2001-09-09T01:46:40.000Z</LastModified>"
+                f"<Contents><Key>{key}</Key><LastModified>2001-09-09T01:46:40.000Z</LastModified>"
                 f'<ETag>"{tag_of(value)}"</ETag><Size>{len(value)}</Size></Contents>'
                 for key, value in found
             )
@@ -159,3 +159,16 @@ def test_what_a_cloud_refuses_lacks_or_gets_wrong(cloud: Cloud) -> None:
     cloud.objects[key] = bytes(len(cloud.objects[key]))
     with pytest.raises(DataError, match=re.escape(key)):
         bigsvm.open_store(name, storage_options=given)
+
+
+def test_keys_that_are_no_files(cloud: Cloud) -> None:
+    """Consoles make an object of a folder; a name with a bracket is itself before it is a pattern."""
+    base, given = f"{cloud.style}://bucket", options(cloud)
+    cloud.objects |= dict.fromkeys(("sets/rows.zarr/", "sets/rows.zarr/X/", "parts/", "parts/none/"), b"")
+    cloud.objects |= dict.fromkeys(("parts/a[1].csv", "parts/_SUCCESS"), cloud.objects["sets/rows.csv"])
+    for name in ("sets/rows.zarr", "parts", "parts/a[1].csv", "parts/*.csv"):
+        store = bigsvm.open_store(f"{base}/{name}", storage_options=given)
+        np.testing.assert_array_equal(np.asarray(store.read(store.refs(60)[0]).X), X)
+    cloud.objects["parts//a.csv"] = b""
+    with pytest.raises(DataError, match="a key there has an empty part"):
+        bigsvm.open_store(f"{base}/parts", storage_options=given)

@@ -177,7 +177,8 @@ def test_several_files_are_one(tmp_path: Path) -> None:
         ("a,b,y\n1,2,3\n", "no column 'label'"),
         ("a,label\n1,0\n2\n", "row 1 has 1 fields, not 2"),
         ("a,label\n1,0\n,1\n", "row 1 holds a null"),
-        ("a,label\n1,0\n2,\n", "row 1 holds a null"),
+        ("a,label\n1,0\n2,\n", "1 of the 2 rows have no label, row 1 is the first"),
+        ("a,label,\n1,0,\n2,1,\n", "column '': row 0 holds a null"),
         ("a,label\n1,0\ninf,1\n", "row 1 holds inf"),
         ("a,label\n1,0\n9007199254740993,1\n", "row 1 holds 9007199254740993, beyond 2\\^53"),
         ('a,label\n1,0\n"x,1\n', "rows from 0 on cannot be read|row"),
@@ -188,6 +189,16 @@ def test_bad_text_is_refused(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(DataError, match=said):
         whole(open_store(tmp_path / "t.csv"))
+
+
+def test_a_column_without_a_name_is_told(tmp_path: Path) -> None:
+    """As pandas and R write the numbers of the rows."""
+    (tmp_path / "t.csv").write_text(",a,label\n0,5,0\n1,6,1\n")
+    store = open_store(tmp_path / "t.csv")
+    assert whole(store).tolist() == [[0, 5], [1, 6]]
+    assert any("without a name" in said for said in store.warnings)
+    chosen = open_store(tmp_path / "t.csv", columns=("?*",))
+    assert (whole(chosen).tolist(), chosen.warnings) == ([[5], [6]], [])
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:

@@ -22,12 +22,14 @@ from numcodecs.blosc import Blosc
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import open_regular, read_bytes, read_unlinked
 from bigsvm.files.paths import local_path, unlinked_path
+from bigsvm.store.formats.tables.block_memory import BlockMemory
 from bigsvm.store.sealing.former import kept_file, verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
 _MAX_UNIT_BYTES = 1 << 36
 _SMALL_BYTES = 1 << 14  # of a raw chunk that is read: a map of it costs several times as much as its bytes
 _MAX_MAPS = 256  # of 65,530 that Linux allows a process
+_LARGE_BYTES = 1 << 18  # of an array whose memory is kept for the next one
 ALLOWED_CODECS = frozenset({
     "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
     "shuffle", "crc32c", "transpose", "vlen-utf8", "sharding_indexed",
@@ -65,6 +67,7 @@ class ChunkedArray:
         if self.chunk_nbytes > _MAX_UNIT_BYTES:
             raise DataError(f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB")
         self._lock = threading.Lock()
+        self._memory = BlockMemory()
         self._last: tuple[int, np.ndarray] | None = None
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
         self._verified: dict[int, tuple[int, int, int]] = {}  # the file that was
@@ -86,7 +89,7 @@ class ChunkedArray:
         if first == last:
             offset = first * self.unit_rows
             return self._unit(first)[start - offset : stop - offset]
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        out = self._room("rows", stop - start)
         for number in range(first, last + 1):
             offset = number * self.unit_rows
             a, b = max(start, offset), min(stop, offset + self.unit_rows)
@@ -98,8 +101,16 @@ class ChunkedArray:
         return _frozen(out)
 
     def forget(self) -> None:
-        """Let go of the chunk that was read last."""
+        """Let go of the chunk that was read last, and of the memory for the next ones."""
         self._last = None
+        self._memory.forget()
+
+    def _room(self, name: str, n_rows: int) -> np.ndarray:
+        """An array for rows, not initialised: large ones of numbers are where the last of that name was, if free."""
+        nbytes = n_rows * (self._unit_bytes // self.unit_rows)
+        if nbytes < _LARGE_BYTES or self.dtype.kind not in "biuf":
+            return np.empty((n_rows, *self.shape[1:]), self.dtype)
+        return self._memory.array(name, (n_rows, *self.shape[1:]), self.dtype)
 
     def _holds(self, number: int) -> bool:
         last = self._last
@@ -202,7 +213,7 @@ class ChunkedArray:
             return self._filled()
         if not _MAY_HOLD[self._decoder](content, self._unit_bytes):
             raise _cannot_decode(self._key(number), f"does not hold {self._unit_bytes} bytes")
-        values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
+        values = self._room("unit", self.unit_rows)
         self._decoder(content, values, self._key(number))
         return values
 

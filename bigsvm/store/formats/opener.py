@@ -359,7 +359,7 @@ def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any])
 
 def _is_parquet(path: Path) -> bool:
     if any(mark in path.name for mark in "*?["):
-        return path.suffix in (".parquet", ".pq")
+        return path.suffix.lower() in (".parquet", ".pq")
     if path.is_dir():
         return any(path.glob("*.parquet"))
-    return path.is_file() and path.suffix in (".parquet", ".pq")
+    return path.is_file() and path.suffix.lower() in (".parquet", ".pq")

@@ -17,7 +17,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
-from bigsvm.store.formats.tables.column_choice import chosen_columns
+from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 
 _SPARK = ("type", "size", "indices", "values")
@@ -97,6 +97,7 @@ def _kinds_of(
     schema: pa.Schema, others: set[str], columns: tuple[str, ...], in_order: bool, where: str
 ) -> dict[str, pa.DataType]:
     """Types of the columns that may be features, by their names."""
+    others = others | (set(index_columns(schema)) - set(columns))
     chosen = chosen_columns(columns, schema.names, others, where)
     fields = enumerate(schema.names)
     found = {name: schema.field(i).type for i, name in fields if name in chosen and name not in others}
@@ -110,16 +111,31 @@ def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) ->
             raise DataError("indices and values are not lists of integers and of numbers", where)
         dtype = _dtype({"values": kinds["values"].value_type}, where)
         return Layout("lists", None, None, ("indices", "values"), dtype)
+    vectors = [name for name, kind in kinds.items() if _is_vector(kind)]
+    if vectors:
+        name = _the_vector(vectors, where)
+        dtype = _dtype({name: kinds[name].field("values").type.value_type}, where)
+        return Layout("spark", None, None, (name,), dtype)
     for name, kind in kinds.items():
-        if pa.types.is_struct(kind) and [field.name for field in kind] == list(_SPARK):
-            dtype = _dtype({name: kind.field("values").type.value_type}, where)
-            return Layout("spark", None, None, (name,), dtype)
         if pa.types.is_fixed_size_list(kind) and len(kinds) == 1:
             dtype = _dtype({name: kind.value_type}, where)
             return Layout("fixed", None, None, (name,), dtype, kind.list_size)
     if not kinds or sum(name in kinds for name in names) != len(kinds):
         raise DataError("no feature columns, or two of one name", where)
     return Layout("columns", None, None, tuple(kinds), _dtype(kinds, where), len(kinds))
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    """Whether a column is of Spark ML's vectors."""
+    return pa.types.is_struct(kind) and [field.name for field in kind] == list(_SPARK)
+
+
+def _the_vector(names: list[str], where: str) -> str:
+    """Of columns of vectors the one that is read: `features`, as Spark calls it, where there are several."""
+    if len(names) == 1 or "features" in names:
+        return names[0] if len(names) == 1 else "features"
+    what = f"several columns of vectors: {', '.join(names[:20])}"
+    raise DataError(what, where, "say which one with --columns")
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -132,7 +148,7 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
     for name, kind in kinds.items():
         dtype = as_number_type(kind)
         if dtype is None:
-            hint = "choose others with --columns, or name it with --label"
+            hint = "choose others with --columns, name it with --label, or write it as a number"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(dtype)
     if len(set(dtypes)) == 1:
@@ -204,7 +220,10 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
     if len(indices) == 0:
         return width_told, 0
     if int(indices.min()) < 0:
-        raise DataError(f"a negative index in the rows from {first_row}", where)
+        indices, indptr = (X.indices, X.indptr) if layout.form == "spark" else _flat(batch.column(0), where, first_row)
+        place = int(np.argmax(indices < 0))
+        row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
+        raise DataError(f"row {row} has index {indices[place]}", where, "indices begin with 0")
     return max(width_told, int(indices.max()) + 1), len(indices)
 
 
@@ -223,6 +242,10 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
     kinds, told, indices, values = column.flatten()
     refuse_nulls(kinds, where, first_row)
     sparse = numbers_of(kinds) == 0
+    unknown = np.flatnonzero(~sparse & (numbers_of(kinds) != 1))
+    if len(unknown):
+        row = int(unknown[0])
+        raise DataError(f"the vector of row {first_row + row} has type {kinds[row]}", where, "0 is sparse, 1 is dense")
     data, indptr = _flat(values, where, first_row)
     lengths, all_sparse = np.diff(indptr), bool(sparse.all())
     if all_sparse and told.null_count == 0:  # as nearly all are

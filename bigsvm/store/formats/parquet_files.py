@@ -40,10 +40,15 @@ class File:
 
 
 def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str = "Parquet") -> list[str]:
-    """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none."""
+    """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none.
+
+    Of a folder those are left out whose names begin with a dot or an underscore, as Spark and pyarrow do: what writers
+    and file systems keep for themselves.
+    """
     if os.path.isdir(name):
         refuse_partitions(name)
-        found = sorted(str(path) for path in Path(name).iterdir() if path.name.lower().endswith(suffixes))
+        there = (path for path in Path(name).iterdir() if path.name[0] not in "._")
+        found = sorted(str(path) for path in there if path.name.lower().endswith(suffixes))
     elif any(mark in name for mark in "*?[") and not os.path.exists(name):
         found = sorted(glob.glob(name))
     else:

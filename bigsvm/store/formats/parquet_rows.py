@@ -32,6 +32,7 @@ from bigsvm.store.formats.parquet_columns import (
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
+from bigsvm.store.formats.tables.column_choice import told_of_index
 from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
@@ -94,6 +95,7 @@ class ParquetRows(ColumnLabels):
         """Take some columns for rows: those that a model keeps, in its order, else those that were asked for."""
         asked = kept or columns
         self._select(find_layout(schema, label, weight, self.uri, labelled, apart, asked, in_order=bool(kept)))
+        self.warnings += told_of_index(schema, self._layout.columns)
         if asked:
             self.recipe = {"columns": list(self._layout.features)}
 

@@ -41,7 +41,20 @@ class Readable(Protocol):
 Open = Callable[[str], Readable]
 
 
-class LabelColumn:
+class _ValuesAndMask:
+    """A column as it lies."""
+
+    _values: Readable
+    _mask: Readable | None
+
+    def forget(self) -> None:
+        """Let go of the chunks that were read last, and of their memory."""
+        self._values.forget()
+        if self._mask is not None:
+            self._mask.forget()
+
+
+class LabelColumn(_ValuesAndMask):
     """Labels of rows: codes into categories (newer or older AnnData encoding), or plain values.
 
     categories : all that the store names, used or not; None for plain values
@@ -186,7 +199,7 @@ class LabelColumn:
         return self._positions[values]
 
 
-class WeightColumn:
+class WeightColumn(_ValuesAndMask):
     """Weights of rows as they are stored: numbers, numbers with a mask, or codes into categories that are numbers.
 
     mask : where it is True there is no weight
@@ -219,12 +232,6 @@ class WeightColumn:
             row = start + int(np.argmax(none))
             raise DataError(f"row {row} has no weight", self._where, "0 leaves a row out")
         return values if self._categories is None else self._categories[values]
-
-    def forget(self) -> None:
-        """Let go of the chunks that were read last."""
-        self._values.forget()
-        if self._mask is not None:
-            self._mask.forget()
 
 
 def _packed(there: np.ndarray, start: int) -> np.ndarray:
@@ -293,7 +300,8 @@ def find(group: Any, path: str) -> Any:
     if path in group:
         return group[path]
     frame = path.rpartition("/")[0]
-    columns = list(group[frame].attrs.get("column-order", [])) if frame and frame in group else []
+    told = list(group[frame].attrs.get("column-order", [])) if frame and frame in group else []
+    columns = [name for name in told if name in group[frame]]  # a file that was not written to its end tells of others
     hint = f"columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
     raise DataError("no such column", path, hint or "name one with --label or --weight")
 

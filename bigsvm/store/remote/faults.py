@@ -53,7 +53,7 @@ class Silence(Passing):
 class Believed(Fault):
     """Believed once it has been the answer several times in a row.
 
-    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), or refused with a status
+    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), path, or refused with a status
     """
 
     def __init__(self, what: str, kind: str) -> None:
@@ -82,6 +82,8 @@ def fault_of(error: BaseException) -> Fault:
         return Believed(f"may not be read (HTTP {status})", "denied")
     if kind in ("PreconditionError", "NotModifiedError"):
         return Changed()
+    if kind == "InvalidPathError":
+        return Believed("a key there has an empty part, . or .., or a control character in its path", "path")
     if kind == "NotSupportedError" and "ange" in text:
         return NoRanges("the server gives no ranges")
     status_found = _STATUS.search(text)
@@ -184,6 +186,8 @@ def _believed(fault: Believed, where: str) -> Exception:
         return DataError(fault.what, where, "run the command again: it is copied anew")
     if fault.kind == "tag":
         return DataError(fault.what, where, REMEDY)
+    if fault.kind == "path":
+        return DataError(fault.what, where, "rename that object, or name a folder that is without it")
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
     if fault.kind == "denied":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +62,8 @@ def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
     name = base_name(root) if root else base_name(client.name)
     if has_glob(root):
         folder = "/".join(before_glob(root.split("/")))
-        found = [item for item in _all(client, patience, folder) if _matches(item.key, root)]
+        there = _all(client, patience, folder)
+        found = [item for item in there if item.key == root] or [item for item in there if _matches(item.key, root)]
         if not found:
             raise MissingInput("no objects of that name", client.name)
         pattern = "files/" + root[len(folder) :].lstrip("/")
@@ -110,7 +111,15 @@ def _all(client: Client, patience: Patience, prefix: str) -> list[Listed]:
             found.extend(page)
 
     patience.ask(client.uri(prefix), go_on)
-    return sorted({item.key: item for item in found}.values(), key=lambda item: item.key)
+    # Consoles and file systems put an empty object in the place of a folder, whose name ends with a slash there.
+    folders = {item.key[:place] for item in found for place in _slashes(item.key)}
+    files = {item.key: item for item in found if item.key != prefix and (item.size or item.key not in folders)}
+    return sorted(files.values(), key=lambda item: item.key)
+
+
+def _slashes(key: str) -> Iterator[int]:
+    """Where the slashes of a key are."""
+    return (place for place, letter in enumerate(key) if letter == "/")
 
 
 def _below(key: str, folder: str) -> str:

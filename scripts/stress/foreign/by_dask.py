@@ -15,6 +15,8 @@ def write(folder: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame(X, columns=[f"x{j}" for j in range(D)]).assign(label=y), npartitions=3)
     frame.to_parquet(folder / "parts", write_index=False)
     tell("parts")
+    frame.to_parquet(folder / "indexed")
+    tell("indexed")
     frame.to_parquet(folder / "metadata", write_index=False, write_metadata_file=True)
     tell("metadata/*.parquet")
     frame.to_csv(folder / "csv" / "part-*.csv", index=False)

@@ -17,7 +17,9 @@ def write(folder: Path) -> None:
     numbers.to_parquet(folder / "numbers.parquet")
     tell("numbers.parquet")
     numbers.set_index(pd.Index([f"r{i}" for i in range(len(y))], name="id")).to_parquet(folder / "indexed.parquet")
-    tell("indexed.parquet", read=False)  # a column of text between the numbers
+    tell("indexed.parquet")  # an index is no feature, whether it has a name and text, or numbers
+    numbers.set_index(pd.Index(np.arange(len(y)) * 3)).to_parquet(folder / "numbered.parquet")
+    tell("numbered.parquet")
     frame.assign(label=pd.Categorical(TEXT, categories=["yes", "unused", "no"])).to_parquet(folder / "cat.parquet")
     tell("cat.parquet", labels="text")
     frame.assign(label=pd.array(y, dtype="Int64")).to_parquet(folder / "nullable.parquet")

@@ -139,7 +139,7 @@ class ColumnLabels(StoreBase):
     def _weights(self, column: pa.Array, name: str, first: int) -> np.ndarray:
         """Weights of a column of a name, of which the first is that of row `first`."""
         if self._missing == "refuse":
-            return check_weights(plain_of(column, self.uri, first), self.uri, first)
+            return check_weights(plain_of(column, self._place_of(name), first), self.uri, first)
         there, known = self._there(column, name, first)
         if there.any():
             check_weights(known[:0], self.uri)  # their type, which is that of all
@@ -155,6 +155,10 @@ class ColumnLabels(StoreBase):
         kind = self._files.schema.field(self._layout.label).type
         return np.dtype(kind.to_pandas_dtype()) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
+    def _place_of(self, name: str) -> str:
+        """A column, for messages."""
+        return f"{self.uri}, column {name!r}"
+
     def _label_name(self) -> str:
         if self._layout.label is None:
             raise DataError("opened without its labels", self.uri)
@@ -168,7 +172,9 @@ class ColumnLabels(StoreBase):
         name = self._label_name()
         for first, batch in self._label_batches():
             if self._missing == "refuse":
-                yield as_labels(plain_of(batch.column(name), self.uri, first), self.uri, first)
+                if batch.column(name).null_count:
+                    self.labelled_rows()  # which says how many
+                yield as_labels(plain_of(batch.column(name), self._place_of(name), first), self.uri, first)
                 continue
             there, known = self._there(batch.column(name), name, first)
             if len(known):

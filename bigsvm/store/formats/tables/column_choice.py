@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
+
+import pyarrow as pa
 
 from bigsvm.errors import UsageError
 
@@ -38,3 +41,21 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
             raise UsageError(what, where, f"columns there: {', '.join(names[:20])}{beside}")
         found.update(here)
     return found
+
+
+def index_columns(schema: pa.Schema) -> list[str]:
+    """Columns that were the index of a table of pandas or dask: names or numbers of the rows, and no features."""
+    try:
+        told = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [name for name in schema.names if isinstance(told, list) and name in told]
+
+
+def told_of_index(schema: pa.Schema, used: Collection[str | None]) -> list[str]:
+    """Warnings of such columns that are not used."""
+    return [
+        f"column {name!r} was the index of a table of pandas and is no feature: where it is one, name it with --columns"
+        for name in index_columns(schema)
+        if name not in used
+    ]

@@ -58,7 +58,7 @@ class DelimitedFiles:
         self._pieces: list[tuple[int, int, int]] = [tuple(piece) for piece in known["pieces"]]
         self._starts: list[int] = known["starts"]
         self.n_samples: int = known["n_samples"]
-        self._sets = ""
+        self._sets: str | None = None  # not "", which a column may be called
         self._in_a_loop: list[str] = []
         self._more_plain = 0
         self._threads = threading.local()
@@ -145,7 +145,9 @@ class DelimitedFiles:
         batch = self._plain(number, text, columns, kinds)
         if batch is None:
             batch = parse(text, self.header, file.path, self._starts[number], kinds)
-        if self._sets in columns:  # a column's text alone is read so, and no reader does both
+        if (
+            self._sets is not None and self._sets in columns
+        ):  # a column's text alone is read so, and no reader does both
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
             place = batch.schema.get_field_index(self._sets)
             batch = batch.set_column(place, batch.schema.field(place), sets.column(0))

@@ -21,7 +21,7 @@ from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
-from bigsvm.store.formats.tables.column_choice import chosen_columns
+from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, told_of_index
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
@@ -38,6 +38,11 @@ _NUMBER_OTHERWISE = re.compile(
     re.VERBOSE,
 )
 """A number as other programs write it: decimal commas, separators of thousands, hexadecimal digits, a unit."""
+_UNNAMED = (
+    "the column without a name is a feature: where it numbers the rows, as pandas and R write them, leave it out with "
+    "--columns '?*'"
+)
+_PLAIN = re.compile(r"[-+]?\d*\.?\d*\Z", re.ASCII)
 _FEW_ROWS = 20  # in which a name for each row is no surprise
 
 
@@ -136,8 +141,11 @@ class TableRows(ParquetRows):
             "columns", layout.label, layout.weight, features, encoding.dtype, encoding.n_features, encoding
         ))  # fmt: skip
 
+        self.warnings += told_of_index(schema, self._layout.columns)
         if isinstance(self._files, DelimitedFiles):
             self._files.read_in_a_loop(self._layout.columns)
+            if "" in features and not like:
+                self.warnings.append(_UNNAMED)
         self.recipe = {"encoding": encoding.document(), **({"columns": list(written)} if written else {})}
         self.feature_names = encoding.feature_names()
 
@@ -234,7 +242,7 @@ class TableRows(ParquetRows):
             if weight is None and "weight" in names and "weight" not in columns:
                 weight = "weight"
         others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
-        others |= set(self._apart)
+        others |= set(self._apart) | (set(index_columns(schema)) - set(columns))
         chosen = chosen_columns(columns, names, others, self.uri)
         features = tuple(name for name in names if name in chosen and name not in others)
         told = (label, weight) if self._labelled else (None, None)
@@ -245,8 +253,9 @@ class TableRows(ParquetRows):
         if values is None:
             raise too_many_categories(name, self.uri)
         if values and all(map(_NUMBER_OTHERWISE.match, values)):
+            odd = next((value for value in values if not _PLAIN.match(value)), values[0])
             self.warnings.append(
-                f"column {name!r} is read as text, such as {values[0]!r}, and each of its {len(values)} values is a "
+                f"column {name!r} is read as text, such as {odd!r}, and each of its {len(values)} values is a "
                 "feature: where these are numbers, write them with a decimal point, and without separators or units"
             )
         elif self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
