@@ -50,12 +50,21 @@ def _place(context, builder, signature, arguments, array, j, m):
 
 
 def _loaded(builder, pointer, kind, lanes):
-    """`lanes` numbers from memory, float32 or float64, as float64."""
+    """`lanes` numbers from memory, of a type that `has_lanes`, as float64."""
     nbytes = kind.dtype.bitwidth // 8
-    element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+    whole = isinstance(kind.dtype, types.Integer)
+    element = ir.IntType(8 * nbytes) if whole else ir.FloatType() if nbytes == 4 else ir.DoubleType()
     vector = ir.VectorType(element, lanes.count)
     found = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
-    return builder.fpext(found, _wide(lanes)) if kind.dtype == types.float32 else found
+    if whole:
+        return (builder.sitofp if kind.dtype.signed else builder.uitofp)(found, _wide(lanes))
+    return builder.fpext(found, _wide(lanes)) if nbytes == 4 else found
+
+
+def has_lanes(kind):
+    """Whether numbers of such an array, a numba type, lie side by side and are exact as float64."""
+    exact = isinstance(kind.dtype, types.Integer) and kind.dtype.bitwidth <= 32
+    return kind.layout == "C" and (exact or kind.dtype in (types.float32, types.float64))
 
 
 @intrinsic
@@ -91,6 +100,29 @@ def plus_products(typingctx, lanes, x, W, j, m):
         return builder.fadd(arguments[0], builder.fmul(_splat(builder, arguments[1], _wide(kind)), weights))
 
     return lanes(lanes, types.float64, W, j, m), generate
+
+
+@intrinsic
+def plus_pairs(typingctx, lanes, X, i, w, j):
+    """lanes + X[i, j] w[j], X[i, j + 1] w[j + 1] ..."""
+
+    def generate(context, builder, signature, arguments):
+        kind, values, _, weights, _ = signature.args
+        x = _loaded(builder, _place(context, builder, signature, arguments, 1, 2, 4), values, kind)
+        y = _loaded(builder, _place(context, builder, signature, arguments, 3, 4, 4), weights, kind)
+        return builder.fadd(arguments[0], builder.fmul(x, y))
+
+    return lanes(lanes, X, i, w, j), generate
+
+
+@intrinsic
+def lane(typingctx, lanes, k):
+    """The number in lane k."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_element(arguments[0], context.cast(builder, arguments[1], signature.args[1], types.int32))
+
+    return types.float64(lanes, k), generate
 
 
 @intrinsic
