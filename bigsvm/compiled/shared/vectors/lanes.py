@@ -120,7 +120,9 @@ def lane(typingctx, lanes, k):
     """The number in lane k."""
 
     def generate(context, builder, signature, arguments):
-        return builder.extract_element(arguments[0], context.cast(builder, arguments[1], signature.args[1], types.int32))
+        return builder.extract_element(
+            arguments[0], context.cast(builder, arguments[1], signature.args[1], types.int32)
+        )
 
     return types.float64(lanes, k), generate
 
