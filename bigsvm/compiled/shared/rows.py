@@ -15,7 +15,8 @@ import numpy as np
 from numba import types
 
 from bigsvm.compiled.shared.compile import inner_loop, overload, register_jitable
-from bigsvm.compiled.shared.vectors.lanes import four_zeros, has_lanes, lane, plus_pairs
+from bigsvm.compiled.shared.vectors.lanes import four_zeros
+from bigsvm.compiled.shared.vectors.row_products import has_lanes, lane, plus_pairs
 from bigsvm.csr import CSR
 
 

@@ -38,7 +38,7 @@ def _splat(builder, value, vector):
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
-def _place(context, builder, signature, arguments, array, j, m):
+def place_of(context, builder, signature, arguments, array, j, m):
     """Pointer to array[j, m] in C order, or to array[m]; the last three are numbers of arguments."""
     kind = signature.args[array]
     values = context.make_array(kind)(context, builder, arguments[array])
@@ -49,8 +49,8 @@ def _place(context, builder, signature, arguments, array, j, m):
     return builder.gep(values.data, [column])
 
 
-def _loaded(builder, pointer, kind, lanes):
-    """`lanes` numbers from memory, of a type that `has_lanes`, as float64."""
+def loaded(builder, pointer, kind, lanes):
+    """`lanes` numbers from memory, of a type that `row_products.has_lanes`, as float64."""
     nbytes = kind.dtype.bitwidth // 8
     whole = isinstance(kind.dtype, types.Integer)
     element = ir.IntType(8 * nbytes) if whole else ir.FloatType() if nbytes == 4 else ir.DoubleType()
@@ -59,12 +59,6 @@ def _loaded(builder, pointer, kind, lanes):
     if whole:
         return (builder.sitofp if kind.dtype.signed else builder.uitofp)(found, _wide(lanes))
     return builder.fpext(found, _wide(lanes)) if nbytes == 4 else found
-
-
-def has_lanes(kind):
-    """Whether numbers of such an array, a numba type, lie side by side and are exact as float64."""
-    exact = isinstance(kind.dtype, types.Integer) and kind.dtype.bitwidth <= 32
-    return kind.layout == "C" and (exact or kind.dtype in (types.float32, types.float64))
 
 
 @intrinsic
@@ -84,8 +78,8 @@ def lanes_of(typingctx, like, array, m):
     """array[m], array[m + 1] ... as many as `like` has."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _place(context, builder, signature, arguments, 1, 2, 2)
-        return _loaded(builder, pointer, signature.args[1], signature.args[0])
+        pointer = place_of(context, builder, signature, arguments, 1, 2, 2)
+        return loaded(builder, pointer, signature.args[1], signature.args[0])
 
     return like(like, array, m), generate
 
@@ -96,35 +90,10 @@ def plus_products(typingctx, lanes, x, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
-        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
         return builder.fadd(arguments[0], builder.fmul(_splat(builder, arguments[1], _wide(kind)), weights))
 
     return lanes(lanes, types.float64, W, j, m), generate
-
-
-@intrinsic
-def plus_pairs(typingctx, lanes, X, i, w, j):
-    """lanes + X[i, j] w[j], X[i, j + 1] w[j + 1] ..."""
-
-    def generate(context, builder, signature, arguments):
-        kind, values, _, weights, _ = signature.args
-        x = _loaded(builder, _place(context, builder, signature, arguments, 1, 2, 4), values, kind)
-        y = _loaded(builder, _place(context, builder, signature, arguments, 3, 4, 4), weights, kind)
-        return builder.fadd(arguments[0], builder.fmul(x, y))
-
-    return lanes(lanes, X, i, w, j), generate
-
-
-@intrinsic
-def lane(typingctx, lanes, k):
-    """The number in lane k."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.extract_element(
-            arguments[0], context.cast(builder, arguments[1], signature.args[1], types.int32)
-        )
-
-    return types.float64(lanes, k), generate
 
 
 @intrinsic
@@ -133,7 +102,7 @@ def moved_weights(typingctx, steps, x, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
-        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
         return builder.fadd(weights, builder.fmul(arguments[0], _splat(builder, arguments[1], _wide(kind))))
 
     return steps(steps, types.float64, W, j, m), generate
@@ -145,7 +114,7 @@ def put_lanes(typingctx, lanes, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[1]
-        pointer, value = _place(context, builder, signature, arguments, 1, 2, 3), arguments[0]
+        pointer, value = place_of(context, builder, signature, arguments, 1, 2, 3), arguments[0]
         if kind.dtype == types.float32:
             value = builder.fptrunc(value, ir.VectorType(ir.FloatType(), signature.args[0].count))
         builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=kind.dtype.bitwidth // 8)
