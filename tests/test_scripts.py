@@ -171,6 +171,17 @@ def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_pairs_smoke(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    done = run("benchmarks/bench_pairs.py", "--smoke", "--work", str(tmp_path), "--figures", str(figures))
+    found = json.loads(figures.read_text())
+    assert found["rows"] == [json.loads(line) for line in done.stdout.splitlines()]
+    ours, *theirs = found["rows"]
+    assert (ours["solver"], ours["status"], ours["alike"]) == ("bigsvm", "converged", 1.0)
+    assert [row["alike"] > 0.98 for row in theirs] == [True, True]
+
+
+@pytest.mark.slow
 def test_bench_io_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_io.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))

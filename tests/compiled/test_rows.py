@@ -38,6 +38,18 @@ def test_rows_match_numpy_and_dense_equals_csr_bit_for_bit(n_features: int, dtyp
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_whole_numbers_side_by_side_give_the_bits_of_one_after_another(dtype: type) -> None:
+    """Small values as they are stored, large ones as packed rows have them; weights of float32."""
+    rng = np.random.default_rng(3)
+    limits = np.iinfo(dtype)
+    for n_features in (1, 6, 13):
+        X = rng.integers(limits.min, limits.max, (4, n_features), dtype, endpoint=True)
+        w = rng.standard_normal(n_features).astype(np.float32)
+        for i in range(4):
+            assert _dot(X, i, w) == row_dot(X, i, w)
+
+
 @pytest.mark.parametrize("density", [0.0, 0.2, 1.0])
 def test_sqnorms_and_decision(density: float) -> None:
     X = random_problem(31, 9, density, seed=4)[0]

@@ -13,7 +13,7 @@ from scipy import sparse
 import bigsvm
 from bigsvm.compiled.linear import interior
 from bigsvm.config import FitConfig
-from bigsvm.events import Warned
+from bigsvm.events import EpochEnd, Warned
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
@@ -384,6 +384,21 @@ def test_dcd_goes_first_and_is_given_up_where_it_is_slow(bias: str, n_classes: i
     only = bigsvm.fit((X / np.abs(X).max(axis=0), y), loss="hinge", bias=bias, C=0.1, solver="dcd")
     assert (easy.model.about["plan"]["solver"], easy.status) == ("newton-ws", "converged")
     np.testing.assert_array_equal(easy.model.coef, only.model.coef)
+
+
+def test_the_first_epoch_of_dcd_says_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows so many that a step is one sweep: the gap is seen as it was before each row's step."""
+    monkeypatch.setattr("bigsvm.solvers.dcd.dual_cd._VISITS_PER_STEP", 1)
+    rng = np.random.default_rng(3)
+    X = 0.3 * rng.standard_normal((6000, 4))
+    y = np.where(X.sum(axis=1) + 0.3 * rng.standard_normal(6000) > 0, 1, -1)
+    said: list[Any] = []
+    result = bigsvm.fit((X, y), loss="hinge", bias="none", tol=1e-3, emit=said.append)
+    assert (result.status, result.model.about["plan"]["solver"]) == ("converged", "newton-ws")
+    gaps = [event.gap_estimate for event in said if isinstance(event, EpochEnd)]
+    assert gaps[0] > 0.9
+    assert len(gaps) > 4
+    assert not any(isinstance(event, Warned) for event in said)
 
 
 @pytest.mark.parametrize(("options", "n_classes"), [({"opening": "dcd"}, 3), ({"fallback_after": 2}, 2)])

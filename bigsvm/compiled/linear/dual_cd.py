@@ -50,6 +50,7 @@ from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_ord
 
 _ROUNDING = 1e-12  # of a gradient, relative to a target: smaller ones move nothing
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
+_ROWS_AHEAD = 4  # likewise, of the rows themselves
 
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
@@ -120,12 +121,15 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
     for t in range(n):
         i = order[t]
         row = row_at(at, i)
-        if t + 2 < n:
-            ask_row(X, order[t + 2])
+        if t + _ROWS_AHEAD < n:
+            ask_row(X, order[t + _ROWS_AHEAD])
         if t + 1 < n:
             ask_weights(X, order[t + 1], W)
         if t + _AHEAD < n:
-            prefetch(alpha, row_at(at, order[t + _AHEAD]))
+            ahead = order[t + _AHEAD]
+            prefetch(alpha, row_at(at, ahead))
+            prefetch(y, ahead)
+            prefetch(sqnorm, ahead)
         cost = class_cost(class_weight, y, i)
         if sample_weight.shape[0]:
             cost *= sample_weight[i]

@@ -51,10 +51,20 @@ def _ask_row(X, i):
         for k in range(np.uint64(X.ptr[i]), np.uint64(X.ptr[i + 1]), np.uint64(32)):
             prefetch(X.pool, k)
 
+    def dense(X, i):
+        row = X[i]
+        for j in range(0, row.shape[0], 64 // row.itemsize):
+            prefetch(row, j)
+
+    def whole(X, i):
+        row = X.values[i]
+        for j in range(0, row.shape[0], 64 // row.itemsize):
+            prefetch(row, j)
+
     if isinstance(X, types.Array):
-        return lambda X, i: prefetch(X, i)
+        return dense
     if "indptr" in X.fields:
         return sparse
     if "pool" in X.fields:
         return pooled
-    return lambda X, i: prefetch(X.values, i)
+    return whole

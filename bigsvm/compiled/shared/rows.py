@@ -15,6 +15,8 @@ import numpy as np
 from numba import types
 
 from bigsvm.compiled.shared.compile import inner_loop, overload, register_jitable
+from bigsvm.compiled.shared.vectors.lanes import four_zeros
+from bigsvm.compiled.shared.vectors.row_products import has_lanes, lane, plus_pairs
 from bigsvm.csr import CSR
 
 
@@ -225,8 +227,23 @@ def _is_csr(X):
 
 @overload(row_dot)
 def _row_dot(X, i, w):
+    def in_lanes(X, i, w):
+        n = X.shape[1]
+        sums, stop = four_zeros(), n - n % 4
+        for j in range(0, stop, 4):
+            sums = plus_pairs(sums, X, i, w, j)
+        s0, s1, s2, s3 = lane(sums, 0), lane(sums, 1), lane(sums, 2), lane(sums, 3)
+        if stop < n:
+            s0 += np.float64(X[i, stop]) * w[stop]
+        if stop + 1 < n:
+            s1 += np.float64(X[i, stop + 1]) * w[stop + 1]
+        if stop + 2 < n:
+            s2 += np.float64(X[i, stop + 2]) * w[stop + 2]
+        return (s0 + s1) + (s2 + s3)
+
     if isinstance(X, types.Array):
-        return lambda X, i, w: _dense_row_dot(X, i, w)
+        # The compiler makes no vectors of the four sums, which then take three times as long.
+        return in_lanes if has_lanes(X) and has_lanes(w) else (lambda X, i, w: _dense_row_dot(X, i, w))
     return (lambda X, i, w: _csr_row_dot(X, i, w)) if _is_csr(X) else None
 
 

@@ -76,6 +76,7 @@ _GROWTH = 2  # powers of 2: what does not fit a capacity seldom fits the next la
 _DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 _FIRST_PASSES = 8.0  # of dcd on disk, which say little of the later ones
+_FIRST_EPOCHS = 4.0  # likewise in memory: 2M x 100 dense rows show a gap of 0.9998 after one of 38
 _ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -238,7 +239,8 @@ class NewtonWS(PrimalSolver):
         done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
         state.pace.see(done, np.array([info.gap_estimate]))
         enough = worth(ctx)
-        left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if ctx.resident or done >= _FIRST_PASSES else 0.0
+        told = done >= (_FIRST_EPOCHS if ctx.resident else _FIRST_PASSES)
+        left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if told else 0.0
         if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
             return info
         state.given_up, state.left = True, left

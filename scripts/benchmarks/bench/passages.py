@@ -235,6 +235,17 @@ def kernels_streamed(document: Document) -> list[str]:
     return [*table(["memory", "of it used", "passes", "seconds"], lines), *measured(document)]
 
 
+def pairs(document: Document) -> list[str]:
+    """Many classes with a kernel on rows larger than memory, beside SVC with all memory."""
+    lines = [
+        [row["solver"], f"{row['passes']:.1f}" if "passes" in row else "in memory", f"{row['cpu_seconds']:.0f} s",
+         f"{row['used_bytes'] / MIB:.0f} MiB" if "used_bytes" in row else "", f"{row['alike']:.1%}"]
+        for row in document["rows"]
+    ]  # fmt: skip
+    head = ["solver", "passes", "CPU", "memory", "predictions like bigsvm's"]
+    return [*table(head, lines), *measured(document)]
+
+
 def kernel_cache(document: Document) -> list[str]:
     """Kernel rows without a cache, with one in memory, and with a disk behind it; what that is worth."""
     rows = [
@@ -358,6 +369,7 @@ PASSAGES = {
     "newton-ws-rows": Passage("newton-ws-rows", as_taken),
     "kernels": Passage("kernels", kernels),
     "kernels-streamed": Passage("kernels-streamed", kernels_streamed),
+    "pairs": Passage("pairs", pairs),
     "kernel-cache": Passage("kernel-cache", kernel_cache),
     "ingest": Passage("ingest", ingest),
     "stores": Passage("stores", store_rates),

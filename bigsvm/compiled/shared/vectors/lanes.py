@@ -38,7 +38,7 @@ def _splat(builder, value, vector):
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
-def _place(context, builder, signature, arguments, array, j, m):
+def place_of(context, builder, signature, arguments, array, j, m):
     """Pointer to array[j, m] in C order, or to array[m]; the last three are numbers of arguments."""
     kind = signature.args[array]
     values = context.make_array(kind)(context, builder, arguments[array])
@@ -49,13 +49,16 @@ def _place(context, builder, signature, arguments, array, j, m):
     return builder.gep(values.data, [column])
 
 
-def _loaded(builder, pointer, kind, lanes):
-    """`lanes` numbers from memory, float32 or float64, as float64."""
+def loaded(builder, pointer, kind, lanes):
+    """`lanes` numbers from memory, of a type that `row_products.has_lanes`, as float64."""
     nbytes = kind.dtype.bitwidth // 8
-    element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+    whole = isinstance(kind.dtype, types.Integer)
+    element = ir.IntType(8 * nbytes) if whole else ir.FloatType() if nbytes == 4 else ir.DoubleType()
     vector = ir.VectorType(element, lanes.count)
     found = builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
-    return builder.fpext(found, _wide(lanes)) if kind.dtype == types.float32 else found
+    if whole:
+        return (builder.sitofp if kind.dtype.signed else builder.uitofp)(found, _wide(lanes))
+    return builder.fpext(found, _wide(lanes)) if nbytes == 4 else found
 
 
 @intrinsic
@@ -75,8 +78,8 @@ def lanes_of(typingctx, like, array, m):
     """array[m], array[m + 1] ... as many as `like` has."""
 
     def generate(context, builder, signature, arguments):
-        pointer = _place(context, builder, signature, arguments, 1, 2, 2)
-        return _loaded(builder, pointer, signature.args[1], signature.args[0])
+        pointer = place_of(context, builder, signature, arguments, 1, 2, 2)
+        return loaded(builder, pointer, signature.args[1], signature.args[0])
 
     return like(like, array, m), generate
 
@@ -87,7 +90,7 @@ def plus_products(typingctx, lanes, x, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
-        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
         return builder.fadd(arguments[0], builder.fmul(_splat(builder, arguments[1], _wide(kind)), weights))
 
     return lanes(lanes, types.float64, W, j, m), generate
@@ -99,7 +102,7 @@ def moved_weights(typingctx, steps, x, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
-        weights = _loaded(builder, _place(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
+        weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
         return builder.fadd(weights, builder.fmul(arguments[0], _splat(builder, arguments[1], _wide(kind))))
 
     return steps(steps, types.float64, W, j, m), generate
@@ -111,7 +114,7 @@ def put_lanes(typingctx, lanes, W, j, m):
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[1]
-        pointer, value = _place(context, builder, signature, arguments, 1, 2, 3), arguments[0]
+        pointer, value = place_of(context, builder, signature, arguments, 1, 2, 3), arguments[0]
         if kind.dtype == types.float32:
             value = builder.fptrunc(value, ir.VectorType(ir.FloatType(), signature.args[0].count))
         builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=kind.dtype.bitwidth // 8)
