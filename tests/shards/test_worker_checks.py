@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -18,8 +19,11 @@ from bigsvm.run.execute import dask as dask_mapper
 from bigsvm.run.execute import dask_checks
 from bigsvm.run.execute.dask import DaskMapper, open_dask_mapper
 from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions
+from bigsvm.run.execute.dask_shards import ShardVerbs
+from bigsvm.run.execute.traffic import Traffic
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.workers.worker_memory import worker_bytes
+from bigsvm.solvers.shard_tasks import forget_task
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
@@ -140,9 +144,12 @@ def test_workers_that_nobody_starts_again_are_asked_for(monkeypatch: pytest.Monk
         def scheduler_info(self, n_workers: int) -> dict[str, Any]:
             return {"workers": {}}
 
+    waited: list[float] = []
+
     def wait(future: Any, timeout: float) -> None:
+        waited.append(timeout)
         if len(asked) < 2:
-            raise TimeoutError
+            raise TimeoutError if len(waited) < 9 else AssertionError("nobody was asked")
 
     monkeypatch.setattr(dask_mapper, "wait", wait)
     assert DaskMapper(Waiting(), 2, lambda: asked.append(1))._ends(None, lambda: False)
@@ -164,3 +171,30 @@ def test_a_worker_has_time_to_start_again_where_the_cluster_is_ours(monkeypatch:
     with pytest.raises(Interrupted, match="enough is known"), open_dask_mapper("processes", None, 2):
         pass
     assert given == ["120s"]
+
+
+def test_what_several_workers_died_of_is_sent_as_a_new_task() -> None:
+    """Dask fails a task for good whose workers were killed one after another; those that wait for it fail with it."""
+
+    class Sending:
+        """A client of two workers, whose tasks wait."""
+
+        def submit(self, *given: Any, **how: Any) -> Any:
+            return SimpleNamespace(status="pending", cancel=lambda: None, given=given)
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {"a": {}, "b": {}}}
+
+    verbs = ShardVerbs(Sending(), 3, Traffic())
+    value = np.ones(3)
+    begun = verbs.on_shards(forget_task, [0, 1], verbs.publish(value))
+    assert verbs.sent_again(begun) == begun
+    begun.futures[0].status = "error"
+    once = verbs.sent_again(begun)
+    assert (once.futures[0] is begun.futures[0], once.futures[1] is begun.futures[1]) == (False, True)
+    assert once.published is begun.published
+    begun.published.future.status = "error"
+    again = verbs.sent_again(begun)
+    assert again.published.value is value
+    assert again.published.future.status == "pending"
+    assert again.futures[0].given[-1] is again.published.future

@@ -23,6 +23,7 @@ from distributed.protocol import pickle as wire
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, ShardSum, added, noting
 
+_FAILED = "error"  # a future's status
 _LOOK_AGAIN_S = 2.0  # after which workers that came or went are noticed; the bits do not depend on where a shard is
 
 
@@ -62,12 +63,19 @@ class Placement:
         return [self._at[shard] for shard in range(n_shards)]
 
 
+class Handle(NamedTuple):
+    """A value that all workers may have: a future of it, and itself, for another future where that one fails."""
+
+    future: Any
+    value: Any
+
+
 class Begun(NamedTuple):
     """A round on its way: what was sent, a future of each shard, the worker that it was sent to, and when."""
 
     task: Callable[..., ShardSum]
     shards: Sequence[Any]
-    published: Any
+    published: Handle
     futures: list[Any]
     where: list[str]
     began: float
@@ -83,12 +91,12 @@ class ShardVerbs:
         self._looked = -_LOOK_AGAIN_S
         self._turn, self._any = 0, True
 
-    def publish(self, value: Any) -> Any:
+    def publish(self, value: Any) -> Handle:
         """A task whose result the value is: workers fetch it from one another, and a lost copy is made again."""
         self._traffic.published_bytes += nbytes_of(value)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            return self._submit(_published, uuid.uuid4().hex, value, at=None)
+            return Handle(self._submit(_published, uuid.uuid4().hex, value, at=None), value)
 
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
         """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
@@ -98,11 +106,17 @@ class ShardVerbs:
         return sent._replace(futures=[self._sent(sent, number, at) for number, at in enumerate(where)])
 
     def sent_again(self, begun: Begun) -> Begun:
-        """The round with the shards of workers that are gone on others: nobody else does anything twice."""
+        """The round with the shards of workers that are gone on others: nobody else does anything twice.
+
+        A task that several workers died of, one after another, has failed for good, and all that wait for it.  It was
+        not to blame: it is sent as a new one.
+        """
         there = self._present()
+        if begun.published.future.status == _FAILED:
+            begun = begun._replace(published=self.publish(begun.published.value))
         where, futures = list(begun.where), list(begun.futures)
         for number, at in enumerate(self._placement.of(len(where), there)):
-            if where[number] not in there:
+            if where[number] not in there or futures[number].status == _FAILED:
                 futures[number].cancel()
                 where[number], futures[number] = at, self._sent(begun, number, at)
         return begun._replace(where=where, futures=futures)
@@ -149,7 +163,7 @@ class ShardVerbs:
 
     def _sent(self, begun: Begun, number: int, at: str) -> Any:
         place = {"workers": [at]} if at else {}
-        given = (begun.task, begun.shards[number], begun.published)
+        given = (begun.task, begun.shards[number], begun.published.future)
         return self._client.submit(_on_shard, *given, pure=False, retries=self._retries, **place)
 
     def _submit(self, task: Callable[..., Any], *given: Any, at: str | None) -> Any:

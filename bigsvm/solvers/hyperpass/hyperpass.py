@@ -10,11 +10,12 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need, Rule
 from bigsvm.solvers.gathered import Gathered
-from bigsvm.solvers.hyperpass.bins import N_BINS, can_read_some, new_bins
+from bigsvm.solvers.hyperpass.bins import N_BINS, new_bins
 from bigsvm.solvers.hyperpass.lbfgs import Pairs, conjugate, dot, new_pairs
 from bigsvm.solvers.hyperpass.min_norm import best_of
 from bigsvm.solvers.hyperpass.near_rows import NearRows, Neighbourhood, near_needs, no_near_rows
 from bigsvm.solvers.hyperpass.near_shards import NearOnShards, NearShard
+from bigsvm.solvers.hyperpass.read_again import can_read_some
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import BinnedSums

@@ -13,7 +13,8 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context, DataShape, Need
 from bigsvm.solvers.gathered import Gathered
-from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen, read_again
+from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
+from bigsvm.solvers.hyperpass.read_again import read_again
 from bigsvm.solvers.primal.dual_point import Mixing
 from bigsvm.solvers.primal.row_pass import BinnedSums, Reads, row_pass
 from bigsvm.solvers.primal.row_state import RowState

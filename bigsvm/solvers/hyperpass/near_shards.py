@@ -15,16 +15,9 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered
-from bigsvm.solvers.hyperpass.bins import (
-    Again,
-    blocks_with,
-    foresee_signs,
-    foreseen,
-    mistaken,
-    most_mistaken,
-    worth_it,
-)
+from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
 from bigsvm.solvers.hyperpass.near_rows import Nearest, NearRows, Neighbourhood, no_near_rows
+from bigsvm.solvers.hyperpass.read_again import Again, blocks_with, mistaken, most_mistaken, worth_it
 from bigsvm.solvers.primal.dual_point import Mixing, RowMixing
 from bigsvm.solvers.primal.row_pass import BinnedSums, Bins, Reads, row_pass
 from bigsvm.solvers.primal.shard_state import OwnVector, PrimalRows, PrimalShard

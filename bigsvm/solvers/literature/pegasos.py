@@ -29,15 +29,15 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
+from bigsvm.solvers.literature.pegasos_rows import PegasosShard, follow, gaps_and_cost
 from bigsvm.solvers.primal.primal_state import largest_relative, point_of
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs, y_vector
-from bigsvm.solvers.primal.shard_state import PrimalShard
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed, sums_need
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
-from bigsvm.tasks import PassLeft, ShardSum
+from bigsvm.tasks import PassLeft
 
 _FIRST_CHECK = 4  # passes of mini-batches before a proof whatever the estimate says; then each time they have doubled
 _WIDE = 6  # arrays as large as w of the batch method: what is to be added, its sum, and parts of tasks
@@ -294,34 +294,3 @@ class Pegasos(SolverBase):
         )
         state.seen += block.n_rows
         state.cost_seen += float(cost.sum())
-
-
-class PegasosShard(PrimalShard):
-    """A shard of the batch method."""
-
-    keeps_costs = True
-
-    def _follow_subgradient(self, w: np.ndarray, theta: float, shrink: np.ndarray) -> None:
-        follow(self._problem, self.rows, theta, shrink)
-
-    def _of_gaps_and_cost(self) -> ShardSum:
-        return ShardSum((gaps_and_cost(self._problem, self.rows),))
-
-
-def follow(problem: Problem, rows: RowState, theta: float, shrink: np.ndarray) -> None:
-    """Alpha after a step of the batch method, to (1 - theta) of it and theta of what violates, times `shrink`."""
-    for piece in rows.pieces():
-        alpha = rows.alpha.values[piece]
-        alpha *= 1.0 - theta
-        alpha += np.where(rows.s.values[piece] > 0.0, theta * rows.costs(problem, piece), 0.0)
-        alpha *= shrink
-
-
-def gaps_and_cost(problem: Problem, rows: RowState) -> np.ndarray:
-    """What each model's rows leave open between P and D at their slacks, and last the sum of their costs."""
-    sums = [np.zeros(problem.n_models + 1)]
-    for piece in rows.pieces():
-        s, alpha, C = rows.s.values[piece], rows.alpha.values[piece], rows.costs(problem, piece)
-        gaps = np.maximum(-alpha * s, (C - alpha) * s).sum(axis=0)
-        sums.append(np.append(gaps, rows.cost.values[piece].sum()))
-    return np.array([math.fsum(column) for column in np.transpose(sums)])
