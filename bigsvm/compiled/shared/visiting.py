@@ -110,9 +110,8 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     for b in range(n_runs):
         a = runs[b] * RUN_ROWS
         for i in range(a, min(a + RUN_ROWS, n_rows)):
-            order[n] = (
-                i  # no branch, which nothing could guess where some rows are active; the next row may take the place
-            )
+            # No branch, which nothing could guess where some rows are active: the next row may take the place.
+            order[n] = i
             n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
         if mixed_runs > 0 and (b % mixed_runs == mixed_runs - 1 or b == n_runs - 1):
             state = _shuffle(order, mixed, n, state)
