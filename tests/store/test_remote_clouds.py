@@ -164,7 +164,8 @@ def test_what_a_cloud_refuses_lacks_or_gets_wrong(cloud: Cloud) -> None:
 def test_keys_that_are_no_files(cloud: Cloud) -> None:
     """Consoles make an object of a folder; a name with a bracket is itself before it is a pattern."""
     base, given = f"{cloud.style}://bucket", options(cloud)
-    cloud.objects |= dict.fromkeys(("sets/rows.zarr/", "sets/rows.zarr/X/", "parts/", "parts/none/"), b"")
+    folders = ("sets/rows.zarr/", "sets/rows.zarr/X/", "parts/", "parts/b.csv/", "parts/b.csv/c")
+    cloud.objects |= dict.fromkeys(folders, b"")
     cloud.objects |= dict.fromkeys(("parts/a[1].csv", "parts/_SUCCESS"), cloud.objects["sets/rows.csv"])
     for name in ("sets/rows.zarr", "parts", "parts/a[1].csv", "parts/*.csv"):
         store = bigsvm.open_store(f"{base}/{name}", storage_options=given)
