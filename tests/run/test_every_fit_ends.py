@@ -21,6 +21,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof import kernel_prover
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
+from bigsvm.store.state.vectors import RowVector
 from tests.run.test_checkpoint import comes_to_the_same
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -120,6 +121,18 @@ def test_kernel_values_beyond_float32_end_a_fit_or_are_refused(name: str, option
         return
     assert result.status == "stalled"
     assert result.figures["relative_gap"] > 1e-5
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if SOLVERS[name].biases[0] == "free"])
+def test_kernel_solvers_are_stopped_with_rows_in_work_and_their_vectors_on_disk(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A map that something looks into cannot be closed."""
+    make = RowVector.__init__
+    monkeypatch.setattr(RowVector, "__init__", lambda *given, **named: make(*given, **{**named, "on_disk": True}))
+    result = fit(noisy(60), solver=name, kernel="rbf", tol=1e-18, max_passes=1)
+    assert result.status in ("stopped", "stalled")
+    assert result.exit_code() == 4
 
 
 def test_the_limit_that_the_user_sets_takes_the_place_of_the_others() -> None:

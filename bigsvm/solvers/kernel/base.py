@@ -391,10 +391,10 @@ class KernelSolver(EndsOfModels):
         """alpha in the place of beta: alpha_i = |beta_i| for classes, alpha_i - alpha*_i for targets."""
         if not state.problem.regression:
             np.abs(state.alpha.values, out=state.alpha.values)
-        for one in state.open:
-            self._let_go(one)
-        # A QP in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone.
-        state.open.clear()
+        # A QP in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone, from
+        # every variable, too.
+        while state.open:
+            self._let_go(state.open.pop(0))
         state.shared = None
         for vector in state.vectors.values():
             vector.close()
