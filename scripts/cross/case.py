@@ -84,7 +84,7 @@ def make_case(seed: int) -> Case:
         named.append(what)
     X = _typed(X, rng, form, precomputed)
     if form == "lists" and not np.any(X[:, -1]):  # lists of entries do not say how many features there are
-        X[0, -1] = 1
+        X[-1 if precomputed else 0, -1] = 1  # a matrix of a kernel stays symmetric
     labels = {name: _called(codes, rng, form) for name, codes in columns.labels.items()}
     stream = str(rng.choice(["resident", "least", "blocks", "unstaged"], p=[0.5, 0.2, 0.22, 0.08]))
     case = Case(
