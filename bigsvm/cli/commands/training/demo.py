@@ -28,12 +28,14 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
 
 @bigsvm_command(
     help="Make a data set several times the memory budget, train on it, prove the model and evaluate it.\n\n"
-    "Needs no file and no network; about half a minute and 300 MB of disk, given back at the end."
+    "It needs no files and no network, about half a minute, and 300 MB of disk until it ends."
 )
-@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR, and keep it.")
-@click.option("--rows", type=click.IntRange(min=10), metavar="N", help="[default: so that data is 5 x --memory]")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and keep it.")
+@click.option(
+    "--rows", type=click.IntRange(min=10), metavar="N", help="Number of rows.  [default: so that data is 5 x --memory]"
+)
 @click.option("--memory", type=Size(percent=False), default="32MiB", show_default=True, metavar="SIZE")
-@click.option("--keep", is_flag=True, help="Keep the folder with data and model.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the data and the model.")
 def command(session: Session, folder: Path | None, rows: int | None, memory: str, keep: bool) -> int:
     with _workplace(folder, keep) as place:
         result, code = _show(session, place, rows, memory, keep or folder is not None)

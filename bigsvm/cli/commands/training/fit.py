@@ -37,24 +37,30 @@ SENTENCES = {
 
 @bigsvm_command(
     help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
-    "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
+    "The data may be many times larger than --memory.  Exit code 0: the tolerance is proved; 4: the fit "
+    "stopped before that."
 )
 @click.argument("store", type=Source())
 @add(fit_options)
-@click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
+@click.option(
+    "-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="Model to write.  [default: STEM.model]"
+)
 @click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
-@click.option("--resume", is_flag=True, help="Go on from the run's last checkpoint, where there is one.")
+@click.option("--resume", is_flag=True, help="Continue from the run's last checkpoint, if there is one.")
 @click.option(
     "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option(
-    "--report", type=click.Path(path_type=Path), metavar="FILE", help="An HTML page about the run (bigsvm report)."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write an HTML page about the run (bigsvm report).",
 )
 @click.option(
     "--mlflow", metavar="EXPERIMENT", help="Log the run to MLflow (MLFLOW_TRACKING_URI): options, figures, model, page."
 )
-@click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
+@click.option("--allow-unconverged", is_flag=True, help="Exit with 0 instead of 4.")
 @click.pass_context
 def command(
     ctx: click.Context,
