@@ -49,7 +49,7 @@ _LISTED = {
     "stores.seal": "Write the manifest of chunk digests into a store.",
     "stores.verify": "Check every chunk of a store against its manifest.",
     "machine.doctor": "Show what this machine offers: cores, memory limit, scratch space, versions.",
-    "machine.cache": "Show or clear what bigsvm keeps: compiled kernels, manifests, staged copies.",
+    "machine.cache": "Show or clear what bigsvm keeps: compiled code, manifests, working copies.",
     "machine.completion": "Print the completion script of a shell.",
 }
 COMMANDS = {place.rpartition(".")[2]: (place, said) for place, said in _LISTED.items()}

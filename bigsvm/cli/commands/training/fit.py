@@ -105,7 +105,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
         status, document = finished
         after_run(session, job)
-        said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
+        said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended: nothing was done again."
         return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
         check_same_fit(job)
@@ -182,7 +182,7 @@ def check_places(job: Job) -> None:
     if job.report is not None and job.report.absolute().parent != job.run.absolute():
         outputs["the report"] = job.report
     if job.config.warm_start is not None and os.path.realpath(job.config.warm_start) == model:
-        hint = "give the new model another name: a run that is taken up again needs the old one"
+        hint = "give the new model another name: resuming the run needs the old one"
         raise UsageError("the model would replace the one that it starts from", str(job.model), hint)
     together = [outputs]
     if model == os.path.join(run, "model"):
@@ -210,7 +210,7 @@ def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
     finally:
         remove(ours)
     if not same:
-        raise OutputError("another model is there", str(model), "choose another name or say --overwrite")
+        raise OutputError("another model is there", str(model), "choose another name or use --overwrite")
 
 
 def stem_of(store: str) -> str:
