@@ -62,7 +62,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
     config = FitConfig.of(memory=budget, scratch=str(place / "scratch"))
 
     # A live view is drawn only inside each step, so that it never shares the terminal with these lines.
-    say(f"1. Data: {rows:,} sparse rows, labelled by a hidden direction, 3 % of the labels wrong.")
+    say(f"1. Data: {rows:,} sparse rows, labelled by a hidden linear rule, 3 % of the labels wrong.")
     with session.watching() as emit:
         write_problem(train, rows, 0, emit)
         write_problem(test, min(HELD_OUT_ROWS, rows), HELD_OUT, emit, "making held-out data")
@@ -74,7 +74,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
         f"   {store.n_features:,} features, {store.nnz:,} entries, {show_bytes(data_bytes)} decoded: "
         f"{times:.1f} times the memory budget of {show_bytes(budget)}.",
         "",
-        "2. Plan: decided from the store's metadata before a row is read.",
+        "2. Plan: made from the store's metadata, before any row is read.",
         text.rows(plan.describe()),
         "",
         "3. Fit: until a relative duality gap of 1e-3 is proved.",
@@ -89,14 +89,14 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
         f"   {fitted.status} in {text.seconds(result['seconds'])}, {result['passes']:.1f} passes over the data.",
         f"   memory: {text.memory(result['memory'])}",
         "",
-        "4. Proof: the saved model and its dual point, read back and certified apart from the fit.",
+        "4. Proof: the saved model and its dual point, read back and certified independently of the fit.",
     )
     code = fitted.exit_code(False)
     fitted.close()
     with session.watching() as emit:
         proof = certify_model(model, store, config, emit)
     say(
-        f"   objective {proof['objective']:.8g}, and no model has less than {proof['dual_objective']:.8g}:",
+        f"   objective {proof['objective']:.8g}, and no model can have less than {proof['dual_objective']:.8g}:",
         f"   within {proof['relative_gap']:.2e} of the optimum, {proof['certificate']}.",
         "",
         "5. Use: rows that the fit never saw.",
@@ -141,7 +141,7 @@ def _proof_line(event: CertificateMade) -> str:
 def _next_steps(place: Path, memory: str, kept: bool) -> str:
     if not kept:
         return (
-            "The folder is gone again; `bigsvm demo --dir demo` keeps it.  With your own data:\n"
+            "The folder was deleted; `bigsvm demo --dir demo` keeps it.  With your own data:\n"
             "   bigsvm ingest data.svm data.zarr\n"
             "   bigsvm plan data.zarr --memory 1GiB\n"
             "   bigsvm fit data.zarr --memory 1GiB"
@@ -160,7 +160,7 @@ def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
     """The folder to work in: the one named, or a temporary one that vanishes unless it is kept."""
     if folder is not None:
         if folder.exists() and any(folder.iterdir()):
-            raise OutputError("the folder is not empty", str(folder), "name another one")
+            raise OutputError("the folder is not empty", str(folder), "name another folder")
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return
