@@ -300,10 +300,10 @@ class FitConfig:
             (
                 self.of_kernel,
                 "is of linear models, without a kernel or its solvers",
-                "leave them out, or say --multi-class ovo",
+                "leave them out, or use --multi-class ovo",
             ),
-            (self.bias == "free", "has no free bias", "say --bias augmented or none"),
-            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "say --shards 1"),
+            (self.bias == "free", "has no free bias", "use --bias augmented or none"),
+            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "use --shards 1"),
             (self.C_path is not None, "is not trained for several C at one time", "fit each"),
         ):
             if wrong:

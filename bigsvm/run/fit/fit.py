@@ -144,7 +144,7 @@ def _trained(
         plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
-            note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
+            note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): use --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":

@@ -208,7 +208,7 @@ def make_plan(
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
             store.uri,
-            f"say --memory {least // MIB}MiB",
+            f"use --memory {least // MIB}MiB",
             min_memory_bytes=least,
         )
     least = min(least, budget)  # this one works
@@ -257,7 +257,7 @@ def _planned(
         raise PlanRefused(
             f"{show_bytes(scratch_limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
             store.uri,
-            f"say --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
+            f"use --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
         )
     cache = CachePlan()
     if least_cache:
