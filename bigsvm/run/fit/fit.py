@@ -252,7 +252,7 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
         return False
     saved = checkpoints.newest() if resume else None
     for damage in checkpoints.damaged:
-        emit(Warned(f"a checkpoint is not whole: {damage}"))
+        emit(Warned(f"a checkpoint is damaged: {damage}"))
     if saved is not None:
         loop.resume(saved)
     return saved is not None
