@@ -38,26 +38,26 @@ class FitConfig:
 
     # the problem
     solver: str = result(
-        "auto", "-s --solver", "Solver by name; auto chooses by loss, bias, shape and memory.", shown=None
+        "auto", "-s --solver", "Name of the solver; auto chooses by loss, bias, shape and memory.", shown=None
     )
     loss: str = result(
         "squared_hinge", "--loss",
-        "Loss of the margin, or of the residual (epsilon_insensitive: regression); nu_svc, nu_svr, one_class: "
-        "LIBSVM's, with --nu; crammer_singer: that of --multi-class.",
+        "Loss function.  epsilon_insensitive and squared_epsilon_insensitive are for regression; nu_svc, nu_svr and "
+        "one_class are LIBSVM's, with --nu; crammer_singer goes with --multi-class crammer-singer.",
         choices=LOSSES, shown="squared_hinge; hinge with a kernel",
     )  # fmt: skip
     C: float = result(
-        1.0, "-c --c", "Cost of the sum form, as in LIBLINEAR.  [default: 1.0]", kind="float", metavar="C",
+        1.0, "-c --c", "Weight of the sum of losses, as in LIBLINEAR.  [default: 1.0]", kind="float", metavar="C",
         positive=True,
     )  # fmt: skip
     lam: float | None = result(
-        None, "--lambda", "Lambda of the mean form instead of C: C = 1 / (lambda n_samples).", kind="float",
+        None, "--lambda", "Regularisation, instead of C: C = 1 / (lambda n_samples).", kind="float",
         positive=True,
     )  # fmt: skip
     """The lambda of the mean form; C = 1 / (lambda n_samples).  Excludes C."""
     bias: Bias = result(
         "augmented", "--bias",
-        "augmented: a constant feature, regularised like the others (LIBLINEAR's -B); free: not regularised.",
+        "augmented: a constant feature, regularised like the others (LIBLINEAR's -B); free: not regularised; none.",
         choices=get_args(Bias), shown="augmented; free with a kernel",
     )  # fmt: skip
     bias_scale: float = result(
@@ -70,21 +70,21 @@ class FitConfig:
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
     multi_class: MultiClass | None = result(
         None, "--multi-class",
-        "More than two classes: each against the rest, a model for each pair of them, or one loss of all (Crammer and "
-        "Singer's, LIBLINEAR's -s 4).",
+        "For more than two classes.  ovr: each class against the rest; ovo: a model for each pair; crammer-singer: one "
+        "loss of all classes (LIBLINEAR's -s 4).",
         choices=get_args(MultiClass), shown="ovo with a kernel, else ovr",
     )  # fmt: skip
     """One against the rest, every pair of classes, or all together, which is a hinge loss of its own; None: pairs for
     kernel solvers, as LIBSVM, else the rest."""
     epsilon: float = result(
-        0.1, "--epsilon", "Regression: errors up to this cost nothing, in units of the target.", kind="float",
+        0.1, "--epsilon", "For regression: errors up to this size, in units of the target, cost nothing.", kind="float",
         shown=None,
     )  # fmt: skip
     """Half the width of the tube of the epsilon-insensitive losses, in units of the target."""
     nu: float = result(
         0.5, "--nu",
-        "Of nu_svc, nu_svr and one_class: at most this share of the rows lies within the margin, at least this share "
-        "are support vectors.", kind="float", shown=None, positive=True, solvers=("smo",),
+        "For nu_svc, nu_svr and one_class: at most this share of the rows lies within the margin, and at least this "
+        "share are support vectors.", kind="float", shown=None, positive=True, solvers=("smo",),
     )  # fmt: skip
     """Above 0 and at most 1."""
     solver_options: dict[str, Any] = result(
@@ -92,49 +92,50 @@ class FitConfig:
     )
     warm_start: str | None = result(
         None, "--warm-start",
-        "Start from this model: rows that it knew keep their duals, if they are the first of STORE.", metavar="MODEL",
+        "Start from this model.  If its training rows are the first rows of STORE, they keep their dual variables.",
+        metavar="MODEL",
     )  # fmt: skip
     """Folder of an earlier model.  In identities its digest stands for it: the same model may lie anywhere."""
     # kernels
     kernel: str = result(
         "linear", "--kernel",
         "rbf: exp(-gamma |x-z|^2); poly: (gamma x.z + coef0)^degree; sigmoid: tanh(gamma x.z + coef0); "
-        "precomputed: the store's own values, column j for row j.",
+        "precomputed: the values of STORE, whose column j belongs to row j.",
         choices=KERNELS, shown=None,
     )  # fmt: skip
     gamma: str | float = result(
         "auto", "--gamma",
-        "Of rbf, poly and sigmoid; auto: 1 / n_features; scale: 1 / (n_features * variance of X), as scikit-learn.",
+        "For rbf, poly and sigmoid.  auto: 1 / n_features; scale: 1 / (n_features * variance of X), as scikit-learn.",
         kind="gamma", metavar="auto|scale|FLOAT", shown=None,
     )  # fmt: skip
     """'auto' is 1 / n_features; 'scale' costs one more reading of the rows."""
-    degree: int = result(3, "--degree", "Of poly.", kind="int", metavar="N", shown=None)
-    coef0: float = result(0.0, "--coef0", "Of poly and sigmoid.", kind="float", shown=None)
+    degree: int = result(3, "--degree", "For poly.", kind="int", metavar="N", shown=None)
+    coef0: float = result(0.0, "--coef0", "For poly and sigmoid.", kind="float", shown=None)
     assume_psd: bool = result(
         False, "--assume-psd",
-        "Vouch for a precomputed kernel, sigmoid, or poly with coef0 < 0: it is positive semidefinite on these "
-        "rows.  Gaps are then proved on your word; what is seen to refute it is refused.",
+        "Assume that a precomputed kernel, sigmoid, or poly with coef0 < 0 is positive semidefinite on these rows.  "
+        "Proofs then rest on this assumption; a fit that finds it false is refused.",
         kind="flag",
     )  # fmt: skip
     """The user vouches that a kernel which is not so by construction is positive semidefinite on these rows."""
     wss: WSS = result(
         "2", "--wss",
-        "How smo chooses its rows: 1 maximal violating pair, 2 and 3 second order, keerthi2, wr each row once, "
-        "wr+3 that and then 3.",
+        "Rule by which smo chooses rows.  1: maximal violating pair; 2, 3: second order; keerthi2; wr: each row once; "
+        "wr+3: wr, then 3.",
         choices=get_args(WSS), shown=None, solvers=("smo",),
     )  # fmt: skip
     """Rule by which a working set is chosen."""
     working_set: int | None = result(
-        None, "--working-set", "Rows worked on at one time.  [default: as the solver finds best]", kind="int",
+        None, "--working-set", "Rows of a working set.  [default: chosen by the solver]", kind="int",
         metavar="Q", least=2, solvers=("smo", "rosen-block"),
     )  # fmt: skip
     """Rows of a working set; 2 is the textbook's; None: what the solver finds best."""
     shrinking: bool = result(
-        True, "--no-shrinking", "Leave no row out of the search, however far from moving.", kind="flag",
+        True, "--no-shrinking", "Search all rows in every step, even rows that are unlikely to change.", kind="flag",
         negated=True, solvers=("smo",),
     )  # fmt: skip
     cache_memory: str | int | None = place(
-        None, "--cache-memory", "Of --memory, for rows of kernel values.  [default: what the rest leaves]",
+        None, "--cache-memory", "Part of --memory for cached kernel rows.  [default: all that is free]",
         kind="size or share", metavar="SIZE|PCT%", solvers=KERNEL_SOLVERS,
     )  # fmt: skip
     """Bytes of kernel rows kept in memory; None: what the budget leaves."""
@@ -143,64 +144,80 @@ class FitConfig:
         1e-3, "-e --tol", "Relative duality gap to prove: (P - D) / P.", kind="float", shown=None, positive=True
     )
     stop: Stop = result(
-        "gap", "--stop", "gap: stop on the proof; paper: on the solver's own published rule.",
+        "gap", "--stop", "gap: stop when the gap is proved; paper: stop on the rule of the solver's paper.",
         choices=get_args(Stop), shown=None,
     )  # fmt: skip
     max_passes: float | None = result(
-        None, "--max-passes", "Stop after so many passes over the data.", kind="float", metavar="N", positive=True
+        None, "--max-passes", "Stop after this many passes over the data.", kind="float", metavar="N", positive=True
     )
     max_time: float | None = place(
-        None, "--max-time", "Stop after so long: 90s, 15m, 2h.", kind="duration", metavar="DURATION", positive=True
+        None, "--max-time", "Stop after this time: 90s, 15m, 2h.", kind="duration", metavar="DURATION", positive=True
     )
     """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
     seed: int = result(0, "--seed", "Seed of all random orders.", kind="int", shown=None)
     shards: int | None = result(
-        None, "--shards", "Parts of the rows that are trained apart and added up; part of the mathematics.  "
+        None, "--shards",
+        "Number of parts of the rows, trained separately and combined; it changes the last digits of the model.  "
         "[default: 1 below 16 GB, then one for each 16 GB]",
         kind="int", metavar="L", least=1,
         solvers=("dcd", "newton", "newton-cg", "newton-ws", "hyperpass", "ssvm", "pegasos"),
     )  # fmt: skip
     """Nothing depends on how many workers or threads work on them."""
     rounds_per_pass: int | None = result(
-        None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: as the data's shape wants]", kind="int",
+        None, "--rounds-per-pass", "Sums over all shards in a pass.  [default: by the shape of the data]", kind="int",
         metavar="P", least=1, solvers=("dcd",),
     )  # fmt: skip
     sum_seconds: float | None = result(
-        None, "--sum-seconds", "Seconds of a sum over all shards on your cluster, by which their number is chosen.  "
-        "[default: 0.02, and what w takes at 10 Gb/s]",
+        None, "--sum-seconds", "Seconds that a sum over all shards takes on your cluster; it sets the default of "
+        "--rounds-per-pass.  [default: 0.02, plus the time of w at 10 Gb/s]",
         kind="float", metavar="S", positive=True, solvers=("dcd",),
     )  # fmt: skip
     # probabilities
     calibrate: str | None = result(
         None, "--calibrate",
-        "Probabilities of classes, from rows held out of training: a sigmoid (platt is another name) or an isotonic "
+        "Add class probabilities, fitted on rows held out of training: a sigmoid (also called platt) or an isotonic "
         "curve of the scores.", choices=("sigmoid", "platt", "isotonic"),
     )  # fmt: skip
     calibrate_share: float = result(
-        0.2, "--calibrate-share", "Share of the rows that are held out for --calibrate, by a hash of the row's number.",
+        0.2, "--calibrate-share", "Share of the rows held out for --calibrate, chosen by a hash of the row number.",
         kind="float", shown=None, positive=True,
     )  # fmt: skip
     # what it leaves behind
-    no_dual: bool = files(False, "--no-dual", "Leave alpha out of the model; certify can then prove less.", kind="flag")
+    no_dual: bool = files(
+        False, "--no-dual", "Do not save alpha in the model; certify then gives only a weaker bound.", kind="flag"
+    )
     # where it runs
     memory: str | int | None = result(
-        None, "--memory", "Memory on top of the base.  [default: half of what the limit in force leaves]",
+        None, "--memory",
+        "Memory budget, on top of what the process needs without data.  [default: half of what the limit in force "
+        "leaves]",
         kind="size or share", metavar="SIZE|PCT%", reading=True,
     )  # fmt: skip
     """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
     scratch: str | None = place(
-        None, "--scratch", "Folder for staged copies.  [default: a folder of yours in the temporary folder]",
+        None, "--scratch",
+        "Folder for working copies and other temporary files.  [default: a folder of yours in the temporary folder]",
         metavar="DIR",
     )  # fmt: skip
     scratch_limit: str | int | None = place(
-        None, "--scratch-limit", "Bytes to take there at most.", kind="size", metavar="SIZE"
+        None, "--scratch-limit", "Most bytes to use in the scratch folder.", kind="size", metavar="SIZE"
     )
     stage: Stage = result(
-        "auto", "--stage", "none: read the store itself in every pass.", choices=get_args(Stage), shown=None
+        "auto",
+        "--stage",
+        "none: make no working copy; read the store itself in every pass.",
+        choices=get_args(Stage),
+        shown=None,
     )
     """'none' streams the store in its own order, in which rows are neither shuffled nor renumbered."""
     threads: int | None = place(
-        None, "--threads", "[default: the cores this process may use]", kind="int", metavar="N", least=1, reading=True
+        None,
+        "--threads",
+        "Number of threads.  [default: the cores this process may use]",
+        kind="int",
+        metavar="N",
+        least=1,
+        reading=True,
     )
     scheduler: str | None = place(
         None, "--scheduler", "Where tasks run.  [default: threads]", metavar="threads|processes|ADDR", reading=True
@@ -209,9 +226,11 @@ class FitConfig:
     scheduler_file: str | None = place(
         None, "--scheduler-file", "File of a running dask scheduler.", metavar="FILE", reading=True
     )
-    workers: int | None = place(None, "--workers", "Worker processes.", kind="int", metavar="N", least=1, reading=True)
+    workers: int | None = place(
+        None, "--workers", "Number of worker processes.", kind="int", metavar="N", least=1, reading=True
+    )
     worker_scratch: str | None = place(
-        None, "--worker-scratch", "Folder on each worker's own disk: a worker keeps the rows there that it has read.",
+        None, "--worker-scratch", "Folder on each worker's own disk, where it keeps the rows that it has read.",
         metavar="DIR",
     )  # fmt: skip
     """Without one workers read the working copy in every pass.  Tasks of this process do not use it."""
@@ -281,10 +300,10 @@ class FitConfig:
             (
                 self.of_kernel,
                 "is of linear models, without a kernel or its solvers",
-                "leave them out, or say --multi-class ovo",
+                "leave them out, or use --multi-class ovo",
             ),
-            (self.bias == "free", "has no free bias", "say --bias augmented or none"),
-            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "say --shards 1"),
+            (self.bias == "free", "has no free bias", "use --bias augmented or none"),
+            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "use --shards 1"),
             (self.C_path is not None, "is not trained for several C at one time", "fit each"),
         ):
             if wrong:

@@ -119,13 +119,13 @@ def test_what_a_child_cannot_compile_is_compiled_here(place: Path) -> None:
     assert len(pig.function.signatures) == 2
 
 
-@pytest.mark.parametrize(("why", "said"), [("", ""), ("WHY", "; what came with bigsvm is of no use: WHY")])
+@pytest.mark.parametrize(("why", "said"), [("", ""), ("WHY", "; the code that came with bigsvm cannot be used: WHY")])
 def test_a_line_says_at_once_that_something_is_compiled(why: str, said: str) -> None:
     import io
 
     stream = io.StringIO()
     PlainLines(stream)(CompileStarted("FOLDER", why))
-    assert stream.getvalue() == f"compiling: what such rows and options call, once; kept in FOLDER{said}\n"
+    assert stream.getvalue() == f"compiling the code for these rows and options, once; it is kept in FOLDER{said}\n"
 
 
 def test_what_a_child_compiles_counts_as_time_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

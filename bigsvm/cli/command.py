@@ -77,24 +77,24 @@ def bigsvm_command(**attributes: Any) -> Callable[[Callable[..., int]], BigsvmCo
 
 def _common_options() -> list[click.Option]:
     return [
-        click.Option(["--json"], is_flag=True, help="Exactly one JSON document on standard output."),
-        click.Option(["--quiet"], is_flag=True, help="No word where all is well: failures, answers and --json only."),
-        click.Option(["-v", "--verbose"], count=True, help="Say more on standard error."),
+        click.Option(["--json"], is_flag=True, help="Write one JSON document to standard output."),
+        click.Option(["--quiet"], is_flag=True, help="Print only failures, answers and --json."),
+        click.Option(["-v", "--verbose"], count=True, help="Print more on standard error."),
         click.Option(
             ["--log-format"],
             type=click.Choice(["text", "json"]),
             default="text",
             show_default=True,
-            help="Form of standard error; json: one event, one line.",
+            help="Format of standard error; json: one event a line.",
         ),
-        click.Option(["--no-progress"], is_flag=True, help="No live view, also on a terminal."),
+        click.Option(["--no-progress"], is_flag=True, help="Show no live view, even on a terminal."),
         click.Option(["--debug"], is_flag=True, help="Show the traceback of a failure."),
         click.Option(
             ["--config"],
             type=click.Path(dir_okay=False, path_type=Path),
             is_eager=True,
             callback=_read_config,
-            help="TOML file with option names as keys; flags and BIGSVM_* variables win over it.",
+            help="TOML file with option names as keys; flags and BIGSVM_* variables take precedence.",
         ),
     ]
 

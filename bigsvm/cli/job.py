@@ -113,7 +113,7 @@ def check_same_fit(job: Job) -> None:
     for name in ("store", "label", "weight", "rows", *RESULT_OPTIONS):
         if was[name] != now[name]:
             what = f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}"
-            hint = f"bigsvm resume {job.run} goes on with it; without --resume another fit begins"
+            hint = f"bigsvm resume {job.run} continues it; without --resume a new fit begins"
             raise DataError(what, str(job.run), hint)
 
 

@@ -30,10 +30,10 @@ _LISTED = {
     "training.demo": "Train on a data set several times the memory budget; the first command to try.",
     "stores.ingest": "Turn text, tables, Parquet, AnnData or arrays into a store.",
     "training.fit": "Train a support vector machine and prove how close to the optimum it is.",
-    "training.resume": "Continue a fit that was stopped, to the same bytes.",
+    "training.resume": "Continue a stopped fit; the model has the same bytes.",
     "training.tune": "Choose C by cross-validation, all models on the same passes over the data.",
     "training.plan": "Show what a fit would do and need, without doing it.",
-    "reports.watch": "Follow a fit of another process.",
+    "reports.watch": "Follow a fit in another process.",
     "models.predict": "Write the labels and scores of rows.",
     "models.evaluate": "Measure a model on a store: accuracy, F1, ROC AUC, confusion matrix.",
     "models.certify": "Prove the duality gap of a saved model again, independently of its run.",
@@ -49,7 +49,7 @@ _LISTED = {
     "stores.seal": "Write the manifest of chunk digests into a store.",
     "stores.verify": "Check every chunk of a store against its manifest.",
     "machine.doctor": "Show what this machine offers: cores, memory limit, scratch space, versions.",
-    "machine.cache": "Show or clear what bigsvm keeps: compiled kernels, manifests, staged copies.",
+    "machine.cache": "Show or clear what bigsvm keeps: compiled code, manifests, working copies.",
     "machine.completion": "Print the completion script of a shell.",
 }
 COMMANDS = {place.rpartition(".")[2]: (place, said) for place, said in _LISTED.items()}
@@ -87,7 +87,7 @@ class LazyGroup(click.Group):
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    help="Support vector machines on data larger than memory, exact and proved so by a duality gap.",
+    help="Exact support vector machines on data larger than memory, certified by a duality gap.",
 )
 @click.version_option(bigsvm.__version__, prog_name="bigsvm", message="%(prog)s %(version)s")
 def group() -> None:

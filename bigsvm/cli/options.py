@@ -18,14 +18,14 @@ from bigsvm.store.remote.settings import storing
 F = TypeVar("F", bound=Callable[..., Any])
 
 label_options = [
-    click.option("--label", metavar="NAME", help="Array of labels, such as obs/label."),
-    click.option("--weight", metavar="NAME", help="Array of sample weights, such as obs/weight."),
+    click.option("--label", metavar="NAME", help="Column of labels, such as label or obs/label."),
+    click.option("--weight", metavar="NAME", help="Column of sample weights, such as weight or obs/weight."),
 ]
 labels_option = click.option(
     "--labels",
     type=Names(),
     metavar="A,B,...",
-    help="Rows with several labels: columns of true and false, a label each; or one column of text such as 1,5.",
+    help="For rows with several labels: one true/false column for each label, or one text column such as 1,5.",
 )
 
 empty_option = click.option(
@@ -33,7 +33,7 @@ empty_option = click.option(
     type=click.Choice(["refuse", "zeros"]),
     default="refuse",
     show_default=True,
-    help="Chunks that an unsealed Zarr store lacks; zeros: they hold the fill value, as you vouch until it changes.",
+    help="What to do if chunks of an unsealed Zarr store are absent.  zeros: treat them as full of the fill value.",
 )
 
 
@@ -54,64 +54,64 @@ storage_option = click.option(
     metavar="K=V",
     expose_value=False,
     callback=_store_so,
-    help="Of s3://, gs://, az://: endpoint, region, skip_signature, deadline, ...; repeatable.  "
-    "[default: what the environment says]",
+    help="For s3://, gs://, az://: endpoint, region, skip_signature, deadline, ...; repeatable.  "
+    "[default: from the environment]",
 )
 row_options = [
-    click.option("--matrix", metavar="PATH", help="Of AnnData: X, layers/NAME, obsm/NAME or raw/X.  [default: X]"),
+    click.option("--matrix", metavar="PATH", help="For AnnData: X, layers/NAME, obsm/NAME or raw/X.  [default: X]"),
     click.option(
         "--columns",
         type=Names(),
         metavar="A,B,...",
-        help="Of a table or Parquet: the columns that are features, or patterns: 'x*'; without a header the names of "
-        "all, or `numbers`.",
+        help="For tables and Parquet: the columns to use as features, or patterns such as 'x*'.  For a file without a "
+        "header: the names of all columns, or `numbers`.",
     ),
     click.option(
         "--hash-bits",
         type=click.IntRange(1, 30),
         metavar="N",
-        help="Of a table: columns of text share 2^N features.  [default: a feature for each value]",
+        help="For tables: hash all text columns to 2^N features.  [default: one feature for each value]",
     ),
     click.option(
         "--missing",
         type=click.Choice(["refuse", "drop"]),
-        help="Rows without a label; drop: they are left out.  [default: refuse]",
+        help="What to do with rows without a label; drop leaves them out.  [default: refuse]",
     ),
     click.option(
         "--rows",
         metavar="CONDITION",
-        help='The rows where it holds: "cell_type in (T, B) and n_genes > 500", of columns of obs or of the table.',
+        help='Use only rows that meet the condition, such as "cell_type in (T, B) and n_genes > 500".',
     ),
 ]
 """What is read as rows, beside label and weight."""
 scale_option = click.option(
     "--scale",
     type=click.Choice(["none", "maxabs", "standard", "unit-norm"]),
-    help="maxabs: columns by their largest |value|; standard: to mean 0 and deviation 1; unit-norm: rows by their norm."
-    "  The model keeps it.",
+    help="maxabs: divide columns by their largest |value|; standard: columns to mean 0 and deviation 1; unit-norm: "
+    "divide rows by their norm.  The model applies it to new rows.",
 )
 normalize_option = click.option(
     "--normalize",
     metavar="STEPS",
-    help="total=1e4,log1p or one of them: rows made to sum up to a total, then log(1 + x).  The model keeps it.",
+    help="total=1e4,log1p or one of them: scale rows to a total, then log(1 + x).  The model applies it to new rows.",
 )
 split_option = click.option(
     "--split",
     type=float,
     metavar="SHARE",
-    help="Train on this share of the rows, such as 0.9, chosen by a hash of their numbers; test on the others.",
+    help="Train on this share of the rows, such as 0.9, chosen by a hash of the row number; test on the others.",
 )
 label_change_options = [
     click.option(
         "--positive",
         metavar="LABEL",
-        help="Train this class against all others: labels are then true and false.  The model keeps it.",
+        help="Train this class against all others; labels become true and false.  The model keeps the option.",
     ),
     click.option(
         "--label-map",
         type=Renames(),
         metavar="A=X,B=X,...",
-        help="Other names for labels; those that get one name are one class.  The model keeps it.",
+        help="Rename labels; labels with the same new name become one class.  The model keeps the option.",
     ),
 ]
 ROWS = (

@@ -147,7 +147,7 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     if not (final.exists() or final.is_symlink()):
         return
     if not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
+        raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
     ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
     if not ours or final.is_symlink():
         raise OutputError(f"is not a {kind}, so --overwrite will not replace it", str(final), "choose another name")

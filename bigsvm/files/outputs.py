@@ -79,4 +79,4 @@ def check_plain_output(final: Path, overwrite: bool) -> None:
     if not stat.S_ISREG(mode):
         raise OutputError("the output is a pipe or a device", str(final), "write to - and redirect standard output")
     if not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or say --overwrite")
+        raise OutputError("the output exists", str(final), "choose another name or use --overwrite")

@@ -68,7 +68,7 @@ def promote(
         if former is not None and not allow_other_shape:
             difference = shape_difference(model, check_model(_folder(root, former)))
             if difference:
-                raise DataError(difference, str(source), "say --allow-other-shape where that is meant")
+                raise DataError(difference, str(source), "use --allow-other-shape if you mean it")
         version = _next_version(root)
         folder = _folder(root, version)
         with new_directory(folder) as copy:

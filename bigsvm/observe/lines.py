@@ -28,8 +28,8 @@ def certificate_text(event: CertificateMade) -> str:
 
 def compile_text(event: CompileStarted) -> str:
     """Why it takes a while, in one line."""
-    of_no_use = f"; what came with bigsvm is of no use: {event.why}" if event.why else ""
-    return f"compiling: what such rows and options call, once; kept in {event.folder}{of_no_use}"
+    unused = f"; the code that came with bigsvm cannot be used: {event.why}" if event.why else ""
+    return f"compiling the code for these rows and options, once; it is kept in {event.folder}{unused}"
 
 
 def work_text(what: str, amount: float, unit: str, seconds: float) -> str:

@@ -234,7 +234,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         raise DataError(
             f"{config.loss} needs class labels and the store holds a regression target",
             store.uri,
-            f"say --loss {losses} for a regression",
+            f"use --loss {losses} for a regression",
         )
     if store.n_features < 1:
         raise DataError("the rows have no features", store.uri)

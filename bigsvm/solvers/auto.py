@@ -50,31 +50,31 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     in_memory : the budget holds all rows, so that passes are cheap
     """
     if config.kernel != "linear" or config.loss in NU_LOSSES:
-        return [Preference("smo", "the one for kernels: working sets in memory, a handful of passes")]
+        return [Preference("smo", "the solver for kernels: working sets in memory, few passes")]
     if config.loss == JOINT_LOSS:
-        of_two = "of two classes Crammer and Singer's loss is the hinge loss with twice the cost"
-        why = "the one for a loss of all classes together: dual coordinate descent, row by row"
+        of_two = "for two classes Crammer and Singer's loss is the hinge loss with twice the C"
+        why = "the solver for one loss of all classes: dual coordinate descent, row by row"
         return [Preference("dcd", why if shape.joint else of_two)]
     d, n = shape.n_features, shape.n_samples
     narrow = d <= _NARROW and n >= _ROWS_PER_FEATURE * d
     loss = LOSSES[config.loss]
     free, squared = config.bias == "free", loss.smooth
     if free and not squared and loss.regression:
-        return [Preference("smo", "the one for bounded alphas of targets that a free bias must balance")]
+        return [Preference("smo", "the solver for the epsilon-insensitive loss with a free bias")]
     few = free and not squared and in_memory and n <= _FEW_ROWS
     found = []
     if few and d <= _NARROW:
-        found.append(Preference("newton-ws", f"a free bias and few rows: all {n:,} of them are one working set"))
+        found.append(Preference("newton-ws", f"the bias is free, and {n:,} rows are few enough for one working set"))
     elif few and shape.n_models > shape.n_costs:
-        found.append(Preference("smo", f"several classes, a free bias, and {n:,} rows are few for {d:,} features"))
+        found.append(Preference("smo", f"several classes and a free bias, and {n:,} rows are few for {d:,} features"))
     if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
     if squared and narrow:
-        why = f"{d:,} features are few for {n:,} rows: a handful of passes, whatever C is"
+        why = f"{d:,} features are few for {n:,} rows: few passes, whatever C is"
         found.append(Preference("newton", why))
     rows = "rows in memory" if in_memory else "rows that stream"
     if narrow:  # and yet not the first choice
-        shaped = "its Hessian does not fit the memory"
+        shaped = "the Hessian of newton does not fit in memory"
     elif d > _NARROW:
         shaped = f"{d:,} features are many"
     else:
@@ -87,7 +87,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     if squared and free:
         found.append(Preference("pcd", f"the bias is free, and {shaped}"))
     elif free:
-        found.append(Preference("hyperpass", "the one for the hinge loss with a free bias"))
+        found.append(Preference("hyperpass", "the solver for the hinge loss with a free bias"))
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
@@ -111,7 +111,7 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
     """Both solvers: what coordinate descent needs depends on the scales of columns, unknown yet."""
     d, n = shape.n_features, shape.n_samples
     where = "in memory" if in_memory else "that stream"
-    why = f"{d:,} features are few for {n:,} rows {where}: dual coordinate descent, and working sets if that is slow"
+    why = f"{d:,} features are few for {n:,} rows {where}: dual coordinate descent, then working sets if it is slow"
     if in_memory:
         kept = 2 * (shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models) + matrix_bytes(shape)
     else:

@@ -83,7 +83,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
                 what = f"no solver for {what} takes the means of sparse rows off without filling them up"
                 squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
                 free = "--multi-class ovr" if shape.joint else f"--bias free, --loss {squared}"
-                raise Unsupported(what, hint=f"say {free}, or --scale maxabs")
+                raise Unsupported(what, hint=f"use {free}, or --scale maxabs")
             raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
         if not found:
             options = ", ".join(config.solver_options)
@@ -110,7 +110,7 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         raise Unsupported(f"solver {name!r} has no stop rule of a paper's", hint=f"{others}; or use --stop gap")
     if shape.centred and not solver.centres:
         what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
-        free = "say --multi-class ovr, or --scale maxabs" if shape.joint else "say --bias free"
+        free = "use --multi-class ovr, or --scale maxabs" if shape.joint else "use --bias free"
         raise Unsupported(what, hint=f"{others}; or {free}" if able else free)
     if shape.label_sets and not solver.label_sets:
         what = f"solver {name!r} is for rows with one label, and these have several (--labels)"

@@ -54,7 +54,7 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
         return 1
     if not solver.in_rounds:
         if (config.rounds_per_pass or 1) > 1:
-            hint = "leave out --rounds-per-pass, or say --solver dcd"
+            hint = "leave out --rounds-per-pass, or use --solver dcd"
             raise UsageError(f"solver {solver.name!r} adds shards up once a pass", hint=hint)
         return 1
     asked, chosen = (max(-(-shape.n_samples // (shards * least)), 1) for least in _LEAST_ROWS)

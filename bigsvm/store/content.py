@@ -103,13 +103,13 @@ def scale_warning(summary: dict[str, object], by_columns: bool = False) -> str |
         if not by_columns or ratio <= _SLOW_RATIO:
             return None
         return (
-            f"columns differ in scale by {ratio:.0f}: dual coordinate descent will take many times as long, or not "
-            "arrive; scale the features to about [-1, 1] (fit --scale maxabs does)"
+            f"columns differ in scale by {ratio:.0f}: dual coordinate descent will take many times as long, or stall; "
+            "scale the features to about [-1, 1] (fit --scale maxabs does)"
         )
     shown = ", ".join(str(column) for column in names[:3])
     by = f" by {largest / usual:.0e}" if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else ""
     return (
-        f"badly scaled columns: columns differ in scale{by}, {count} of them exceed the usual {_BAD_RATIO:g} times, "
-        f"among them {shown} (from 0); scale the features to about [-1, 1] (fit --scale maxabs does) "
+        f"badly scaled columns: columns differ in scale{by}; {count} exceed the usual one {_BAD_RATIO:g} times, "
+        f"such as {shown} (counted from 0); scale the features to about [-1, 1] (fit --scale maxabs does) "
         "or training will be slow"
     )

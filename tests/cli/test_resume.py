@@ -73,7 +73,7 @@ def test_what_is_over_is_not_done_again(fit: list[str], tmp_path: Path, capsys: 
     written = [(model / "model.json").stat().st_ino, record.stat().st_ino]
     for command in (["resume", str(tmp_path / "m.run")], [*fit, "--resume"]):
         assert run([arg for arg in command if arg != "--quiet"]) == 0
-        assert "The run was over: nothing was done again." in capsys.readouterr().out
+        assert "The run had already ended: nothing was done again." in capsys.readouterr().out
         assert run([*command, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["result"] == first["result"]
         assert [(model / "model.json").stat().st_ino, record.stat().st_ino] == written

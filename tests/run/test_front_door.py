@@ -90,7 +90,7 @@ def test_what_a_notebook_shows_is_one_line_however_large_it_is() -> None:
     ("n", "d", "in_memory", "said"),
     [(3, 13, True, "3 rows are few for 13 features: dual coordinate descent on rows in memory"),
      (100_000, 5000, False, "5,000 features are many: dual coordinate descent on rows that stream"),
-     (100_000, 13, False, "its Hessian does not fit the memory: dual coordinate descent on rows that stream")],
+     (100_000, 13, False, "the Hessian of newton does not fit in memory: dual coordinate descent on rows that stream")],
 )  # fmt: skip
 def test_why_a_solver_was_chosen_is_true(n: int, d: int, in_memory: bool, said: str) -> None:
     shape = DataShape(n_samples=n, n_features=d, nnz=n * d, n_models=1)

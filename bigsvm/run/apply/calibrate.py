@@ -104,7 +104,7 @@ def held_share(share: float, n_samples: int, model: Model, budget: MemoryBudget,
     room = budget.limit // _SHARE / held_bytes(1.0, 1, model)
     if share * n_samples <= room:
         return share
-    emit(Warned(f"calibration uses {room / n_samples:.2%} of the rows, as memory allows: --memory SIZE would use more"))
+    emit(Warned(f"calibration uses {room / n_samples:.2%} of the rows, as many as memory allows (see --memory)"))
     return room / n_samples
 
 

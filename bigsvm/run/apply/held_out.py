@@ -19,7 +19,7 @@ def add_held_out(result: FitResult, trained_on: RowBlocks, config: FitConfig, em
     """
     rows = others_of(trained_on)
     if rows is not None and rows.classes is None and result.model.one_class:
-        emit(Warned("held-out rows have targets, by which a model of one class cannot be judged"))
+        emit(Warned("held-out rows have targets, which cannot judge a model of one class"))
     elif rows is not None:
         found = evaluate(result.model, rows, config, emit)
         result.figures["held_out"] = {name: value for name, value in found.items() if name not in _OF_THE_RUN}

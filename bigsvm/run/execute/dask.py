@@ -248,7 +248,7 @@ def _client_of(cluster: LocalCluster) -> Any:
 
 
 def _no_workers(why: str) -> Interrupted:
-    hint = "something may kill them, such as a limit on memory; repeat the command, or say --scheduler threads"
+    hint = "something may kill them, such as a limit on memory; repeat the command, or use --scheduler threads"
     return Interrupted(f"the worker processes did not start: {why}", hint=hint)
 
 

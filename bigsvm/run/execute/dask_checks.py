@@ -126,7 +126,7 @@ def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, nee
             error_of = MissingInput if what.code == MissingInput.code else DataError
             raise error_of(f"worker {worker} cannot use the rows: {what.fault}", store.uri)
         if not what.scratch:
-            hint = "say --scratch DIR, a folder on a disk that all workers see"
+            hint = "use --scratch DIR, a folder on a disk that all workers see"
             raise UsageError(f"worker {worker} does not see the scratch folder {scratch}", hint=hint)
         beside = sharing[what.host, what.whose]
         if what.memory // beside < needed + _BASE:

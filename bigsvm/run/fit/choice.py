@@ -109,9 +109,9 @@ def _knows_no_shards(config: FitConfig, solver: Solver) -> UsageError:
         for name, other in SOLVERS.items()
         if other.in_shards and config.loss in other.losses and config.bias in other.biases
     ]
-    would = f", or say --solver {' or '.join(able)}" if able and not config.of_kernel else ""
+    would = f", or use --solver {' or '.join(able)}" if able and not config.of_kernel else ""
     return UsageError(
-        f"solver {solver.name!r} does not train shards of the rows apart{why}", hint=f"leave out --shards{would}"
+        f"solver {solver.name!r} does not train shards of the rows{why}", hint=f"leave out --shards{would}"
     )
 
 

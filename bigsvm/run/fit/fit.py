@@ -144,7 +144,7 @@ def _trained(
         plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
         if plan.scratch_bytes and is_tmpfs(scratch):
-            note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): say --scratch DIR on a disk"))
+            note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): use --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
@@ -252,7 +252,7 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
         return False
     saved = checkpoints.newest() if resume else None
     for damage in checkpoints.damaged:
-        emit(Warned(f"a checkpoint is not whole: {damage}"))
+        emit(Warned(f"a checkpoint is damaged: {damage}"))
     if saved is not None:
         loop.resume(saved)
     return saved is not None

@@ -24,7 +24,7 @@ _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, 
 
 
 _HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
-_FURTHER = "; --max-passes N lets a fit go on for N passes"
+_FURTHER = "; with --max-passes N a fit goes on for N passes"
 
 
 def how_it_ended(status: str, rule: Sequence[Any], limited: bool) -> dict[str, Any]:

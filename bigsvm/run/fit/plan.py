@@ -130,7 +130,7 @@ class Plan:
         """Rows for people."""
         how = {
             "resident": "read once, kept in memory",
-            "staged": f"copied raw to scratch ({show_bytes(self.data_bytes)}), streamed from there",
+            "staged": f"copied to scratch ({show_bytes(self.data_bytes)}, not compressed), streamed from there",
             "streamed": "streamed from the store itself in every pass",
         }[self.mode]
         rows = [
@@ -141,12 +141,13 @@ class Plan:
             ),
             (
                 "blocks",
-                f"{self.n_blocks:,} of {self.block_rows:,} rows, read {self.extent_rows:,} rows at a time from "
+                f"{self.n_blocks:,} blocks of {self.block_rows:,} rows, read {self.extent_rows:,} rows at a time from "
                 f"{self.group_blocks:,} places",
             ),
             (
                 "memory",
-                f"{show_bytes(self.budget_bytes)} ({self.memory_source}); {show_bytes(self.min_memory_bytes)} would do",
+                f"{show_bytes(self.budget_bytes)} ({self.memory_source}); "
+                f"a fit needs at least {show_bytes(self.min_memory_bytes)}",
             ),
         ]
         if self.shards > 1:
@@ -207,7 +208,7 @@ def make_plan(
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
             store.uri,
-            f"say --memory {least // MIB}MiB",
+            f"use --memory {least // MIB}MiB",
             min_memory_bytes=least,
         )
     least = min(least, budget)  # this one works
@@ -256,7 +257,7 @@ def _planned(
         raise PlanRefused(
             f"{show_bytes(scratch_limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
             store.uri,
-            f"say --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
+            f"use --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
         )
     cache = CachePlan()
     if least_cache:

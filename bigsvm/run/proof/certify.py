@@ -164,7 +164,7 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
             store.uri,
-            f"say --memory {least}MiB",
+            f"use --memory {least}MiB",
             min_memory_bytes=least * MIB,
         )
     return _Sizes(block_rows, int(at_most))

@@ -54,7 +54,7 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
         raise UsageError("a C occurs twice in the grid")
     has_gamma = config.kernel in _WITH_GAMMA
     if gammas is not None and not has_gamma:
-        raise UsageError(f"the kernel {config.kernel} has no gamma", hint="leave --gammas out, or say --kernel rbf")
+        raise UsageError(f"the kernel {config.kernel} has no gamma", hint="leave --gammas out, or use --kernel rbf")
     of_kernel: Sequence[Any] = [config.gamma] if gammas is None else list(gammas)
     weights = [class_weights] if isinstance(class_weights, str | dict) or class_weights is None else list(class_weights)
     if not of_kernel or not weights:

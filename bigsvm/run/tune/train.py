@@ -185,7 +185,7 @@ def check_room(store: RowBlocks, config: FitConfig, n_cells: int) -> None:
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold the weights of {n_cells * each} models; {least} MiB would do",
             store.uri,
-            f"say --memory {least}MiB, or a coarser grid",
+            f"use --memory {least}MiB, or a coarser grid",
             min_memory_bytes=least * MIB,
         )
 

@@ -36,7 +36,7 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
     if memory_per_worker is not None and memory_per_worker < needed:
         raise PlanRefused(
             f"{show_bytes(memory_per_worker)} are too little for a worker: its part needs {show_bytes(needed)}",
-            hint=f"say --memory-per-worker {-(-needed // MIB)}MiB, more --workers or less --memory",
+            hint=f"use --memory-per-worker {-(-needed // MIB)}MiB, more --workers or less --memory",
         )
     used = min(workers, plan.shards)
     per_worker = -(-plan.shards // used)

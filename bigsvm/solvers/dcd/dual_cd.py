@@ -158,9 +158,9 @@ class DualCD(SolverBase):
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.shards > 1:
-            return "solver 'dcd' with order=random takes one block after another: say --shards 1"
+            return "solver 'dcd' with order=random takes one block after another: use --shards 1"
         if self.momentum == "on" and shape.shards > 1:
-            return "solver 'dcd' on shards has no momentum: leave out momentum=on, or say --shards 1"
+            return "solver 'dcd' on shards has no momentum: leave out momentum=on, or use --shards 1"
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:

@@ -189,7 +189,7 @@ class ShardedGroup:
         raise DataError(
             "the bias does not settle between the rounds of the shards: costs of rows differ by too much for it",
             where,
-            "say --shards 1, or --bias none",
+            "use --shards 1, or --bias none",
         )
 
     def pass_sums(self, ctx: Context) -> tuple[np.ndarray, int]:

@@ -137,7 +137,7 @@ class Pegasos(SolverBase):
         """Shards with mini-batches: each would be a sum over all shards, for a hundred rows."""
         if shape.shards == 1 or self.batch == 0:
             return None
-        return f"solver {self.name!r} on shards takes a step a pass: say --set batch=0, or leave out --shards"
+        return f"solver {self.name!r} on shards takes a step a pass: use --set batch=0, or leave out --shards"
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""

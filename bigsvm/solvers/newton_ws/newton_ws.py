@@ -121,7 +121,7 @@ class NewtonWS(PrimalSolver):
         """Too many features for a Hessian; dcd before or after it, of rows on shards."""
         if shape.shards > 1 and (self.opening == "dcd" or self.fallback_after):
             which = "opening=dcd" if self.opening == "dcd" else "fallback_after"
-            return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or say --shards 1"
+            return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or use --shards 1"
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:

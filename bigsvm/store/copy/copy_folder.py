@@ -132,7 +132,7 @@ def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str 
             f"the working copy needs {show_bytes(needed)} ({needed} bytes), {show_bytes(max(needed - short(), 0))} "
             f"are to be had",
             str(folder.parent),
-            f"{remedy or 'free space there, say --scratch DIR, --stage none'} or --scratch-limit {-(-limit // MIB)}MiB",
+            f"{remedy or 'free space there, use --scratch DIR, --stage none'} or --scratch-limit {-(-limit // MIB)}MiB",
         )
 
 

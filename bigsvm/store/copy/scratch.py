@@ -33,7 +33,7 @@ def make_scratch(config: FitConfig) -> Path:
     except OSError as error:
         raise cannot_write(folder, error) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise OutputError("is not a folder of yours", str(folder), "say --scratch DIR, or set BIGSVM_SCRATCH")
+        raise OutputError("is not a folder of yours", str(folder), "use --scratch DIR, or set BIGSVM_SCRATCH")
     return folder
 
 

@@ -221,7 +221,7 @@ def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
         raise PlanRefused(
             f"{show_bytes(memory)} of memory cannot hold this ingest; {show_bytes(least)} would do",
             rows.where,
-            f"say --memory {least // MIB}MiB, or {rows.remedy}",
+            f"use --memory {least // MIB}MiB, or {rows.remedy}",
             min_memory_bytes=least,
         )
 

@@ -72,7 +72,7 @@ class LabelSpool:
         values = values[np.argsort(where, kind="stable")]  # by appearance, however the rows are cut
         known = values if self._known is None else np.concatenate([self._known, values])
         if len(known) > MAX_CLASSES:
-            raise DataError(f"more than {MAX_CLASSES} classes", self._where, "for targets say --task regression")
+            raise DataError(f"more than {MAX_CLASSES} classes", self._where, "for targets use --task regression")
         codes = np.concatenate([self._codes, np.arange(len(self._codes), len(known), dtype=np.int32)])
         order = np.argsort(known, kind="stable")
         self._known, self._codes = known[order], codes[order]

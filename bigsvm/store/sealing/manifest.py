@@ -31,7 +31,7 @@ EMPTY = "empty"
 MISSING = "missing"
 """Absent when the manifest was made; nobody has said that this is on purpose."""
 ABSENT_HINT = (
-    "restore what was lost; where zarr left out chunks that hold nothing but the fill value, say --empty-chunks zeros "
+    "restore what was lost; where zarr left out chunks that hold nothing but the fill value, use --empty-chunks zeros "
     "(of a sealed store: to bigsvm seal)"
 )
 DOCUMENTS = frozenset({"zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"})

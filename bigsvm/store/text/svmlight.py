@@ -136,7 +136,7 @@ def parse_line_strict(
         # Twenty digits are beyond int64, and int() of very many is slow or refused by Python.
         index = int(index_text) if len(index_text) < 20 else 2**64
         if index == 0 and not zero_based:
-            raise refuse("feature number 0, but the first is 1", "say --zero-based if the text counts from 0")
+            raise refuse("feature number 0, but the first is 1", "use --zero-based if the text counts from 0")
         feature = index - (0 if zero_based else 1)
         if index > 2**63 - 1 or feature >= UNLIMITED:
             raise refuse(f"feature number {_show(index_text)} is beyond int64")

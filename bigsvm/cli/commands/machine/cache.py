@@ -22,18 +22,18 @@ COMPILED = "*.compiled"
 
 @bigsvm_command(
     light=True,
-    help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled kernels, "
-    "manifests of stores that were never sealed, and staged copies that no run uses.\n\n"
-    "warm compiles what usual work calls and no cache has yet, so that nobody waits for it later: some minutes for "
-    "all, and a line for each kind of work.  What came compiled with the installation is not compiled again.",
+    help="Show (info, which is the default) or delete (clear) what bigsvm keeps between runs: compiled code, "
+    "manifests of stores that were never sealed, and working copies that no run uses.\n\n"
+    "warm compiles ahead of time what common commands need and no cache has yet.  It takes some minutes for all, and "
+    "prints a line for each kind of work.  Code that came compiled with the installation is not compiled again.",
 )
 @click.argument("action", type=click.Choice(["info", "clear", "warm"]), default="info")
 @click.option(
-    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+    "--scratch", metavar="DIR", help="Folder of working copies.  [default: a folder of yours in the temporary folder]"
 )
 @click.option(
     "--for", "uses", multiple=True, type=click.Choice([*USES, "all"]), default=["all"], show_default=True,
-    help="What warm compiles for; may be said several times.  demo: the demonstration, and a first fit of text.",
+    help="What warm compiles for; repeatable.  demo: the demonstration, and a first fit of text.",
 )  # fmt: skip
 def command(session: Session, action: str, scratch: str | None, uses: tuple[str, ...]) -> int:
     if action == "warm":

@@ -24,13 +24,13 @@ _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed"
 
 @bigsvm_command(
     light=True,
-    help="Say what this machine gives: cores, the memory limit in force and who sets it, the base of a "
-    "process, scratch space, versions, and what is missing.",
+    help="Show what this machine offers: cores, the memory limit in force and who sets it, the memory that a process "
+    "needs without data, scratch space, versions, and what is missing.",
 )
 @click.option(
-    "--scratch", metavar="DIR", help="Folder of staged copies.  [default: a folder of yours in the temporary folder]"
+    "--scratch", metavar="DIR", help="Folder of working copies.  [default: a folder of yours in the temporary folder]"
 )
-@click.option("--fix-hints", is_flag=True, help="For each thing that stands in the way, a line that mends it.")
+@click.option("--fix-hints", is_flag=True, help="For each problem, print a line that fixes it.")
 def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
     from bigsvm.machine import core_count, memory_limit
 
@@ -79,7 +79,7 @@ def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
 
         found = result["fix_hints"] = remedies(result)
         hints = [f"{entry['problem']}\n    {entry['fix']}" for entry in found]
-        shown += "\n\n" + ("\n".join(hints) or "nothing stands in the way")
+        shown += "\n\n" + ("\n".join(hints) or "no problem was found")
     return session.finish(result, shown)
 
 

@@ -18,14 +18,14 @@ _LARGEST_TABLE = 12
 
 @bigsvm_command(
     help="Measure MODEL on STORE: accuracy, balanced accuracy, F1, ROC AUC, average precision, confusion "
-    "matrix; of a regression the mean squared and absolute errors and R2.\n\n"
+    "matrix; for a regression the mean squared and absolute errors and R2.\n\n"
     "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the "
     "classes, each against the rest.\n\nSTORE may be a file of svmlight text."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store", type=Source())
-@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
-@click.option("--split", is_flag=True, help="Only the rows that were kept back from the model's training.")
+@click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
+@click.option("--split", is_flag=True, help="Use only the rows that --split kept out of the model's training.")
 @add(store_options + run_options)
 @click.pass_context
 def command(

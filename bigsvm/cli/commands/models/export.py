@@ -17,7 +17,7 @@ from bigsvm.units import show_bytes
 
 @bigsvm_command(
     help="Write MODEL as ONNX, as LIBLINEAR's or LIBSVM's model text, or as one .npz of plain arrays.\n\n"
-    "What a format cannot hold is refused, naming one that can."
+    "A model that a format cannot hold is refused; the message names a format that can."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("file", required=False, type=click.Path(path_type=Path))

@@ -13,9 +13,9 @@ from bigsvm.cli.session import Session
 
 
 @bigsvm_command(
-    help="Make a model of ours of FILE, which LIBLINEAR's `train`, LIBSVM's `svm-train`, or `bigsvm export` as .npz "
-    "wrote.\n\nThat of another program predicts as it did there, and has no certificate.  Neither file says which C it "
-    "was trained with: told --c, bigsvm certify can judge a linear model on its rows."
+    help="Make a bigsvm model from FILE, written by LIBLINEAR's `train`, LIBSVM's `svm-train`, or `bigsvm export` as "
+    ".npz.\n\nA model of another program predicts as it did there, and has no certificate.  Its file does not say "
+    "which C it was trained with: with --c, bigsvm certify can judge a linear model on its rows."
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("model", required=False, type=click.Path(path_type=Path))
@@ -24,15 +24,15 @@ from bigsvm.cli.session import Session
     "--format",
     "form",
     type=click.Choice(["liblinear", "libsvm", "npz"]),
-    help="Who wrote FILE.  [default: npz where its suffix is .npz]",
+    help="Format of FILE.  [default: npz if its suffix is .npz]",
 )
-@click.option("-c", "--c", "cost", type=float, metavar="C", help="The cost that the model was trained with.")
-@click.option("--epsilon", type=float, help="Of a regression: its epsilon (their -p).")
+@click.option("-c", "--c", "cost", type=float, metavar="C", help="The C that the model was trained with.")
+@click.option("--epsilon", type=float, help="For a regression: its epsilon (-p of those programs).")
 @click.option(
     "--n-features",
     type=click.IntRange(1),
     metavar="D",
-    help="Features of the rows to come.  [default: what FILE says; of LIBSVM's the highest of a support vector]",
+    help="Number of features.  [default: from FILE; for LIBSVM the highest index of a support vector]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing MODEL.")
 def command(

@@ -22,7 +22,7 @@ from bigsvm.units import show_bytes
     "would cost.  A model: its problem and its proof.  A run: how it went."
 )
 @click.argument("path", type=Source())
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Of a model: the N strongest features of each class.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="For a model: the N strongest features of each class.")
 @add(store_options)
 def command(
     session: Session,

@@ -20,22 +20,22 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 @bigsvm_command(
     help="Write one line for each row of SOURCE: its label and its score, or its value.\n\n"
-    "SOURCE is a store, a table, or svmlight text (- for standard input).  Its rows need no labels; --label and "
-    "--weight name columns that are no features, where they are not called so."
+    "SOURCE is a store, a table, or svmlight text (- for standard input).  Its rows need no labels.  --label and "
+    "--weight name columns to leave out of the features, if they have other names than label and weight."
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("source", type=Source())
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
-@click.option("--scores", is_flag=True, help="Scores also where the format can do without (jsonl always has them).")
-@click.option("--proba", is_flag=True, help="Probabilities of the classes, in their order, in the place of scores.")
+@click.option("--scores", is_flag=True, help="Write scores too (jsonl always has them).")
+@click.option("--proba", is_flag=True, help="Write probabilities of the classes, in their order, instead of scores.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "csv", "parquet", "zarr", "anndata"]),
     help="anndata: a copy of an AnnData SOURCE with obs/prediction.  "
-    "[default: by the suffix of OUT; jsonl where that is no format, as in out.txt]",
+    "[default: by the suffix of OUT; jsonl for other suffixes]",
 )
-@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(store_options + run_options)
 @click.pass_context

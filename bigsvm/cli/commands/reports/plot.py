@@ -27,12 +27,12 @@ SEARCH = "search.json"
 
 
 @bigsvm_command(
-    help="Compare fits: proved gaps of each RUN against passes and against seconds; of a search the "
-    "held-out metric against C, with --sizes against the rows trained on.\n\n"
-    "With -o a picture (matplotlib, the extra `report`), else drawn in the terminal's characters."
+    help="Compare fits: plot the proved gaps of each RUN against passes and against seconds.  For a search, plot the "
+    "held-out metric against C, or with --sizes against the number of training rows.\n\n"
+    "With -o the plot is a picture (matplotlib, the extra `report`); without it, text in the terminal."
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE.svg|FILE.png", help="The picture.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE.svg|FILE.png", help="Picture to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing picture.")
 def command(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
     from bigsvm.report.compare import comparison, names_of, points_of

@@ -17,18 +17,18 @@ from bigsvm.units import show_bytes
 
 @bigsvm_command(
     help="Make one self-contained HTML page about PATH, which is a run, a model or a registry.\n\n"
-    "What was trained on what, its certificate in one sentence, how the gap fell, where time and memory went, the "
-    "strongest features; with --data also how the model does on those rows.  Of a registry: all versions, their "
-    "metrics, who promoted which and why.  Pages need matplotlib (the extra `report`), --text needs nothing."
+    "The page has the data and the options, the certificate in one sentence, the gap over time, the use of time and "
+    "memory, and the strongest features; with --data also metrics on those rows.  For a registry it has all versions, "
+    "their metrics, who promoted which and why.  Pages need matplotlib (the extra `report`); --text needs nothing."
 )
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", metavar="FILE", help="[default: PATH/report.html of a run, else NAME.html; -: standard output]"
+    "-o", "--output", metavar="FILE", help="[default: PATH/report.html for a run, else NAME.html; -: standard output]"
 )
-@click.option("--text", "as_text", is_flag=True, help="For the terminal: facts, bars and sparklines.")
-@click.option("--data", metavar="STORE", help="Rows with labels to try the model on: a store or svmlight text.")
-@click.option("--mlflow", metavar="EXPERIMENT", help="Log a run that is over to MLflow instead of making a page.")
-@click.option("--zero-based", is_flag=True, help="Indices of text count from 0.")
+@click.option("--text", "as_text", is_flag=True, help="Print facts, bars and sparklines in the terminal.")
+@click.option("--data", metavar="STORE", help="Rows with labels to test the model on: a store or svmlight text.")
+@click.option("--mlflow", metavar="EXPERIMENT", help="Log a finished run to MLflow instead of making a page.")
+@click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")
 @add(store_options + run_options)
 @click.pass_context

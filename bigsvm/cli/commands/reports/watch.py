@@ -30,17 +30,17 @@ Shows = Callable[["Run", "Snapshot"], None]
 
 @bigsvm_command(
     help="Follow the fit whose record is RUN until it ends, also from another process or machine.\n\n"
-    "On a terminal a live table, else a line for each certificate.  Ends with the exit code of the fit; 75 where its "
-    "process was stopped or died."
+    "On a terminal it shows a live table, elsewhere a line for each certificate.  It ends with the exit code of the "
+    "fit, or with 75 if the fit's process was stopped or died."
 )
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Say how it stands now, and end.")
-@click.option("--every", metavar="DUR", default="1s", show_default=True, help="Time between looks.")
+@click.option("--once", is_flag=True, help="Show the current state and end.")
+@click.option("--every", metavar="DUR", default="1s", show_default=True, help="Time between updates.")
 @click.option(
     "--openmetrics",
     type=click.Path(path_type=Path),
     metavar="FILE.prom",
-    help="Also write metrics there at each look, for node_exporter's textfile collector.",
+    help="Also write metrics to this file at each update, for node_exporter's textfile collector.",
 )
 def command(session: Session, run: Path, once: bool, every: str, openmetrics: Path | None) -> int:
     from bigsvm.report.runs import read_run
@@ -62,7 +62,7 @@ def command(session: Session, run: Path, once: bool, every: str, openmetrics: Pa
                 break
             time.sleep(pause)
     if now.status == "died":
-        session.warn(f"the process of this run is gone: bigsvm resume {run} goes on with it")
+        session.warn(f"the process of this run is gone: bigsvm resume {run} continues the run")
     document = {**now.document(), "result": found.result or None}
     said = f"{run}: a run\n" + text.rows(now.lines())
     return session.finish(document, said, now.status, _exit_code(found, now))

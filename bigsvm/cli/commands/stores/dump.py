@@ -16,8 +16,8 @@ from bigsvm.errors import UsageError
 
 
 @bigsvm_command(
-    help="Write the rows of STORE to OUT (- for standard output), by its suffix as svmlight text, JSON lines, CSV, "
-    "Parquet or Zarr; reading it back gives the same."
+    help="Write the rows of STORE to OUT (- for standard output) as svmlight text, JSON lines, CSV, Parquet or Zarr, "
+    "by the suffix of OUT.  Reading OUT gives the same rows."
 )
 @click.argument("store", type=Source())
 @click.argument("out")
@@ -25,7 +25,7 @@ from bigsvm.errors import UsageError
     "--format",
     "form",
     type=click.Choice(["svmlight", "jsonl", "csv", "parquet", "zarr"]),
-    help="[default: by the suffix of OUT; svmlight where that is no other, as in out.txt]",
+    help="[default: by the suffix of OUT; svmlight for other suffixes]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(store_options)

@@ -26,36 +26,39 @@ from bigsvm.units import parse_bytes, show_bytes
 
 @bigsvm_command(
     help="Turn svmlight/LIBSVM text, tables, arrays or another store into a Zarr STORE that all commands read.\n\n"
-    "SRC may be compressed (.gz .bz2 .xz .zst) and may be - for standard input; several are read one after "
-    "the other."
+    "SRC may be compressed (.gz .bz2 .xz .zst), and may be - for standard input.  Several SRC are read in order."
 )
 @click.argument("sources", metavar="SRC...", type=Source(), nargs=-1)
 @click.argument("store", type=click.Path(path_type=Path))
 @click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
-@click.option("--label", metavar="NAME", help="Column of labels, where SRC has columns.")
+@click.option("--label", metavar="NAME", help="Column of labels, if SRC has columns.")
 @click.option(
     "--labels",
     type=Names(),
     metavar="A,B,...",
-    help="Rows with several labels: columns of true and false, or one of text such as 1,5; of svmlight text: label.",
+    help="For rows with several labels: true/false columns, or one text column such as 1,5; for svmlight text: label.",
 )
-@click.option("--weight", metavar="NAME", help="Column of sample weights, where SRC has columns.")
+@click.option("--weight", metavar="NAME", help="Column of sample weights, if SRC has columns.")
 @click.option("--n-features", type=int, metavar="D", help="Number of features.  [default: the largest index]")
-@click.option("--zero-based", is_flag=True, help="Indices count from 0.")
+@click.option("--zero-based", is_flag=True, help="Feature indices start at 0.")
 @click.option(
     "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
 )
 @click.option(
-    "--dtype", type=click.Choice(["float32", "float64"]), help="Of values.  [default: float32 for text, else as in SRC]"
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    help="Type of the values.  [default: float32 for text, else as in SRC]",
 )
 @click.option("--codec", type=click.Choice(["lz4", "zstd", "none"]), default="lz4", show_default=True)
-@click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Decoded bytes of a chunk.")
-@click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory on top of the base.")
-@click.option("--threads", type=int, metavar="N", help="[default: the cores this process may use]")
+@click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Bytes of a decoded chunk.")
+@click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory budget.")
+@click.option("--threads", type=int, metavar="N", help="Number of threads.  [default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
-@click.option("--append", is_flag=True, help="Add the rows to STORE, behind its own, in one step.")
+@click.option("--append", is_flag=True, help="Add the rows to the end of STORE, in one step.")
 @click.option(
-    "--compact", is_flag=True, help="Without SRC: free what STORE keeps for readers from before rows were added."
+    "--compact",
+    is_flag=True,
+    help="Without SRC: delete what STORE keeps for readers that opened it before rows were added.",
 )
 @add([empty_option, *row_options, scale_option, normalize_option, storage_option])
 def command(

@@ -28,12 +28,14 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
 
 @bigsvm_command(
     help="Make a data set several times the memory budget, train on it, prove the model and evaluate it.\n\n"
-    "Needs no file and no network; about half a minute and 300 MB of disk, given back at the end."
+    "It needs no files and no network, about half a minute, and 300 MB of disk until it ends."
 )
-@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR, and keep it.")
-@click.option("--rows", type=click.IntRange(min=10), metavar="N", help="[default: so that data is 5 x --memory]")
+@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and keep it.")
+@click.option(
+    "--rows", type=click.IntRange(min=10), metavar="N", help="Number of rows.  [default: so that data is 5 x --memory]"
+)
 @click.option("--memory", type=Size(percent=False), default="32MiB", show_default=True, metavar="SIZE")
-@click.option("--keep", is_flag=True, help="Keep the folder with data and model.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the data and the model.")
 def command(session: Session, folder: Path | None, rows: int | None, memory: str, keep: bool) -> int:
     with _workplace(folder, keep) as place:
         result, code = _show(session, place, rows, memory, keep or folder is not None)
@@ -60,7 +62,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
     config = FitConfig.of(memory=budget, scratch=str(place / "scratch"))
 
     # A live view is drawn only inside each step, so that it never shares the terminal with these lines.
-    say(f"1. Data: {rows:,} sparse rows, labelled by a hidden direction, 3 % of the labels wrong.")
+    say(f"1. Data: {rows:,} sparse rows, labelled by a hidden linear rule, 3 % of the labels wrong.")
     with session.watching() as emit:
         write_problem(train, rows, 0, emit)
         write_problem(test, min(HELD_OUT_ROWS, rows), HELD_OUT, emit, "making held-out data")
@@ -72,7 +74,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
         f"   {store.n_features:,} features, {store.nnz:,} entries, {show_bytes(data_bytes)} decoded: "
         f"{times:.1f} times the memory budget of {show_bytes(budget)}.",
         "",
-        "2. Plan: decided from the store's metadata before a row is read.",
+        "2. Plan: made from the store's metadata, before any row is read.",
         text.rows(plan.describe()),
         "",
         "3. Fit: until a relative duality gap of 1e-3 is proved.",
@@ -87,14 +89,14 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
         f"   {fitted.status} in {text.seconds(result['seconds'])}, {result['passes']:.1f} passes over the data.",
         f"   memory: {text.memory(result['memory'])}",
         "",
-        "4. Proof: the saved model and its dual point, read back and certified apart from the fit.",
+        "4. Proof: the saved model and its dual point, read back and certified independently of the fit.",
     )
     code = fitted.exit_code(False)
     fitted.close()
     with session.watching() as emit:
         proof = certify_model(model, store, config, emit)
     say(
-        f"   objective {proof['objective']:.8g}, and no model has less than {proof['dual_objective']:.8g}:",
+        f"   objective {proof['objective']:.8g}, and no model can have less than {proof['dual_objective']:.8g}:",
         f"   within {proof['relative_gap']:.2e} of the optimum, {proof['certificate']}.",
         "",
         "5. Use: rows that the fit never saw.",
@@ -139,7 +141,7 @@ def _proof_line(event: CertificateMade) -> str:
 def _next_steps(place: Path, memory: str, kept: bool) -> str:
     if not kept:
         return (
-            "The folder is gone again; `bigsvm demo --dir demo` keeps it.  With your own data:\n"
+            "The folder was deleted; `bigsvm demo --dir demo` keeps it.  With your own data:\n"
             "   bigsvm ingest data.svm data.zarr\n"
             "   bigsvm plan data.zarr --memory 1GiB\n"
             "   bigsvm fit data.zarr --memory 1GiB"
@@ -158,7 +160,7 @@ def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
     """The folder to work in: the one named, or a temporary one that vanishes unless it is kept."""
     if folder is not None:
         if folder.exists() and any(folder.iterdir()):
-            raise OutputError("the folder is not empty", str(folder), "name another one")
+            raise OutputError("the folder is not empty", str(folder), "name another folder")
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return

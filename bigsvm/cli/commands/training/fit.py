@@ -37,24 +37,30 @@ SENTENCES = {
 
 @bigsvm_command(
     help="Train a support vector machine on STORE and prove how close to the optimum it is.\n\n"
-    "The data may be many times larger than --memory.  Exit 0: the tolerance is proved; 4: stopped before."
+    "The data may be many times larger than --memory.  Exit code 0: the tolerance is proved; 4: the fit "
+    "stopped before that."
 )
 @click.argument("store", type=Source())
 @add(fit_options)
-@click.option("-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="[default: STEM.model]")
+@click.option(
+    "-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="Model to write.  [default: STEM.model]"
+)
 @click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
-@click.option("--resume", is_flag=True, help="Go on from the run's last checkpoint, where there is one.")
+@click.option("--resume", is_flag=True, help="Continue from the run's last checkpoint, if there is one.")
 @click.option(
     "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option(
-    "--report", type=click.Path(path_type=Path), metavar="FILE", help="An HTML page about the run (bigsvm report)."
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write an HTML page about the run (bigsvm report).",
 )
 @click.option(
     "--mlflow", metavar="EXPERIMENT", help="Log the run to MLflow (MLFLOW_TRACKING_URI): options, figures, model, page."
 )
-@click.option("--allow-unconverged", is_flag=True, help="Exit 0 where it would be 4.")
+@click.option("--allow-unconverged", is_flag=True, help="Exit with 0 instead of 4.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -99,7 +105,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
         status, document = finished
         after_run(session, job)
-        said = f"{summary(status, document, job.config.tol)}\n\nThe run was over: nothing was done again."
+        said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended: nothing was done again."
         return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
     if resume:
         check_same_fit(job)
@@ -176,7 +182,7 @@ def check_places(job: Job) -> None:
     if job.report is not None and job.report.absolute().parent != job.run.absolute():
         outputs["the report"] = job.report
     if job.config.warm_start is not None and os.path.realpath(job.config.warm_start) == model:
-        hint = "give the new model another name: a run that is taken up again needs the old one"
+        hint = "give the new model another name: resuming the run needs the old one"
         raise UsageError("the model would replace the one that it starts from", str(job.model), hint)
     together = [outputs]
     if model == os.path.join(run, "model"):
@@ -204,7 +210,7 @@ def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
     finally:
         remove(ours)
     if not same:
-        raise OutputError("another model is there", str(model), "choose another name or say --overwrite")
+        raise OutputError("another model is there", str(model), "choose another name or use --overwrite")
 
 
 def stem_of(store: str) -> str:

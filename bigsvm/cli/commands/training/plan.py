@@ -17,8 +17,9 @@ from bigsvm.units import parse_bytes
 
 @bigsvm_command(
     help="Say what `bigsvm fit STORE` with the same options would do and need, without reading the data.\n\n"
-    "Exit 78: it cannot fit; names the smallest --memory or --scratch-limit that would do.\n\n"
-    "With --workers K also what each worker of a cluster would hold, what a pass would take, and what limits it."
+    "Exit code 78: the budget is too small; the message names the smallest sufficient --memory or --scratch-limit.\n\n"
+    "With --workers K it also says what each worker of a cluster would hold, how long a pass would take, and what "
+    "limits it."
 )
 @click.argument("store", type=Source())
 @add(fit_options)
@@ -26,7 +27,7 @@ from bigsvm.units import parse_bytes
     "--memory-per-worker",
     type=Size(percent=False),
     metavar="SIZE",
-    help="With --workers: what each worker of a cluster has; whether that is enough.",
+    help="With --workers: memory of each worker of a cluster; plan checks whether it is enough.",
 )
 @click.pass_context
 def command(

@@ -23,9 +23,9 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
 
 
 @bigsvm_command(
-    help="Go on with the fit whose record is RUN, from its last checkpoint; the model has the same bytes as if it had "
-    "never been stopped.  Without a checkpoint it begins again.\n\n"
-    "It may go on elsewhere: on another cluster, or on none."
+    help="Continue the fit whose record is RUN, from its last checkpoint.  The model has the same bytes as if it had "
+    "never been stopped.  Without a checkpoint the fit starts again.\n\n"
+    "The fit may continue elsewhere: on another cluster, or on none."
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])

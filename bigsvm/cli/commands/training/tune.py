@@ -63,48 +63,48 @@ _own_options = [
         "--Cs",
         "--c-grid",
         "costs", default="1e-3:1e3:7", show_default=True, metavar="LOW:HIGH:N|C,C,...",
-        help="The values of C: N of them, even in the logarithm; by a factor, as 2^-5:2^15:2^2; or as listed.",
+        help="Values of C: N values, evenly spaced on a log scale; or by a factor, as 2^-5:2^15:2^2; or a list.",
     ),
     click.option(
         "--class-weights", type=_Weights(), multiple=True, metavar="none|balanced|LABEL=WEIGHT,...",
-        help="A class weight to try; repeatable.  balanced goes by the rows trained on.",
+        help="A class weight to try; repeatable.  balanced uses the training rows.",
     ),
-    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="Of rbf, poly and sigmoid: also auto, scale."),
-    click.option("--folds", type=int, default=5, show_default=True, help="Folds, by a hash of the row's number."),
-    click.option("--group", metavar="COLUMN", help="Rows with the same value are in one fold, such as obs/patient."),
-    click.option("--fold", metavar="COLUMN", help="The folds themselves: one for each value, such as obs/fold."),
+    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="For rbf, poly and sigmoid: also auto, scale."),
+    click.option("--folds", type=int, default=5, show_default=True, help="Folds, chosen by a hash of the row number."),
+    click.option("--group", metavar="COLUMN", help="Put rows with the same value, such as obs/patient, in one fold."),
+    click.option("--fold", metavar="COLUMN", help="Use one fold for each value of this column, such as obs/fold."),
     click.option(
-        "--metric", type=click.Choice(METRICS), help="By which to choose.  [default: accuracy; r2 of a regression]"
+        "--metric", type=click.Choice(METRICS), help="Metric that decides.  [default: accuracy; r2 for a regression]"
     ),
     click.option(
         "--choose", type=click.Choice(["best", "one-se"]), default="best", show_default=True,
         help="one-se: the smallest C whose mean is within one standard error of the best.",
     ),
-    click.option("--refit", is_flag=True, help="Then fit the chosen one on all rows; -o names the model."),
+    click.option("--refit", is_flag=True, help="Then fit the chosen C on all rows; -o names the model."),
     click.option(
         "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-        help="Folder of the search, which can be taken up again; with --refit the model.  [default: none; STEM.model]",
+        help="Folder of the search, which can be resumed; with --refit the model.  [default: none; STEM.model]",
     ),
     click.option(
         "--run", type=click.Path(path_type=Path), metavar="DIR",
-        help="Folder of the search, where -o names the model.  [default: MODEL.run]",
+        help="Folder of the search, if -o names the model.  [default: MODEL.run]",
     ),
     click.option(
         "--sizes", metavar="S,S,...",
-        help="A learning curve: the search on these shares of the rows, such as 0.1,0.3,1, scored on the same rows.",
+        help="Learning curve: search on these shares of the rows, such as 0.1,0.3,1, and score on the same rows.",
     ),
     click.option("--csv", "table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV."),
-    click.option("--overwrite", is_flag=True, help="Replace a model or a table that is there."),
-    click.option("--allow-unconverged", is_flag=True, help="Exit 0 also where a gap was not proved."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing model or table."),
+    click.option("--allow-unconverged", is_flag=True, help="Exit with 0 even if a gap was not proved."),
 ]  # fmt: skip
 
 _fit_options = [option_of(name) for name in TYPED.values() if name not in _SEARCHED]
 
 
 @bigsvm_command(
-    help="Choose C (class weights, gamma) by cross-validation on STORE: every model of a linear search advances on the "
-    "same passes over the data, and stops by its own proved gap.\n\n"
-    "The same command goes on where a former one ended.  Exit 0: every gap is proved; 4: one is not."
+    help="Choose C (class weights, gamma) by cross-validation on STORE.  All models of a linear search are trained on "
+    "the same passes over the data, and each stops at its own proved gap.\n\n"
+    "The same command continues a stopped search.  Exit code 0: every gap is proved; 4: some gap is not."
 )
 @click.argument("store")
 @add([*_own_options, *store_options, scale_option, normalize_option, *label_change_options, *_fit_options])

@@ -234,7 +234,7 @@ class _Reader:
             raise DataError(f"partition {number} has {X.shape[1]} columns, the first {self.n_features}", _WHERE)
         if self._asked is None and not np.can_cast(stored_dtype(X.dtype, None, _WHERE), self.dtype, "safe"):
             what = f"partition {number} is of {X.dtype}, and those before it of {self.dtype}"
-            raise DataError(what, _WHERE, "say dtype='float64' (--dtype), or astype() on the collection")
+            raise DataError(what, _WHERE, "use dtype='float64' (--dtype), or astype() on the collection")
 
     def _matrix(self, X: Any, row: int) -> Matrix:
         if scipy.sparse.issparse(X):
