@@ -12,9 +12,10 @@ import pytest
 import bigsvm
 from bigsvm.compiled.linear.gap_terms import COSTS, SLOPES, SPREAD
 from bigsvm.config import FitConfig
-from bigsvm.problem.certificate import RowsShare, certify_blocks
+from bigsvm.problem.certificate import Accumulator, RowsShare, certify_blocks
 from bigsvm.problem.problem import make_problem
 from bigsvm.problem.rounding import LinearRounding, UnsureWeights, linear_rounding
+from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from tests.products import WHOLE
@@ -148,6 +149,37 @@ def test_sums_over_rows_are_those_of_the_definition(loss: str) -> None:
     norm = np.linalg.norm(X, axis=1) + 1.0
     expected = np.abs(alpha) @ norm, 0.0 if squared else slope @ norm, 0.5 * (norm @ norm if squared else norm.sum())
     assert sums[[SPREAD, SLOPES, COSTS]] == pytest.approx(expected, rel=1e-12)
+
+
+def test_no_dual_value_is_better_than_the_truth_beside_a_large_p() -> None:
+    """D is known as P less the gap, of which rounding is left: D may meet a smaller P later."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, alpha = rng.normal(size=(30, 2)), 0.5 * rng.random(30)
+        y = np.where(rng.random(30) < 0.5, -1, 1)
+        rows = ArrayRows(X, y)
+        problem = make_problem(FitConfig(solver="dcd", loss="hinge", C=0.5, bias="none"), rows)
+        w = np.append(1e6 * rng.normal(size=2), 0.0)
+        proof = Accumulator(problem, w)
+        proof.add(certify_blocks(RowsShare(rows, tuple(rows.refs(8)), problem, w, alpha[:, None])))
+        steps = [t * Fraction(a) for t, a in zip(y.tolist(), alpha.tolist(), strict=True)]
+        v = [sum(step * x for step, x in zip(steps, column, strict=True)) for column in exact(X.T.tolist())]
+        D = sum(map(abs, steps), Fraction(0)) - sum(part * part for part in v) / 2
+        found = proof.finish()
+        assert found.primal[0] > 1e9
+        assert Fraction(float(found.dual[0])) <= max(D, Fraction(0))
+
+
+def test_a_gap_of_the_linear_kernel_counts_rounding_of_w() -> None:
+    beta, f = np.array([0.5, -0.5]), np.array([1e-3, -1e-3])
+    lower, upper, norm = np.full(2, -1.0), np.ones(2), np.full(2, 1e8)
+    qp = DualQP(np.array([1.0, -1.0]), lower, upper, 0.1, beta, f)
+    near, far = UnsureWeights(), UnsureWeights()
+    near.add(beta, lower, upper, norm**0)
+    far.add(beta, lower, upper, norm**2)
+    terms = qp.terms(0.0)
+    assert qp.rounding(0.0, terms, near) == 0.0
+    assert qp.rounding(0.0, terms, far) > 1e-9
 
 
 def test_sums_of_a_dual_point_are_those_of_the_definition() -> None:
