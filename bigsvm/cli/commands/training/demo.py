@@ -28,7 +28,7 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
 
 @bigsvm_command(
     help="Make a data set several times the memory budget, train on it, prove the model and evaluate it.\n\n"
-    "It needs no files and no network, about half a minute, and 300 MB of disk until it ends."
+    "It needs no files and no network, ten to thirty seconds, and 300 MB of disk until it ends."
 )
 @click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and keep it.")
 @click.option(
