@@ -41,7 +41,7 @@ def measure(work: Path, smoke: bool) -> Iterator[Row]:
                 predictions[-1].append(time.monotonic() - began)
             for written in work.glob("ingested-*"):
                 shutil.rmtree(written)
-    for name, pairs in (("ingest of Parquet files", ingests), ("predictions with rbf", predictions)):
+    for name, pairs in (("ingest of Parquet files", ingests), ("predictions of many rows with rbf", predictions)):
         one, two = sorted(pairs, key=lambda pair: pair[0] / pair[1])[len(pairs) // 2]
         of = f"the middle one of {len(pairs)} pairs in turns"
         what = f"{name}: {one:.1f} and {two:.1f} s, {of}, workers of {_CORES:g} of a core, a caller of one"
@@ -98,7 +98,7 @@ def _ingest(cluster: Cluster, folder: Path, out: Path) -> float:
 def _kernel_model(work: Path, smoke: bool) -> tuple[Path, Path, Path]:
     """A model, a store of a few rows, and one of many."""
     rng = np.random.default_rng(1)
-    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 160_000)
+    n, d, many = (200, 5, 500) if smoke else (3_000, 100, 640_000)
     X = rng.standard_normal((n, d)).astype(np.float32)
     y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0)
     model = work / "kernel.model"
