@@ -145,9 +145,8 @@ class DelimitedFiles:
         batch = self._plain(number, text, columns, kinds)
         if batch is None:
             batch = parse(text, self.header, file.path, self._starts[number], kinds)
-        if (
-            self._sets is not None and self._sets in columns
-        ):  # a column's text alone is read so, and no reader does both
+        # The text of a column of label sets is read by itself, and no reader does both.
+        if self._sets is not None and self._sets in columns:
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
             place = batch.schema.get_field_index(self._sets)
             batch = batch.set_column(place, batch.schema.field(place), sets.column(0))
