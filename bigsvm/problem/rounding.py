@@ -131,39 +131,57 @@ def linear_rounding(
         else:
             scores, value = e * slopes, e * costs
         found = scores + rounding_of_norm(apart, spread), value
-    return LinearRounding(*(np.where(np.isfinite(part), part, 0.0) for part in found))
+    return LinearRounding(*(_finite(part) for part in found))
 
 
 @dataclass
 class UnsureWeights:
-    """Sums over the rows of one dual point beta, whose w = sum_i beta_i x_i is the model; ||x_i|| with a bias's 1.
+    """Sums over rows of a dual point beta, whose v = sum_i beta_i x_i is the model, or nearly; float64 or (n_models,).
 
-    spread : |beta_i| ||x_i||;  inside : room ||x_i||, of rows inside their box, as `Unsure` has it
-    costs : C_i ||x_i||;  largest : the largest ||x_i||
+    A score w.x_i + b is known to eps (||w|| ||x_i|| + |b|): b meets no row, however long the row is.
+
+    spread : |beta_i| ||x_i||;  inside : room ||x_i||, of rows inside their box, as `Unsure` has it;  room : itself
+    costs : C_i ||x_i||;  weight : C_i;  largest : the largest ||x_i||
     """
 
-    spread: float = 0.0
-    inside: float = 0.0
-    costs: float = 0.0
-    largest: float = 0.0
+    spread: np.ndarray | float = 0.0
+    inside: np.ndarray | float = 0.0
+    room: np.ndarray | float = 0.0
+    costs: np.ndarray | float = 0.0
+    weight: np.ndarray | float = 0.0
+    largest: np.ndarray | float = 0.0
 
     def add(self, beta: np.ndarray, lower: np.ndarray, upper: np.ndarray, diagonal: np.ndarray) -> None:
         """Some rows more, float64, (n_rows,) each.  diagonal : their x_i.x_i"""
-        norm = np.sqrt(np.abs(diagonal) + 1.0)
+        norm, room, C = np.sqrt(np.abs(diagonal)), _room(beta, lower, upper), np.maximum(upper, -lower)
         self.spread += float(np.abs(beta) @ norm)
-        self.inside += float(_room(beta, lower, upper) @ norm)
-        self.costs += float(np.maximum(upper, -lower) @ norm)
+        self.inside += float(room @ norm)
+        self.room += float(room.sum())
+        self.costs += float(C @ norm)
+        self.weight += float(C.sum())
         self.largest = max(self.largest, float(norm.max(initial=0.0)))
 
-    def rounding(self, w: float, ends: float) -> LinearRounding:
-        """Of a gap that was proved of w itself.  w : ||w||, the bias included;  ends : as `unsure_costs` has them"""
-        slopes = self.inside + self.largest * ends
-        nothing, one = np.zeros(1), np.ones(1)
-        sums = (self.spread * one, slopes * one, self.costs * one)
-        return linear_rounding(w * one, nothing, nothing, nothing, *sums, squared=False)
+    def rounding(
+        self, w: np.ndarray | float, b: np.ndarray | float, ends: np.ndarray | float, apart: np.ndarray | float = 0.0
+    ) -> LinearRounding:
+        """Of a gap that w, b and beta prove.
+
+        w, apart : ||w|| and ||w - v||;  b : the bias, which costs nothing;  ends : as `unsure_costs` has them
+        """
+        size = np.abs(b)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = _EPS * (w * (self.inside + self.largest * ends) + size * (self.room + ends))
+            gap = scores + rounding_of_norm(np.asarray(apart), np.asarray(self.spread))
+            primal = _EPS * (w * self.costs + size * self.weight)
+        return LinearRounding(_finite(gap), _finite(primal))
 
 
 def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """What rounding of v is worth in 1/2 ||v||^2, or in 1/2 ||w - v||^2.  spread : as `linear_rounding` has it"""
     d = _EPS * spread
     return np.asarray(d * (norm + 0.5 * d))
+
+
+def _finite(found: np.ndarray | float) -> np.ndarray:
+    """Float64, at least (1,), 0 where squares have overflowed."""
+    return np.atleast_1d(np.where(np.isfinite(found), found, 0.0))

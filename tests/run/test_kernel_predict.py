@@ -229,7 +229,7 @@ def test_the_gap_of_every_kind_of_model_has_its_terms(tmp_path: Path, kind: str,
     problem = Problem(
         loss_named(loss), np.ones(model.n_models), np.ones(1), bias, 1.0, model.classes, model.positive, model.negative
     )  # fmt: skip
-    assert terms_kind(model, problem) is OF_MODEL[kind, loss, bias]
+    assert terms_kind(model, problem, True) is OF_MODEL[kind, loss, bias]
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "pairs", "regression", "linear", "linear pairs"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,13 +189,41 @@ def test_sums_of_a_dual_point_are_those_of_the_definition() -> None:
     norm = np.array([3.0, 4.0, 5.0, 6.0, 7.0])
     unsure = UnsureWeights()
     for some in (slice(0, 2), slice(2, 5), slice(5, 5)):
-        unsure.add(beta[some], lower[some], upper[some], norm[some] ** 2 - 1.0)
+        unsure.add(beta[some], lower[some], upper[some], norm[some] ** 2)
     assert unsure.spread == pytest.approx(np.abs(beta) @ norm)
     # Inside their box are the third row, 0.3 from the farther end, and the last, 0.4.
     assert unsure.inside == pytest.approx(0.3 * 5.0 + 0.4 * 7.0)
+    assert unsure.room == pytest.approx(0.7)
     assert unsure.costs == pytest.approx(0.5 * norm.sum())
+    assert unsure.weight == pytest.approx(2.5)
     assert unsure.largest == pytest.approx(7.0)
-    found = unsure.rounding(10.0, ends=2.0)
+    # The bias meets no row, however long rows are.
+    found = unsure.rounding(10.0, -1e6, ends=2.0, apart=3.0)
     d = EPS * unsure.spread
-    assert found.gap == pytest.approx(EPS * 10.0 * (unsure.inside + 2.0 * 7.0) + 0.5 * d * d)
-    assert found.primal == pytest.approx(EPS * 10.0 * unsure.costs)
+    scores = EPS * (10.0 * (unsure.inside + 2.0 * 7.0) + 1e6 * (0.7 + 2.0))
+    assert found.gap == pytest.approx(scores + d * (3.0 + 0.5 * d))
+    assert found.primal == pytest.approx(EPS * (10.0 * unsure.costs + 1e6 * 2.5))
+
+
+@pytest.mark.parametrize("solver", sorted(name for name in SOLVERS if SOLVERS[name].proof == "kernel"))
+@pytest.mark.parametrize("task", ["two classes", "three classes", "regression", "nu"])
+def test_certify_says_the_gap_of_a_fit_with_the_linear_kernel(solver: str, task: str, tmp_path: Path) -> None:
+    """Where P is next to nothing, and elsewhere: what rounding is worth decides the gap there."""
+    for number, (offset, scale) in enumerate([(0.0, 1.0), (1e6, 1e3), (1e10, 1.0), (0.0, 1e5)]):
+        rng = np.random.default_rng(number)
+        X = offset + scale * rng.normal(size=(24, 3))
+        y: np.ndarray = np.digitize(X[:, 0] - offset, [0.0] if task in ("two classes", "nu") else [-scale, scale])
+        options: dict[str, Any] = {"C": 0.01}
+        if task == "regression":
+            y, options["loss"] = 1e-6 * y + 50.0, "epsilon_insensitive"
+        if task == "nu":
+            options = {"nu": 0.3, "loss": "nu_svc"}
+        try:
+            result = bigsvm.fit(X, y, solver=solver, kernel="linear", tol=1e-6, max_passes=100, **options)
+        except bigsvm.errors.BigSVMError:
+            continue  # refused by name
+        path = tmp_path / f"{number}.model"
+        result.save_model(path)
+        again = bigsvm.certify(path, (X, y))
+        # By sums in another order: where rounding of scores is most of the gap, a hundredth of it may differ.
+        assert again["relative_gap"] == pytest.approx(result.certificate.relative_gap, rel=2e-2, abs=1e-8), offset

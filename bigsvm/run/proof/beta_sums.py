@@ -21,7 +21,7 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import NEAR, Unsure, unsure_of
+from bigsvm.problem.rounding import NEAR, Unsure, UnsureWeights, unsure_of
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import diagonal_of
@@ -31,11 +31,13 @@ from bigsvm.store.survey import Survey
 
 _IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
 _AT_ONCE = 1 << 10  # support vectors whose K_ii is looked up together
+_LINEAR = Kernel()
 _PIECE = 1 << 17  # values of dense rows in float64 at one time
-SUMS = 13
-BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS = range(SUMS)
+SUMS = 14
+BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS, NORMS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2, C_i; of models with kernel values, what decides how much rounding of f is worth (`problem/rounding.py`)."""
+beta_i^2, C_i; what decides how much rounding is worth (`problem/rounding.py`), K_ii being x_i.x_i of a linear model, to
+which alone the last belongs: C_i ||x_i||."""
 
 
 class BetaShare(NamedTuple):
@@ -61,6 +63,7 @@ class BetaSums:
 
     sums : float64, (n_models, SUMS);  n_support : int64, rows with beta != 0
     b_up, b_low : float64, bounds of the optimality conditions
+    largest : float64, the largest ||x_i|| of a row of a linear model
     v : float64, (n_models, n_features) of a linear model, else no rows
     survey : of the rows seen
     """
@@ -69,6 +72,7 @@ class BetaSums:
     n_support: np.ndarray
     b_up: np.ndarray
     b_low: np.ndarray
+    largest: np.ndarray
     v: np.ndarray
     survey: Survey
     n_rows: int = 0
@@ -78,7 +82,8 @@ class BetaSums:
         """Of no rows."""
         m = model.n_models
         v = np.zeros((m, model.n_features) if with_v else (0, 0))
-        return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), np.full(m, np.inf), np.full(m, -np.inf), v, Survey())
+        bounds = np.full(m, np.inf), np.full(m, -np.inf)
+        return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), *bounds, np.zeros(m), v, Survey())
 
     def merge(self, other: BetaSums) -> None:
         """Add the sums over the rows that follow."""
@@ -86,6 +91,7 @@ class BetaSums:
         self.n_support += other.n_support
         np.minimum(self.b_up, other.b_up, out=self.b_up)
         np.maximum(self.b_low, other.b_low, out=self.b_low)
+        np.maximum(self.largest, other.largest, out=self.largest)
         self.v += other.v
         self.survey.merge(other.survey)
         self.n_rows += other.n_rows
@@ -127,7 +133,13 @@ def _add_block(
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
         found.sums[m, :REACH] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
         if model.kind == "kernel":
-            found.sums[m, REACH:] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
+            found.sums[m, REACH:NORMS] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
+        else:
+            weights, ends = _unsure_weights(qp, float(model.intercept[m]), data, block, rows)
+            found.sums[m, [REACH, SPREAD, ROOM, ENDS, NORMS]] += (
+                weights.spread, weights.inside, weights.room, ends, weights.costs,
+            )  # fmt: skip
+            found.largest[m] = max(found.largest[m], weights.largest)
         found.n_support[m] += np.count_nonzero(qp.beta)
         b_up, b_low = qp.bounds()
         found.b_up[m], found.b_low[m] = min(found.b_up[m], b_up), max(found.b_low[m], b_low)
@@ -148,6 +160,22 @@ def _unsure(qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block,
         diagonal = diagonal_of(kernel, data, X, rows[these], block.start + rows[these])
         found.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
     return float(found.reach), float(found.spread), float(found.fixed), float(found.room), ends
+
+
+def _unsure_weights(
+    qp: DualQP, b: float, data: RowBlocks, block: Block, rows: np.ndarray
+) -> tuple[UnsureWeights, float]:
+    """What decides how much rounding of a linear model is worth, and costs of rows on their kink.
+
+    rows : of the block
+    """
+    ends, _ = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
+    found = UnsureWeights()
+    for start, stop in tile(len(rows), _AT_ONCE):
+        some = slice(start, stop)
+        diagonal = diagonal_of(_LINEAR, data, readonly_view(block.X), rows[some], block.start + rows[some])
+        found.add(qp.beta[some], qp.lower[some], qp.upper[some], diagonal)
+    return found, float(ends)
 
 
 def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[DualQP, np.ndarray]:

@@ -20,7 +20,7 @@ from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalanc
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.nu import NuTotals, priced
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import Unsure, rounding_cost
+from bigsvm.problem.rounding import Unsure, UnsureWeights, rounding_cost
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.run.proof.beta_sums import (
     BALANCE,
@@ -29,9 +29,12 @@ from bigsvm.run.proof.beta_sums import (
     ENDS,
     LINEAR,
     LOSS,
+    NORMS,
     QUADRATIC,
     REACH,
+    ROOM,
     SIZE,
+    SPREAD,
     SQUARES,
     BetaOf,
     BetaShare,
@@ -105,7 +108,7 @@ class BetaTerms(SavedTerms):
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
         cost = cost_of_imbalance(self.model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
         gap = sums[:, BRACKETS] + 0.5 * apart + cost
-        gap = gap + self._rounding(primal, gap)
+        gap = gap + self._rounding(primal, gap, v_sq, apart)
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 
@@ -126,7 +129,7 @@ class BetaTerms(SavedTerms):
         )
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = found
-        gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap), primal, dual))
+        gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap, v_sq, apart), primal, dual))
         # The rows' own w counts: what the written one differs by is part of the gap, and of the bound that it gives.
         gap = gap + 0.5 * unit * apart
         if problem.regression:
@@ -136,11 +139,19 @@ class BetaTerms(SavedTerms):
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 
-    def _rounding(self, primal: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        """What rounding of scores adds to the gap of each model; 0 of models without kernel values."""
-        sums = self.total.sums
+    def _rounding(self, primal: np.ndarray, gap: np.ndarray, v_sq: np.ndarray, apart: np.ndarray) -> np.ndarray:
+        """What rounding of scores, or of w and its scores, adds to the gap of each model.
+
+        v_sq, apart : ||v||^2 and ||w - v||^2
+        """
+        sums, b = self.total.sums, self.model.intercept
+        if self.model.kind == "linear":
+            weights = UnsureWeights(
+                sums[:, REACH], sums[:, SPREAD], sums[:, ROOM], sums[:, NORMS], sums[:, COSTS], self.total.largest
+            )
+            return weights.rounding(np.sqrt(v_sq), b, sums[:, ENDS], np.sqrt(apart)).added(gap, primal)
         unsure = Unsure(*sums[:, REACH:ENDS].T)
-        level = np.abs(self.model.intercept) + abs(self.problem.loss.epsilon)
+        level = np.abs(b) + abs(self.problem.loss.epsilon)
         return rounding_cost(unsure, sums[:, ENDS], sums[:, COSTS], sums[:, SIZE], level, primal, gap)
 
     @property

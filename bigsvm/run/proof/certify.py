@@ -29,6 +29,7 @@ from bigsvm.run.proof.alpha_terms import AlphaTerms
 from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
 from bigsvm.run.proof.saved_problem import models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
+from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.withheld import HashedShare, WithheldRows
@@ -56,7 +57,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
         raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
-    terms = terms_kind(model, problem)(model, problem, store, alpha)
+    terms = terms_kind(model, problem, alpha is not None)(model, problem, store, alpha)
     loaded = time.monotonic()
     _precompile(terms, emit)
     compiled = time.monotonic()
@@ -106,17 +107,25 @@ def _trained_on(model: Model, store: RowBlocks) -> RowBlocks:
     return cast(RowBlocks, WithheldRows(store, which))
 
 
-def terms_kind(model: Model, problem: Problem) -> type[SavedTerms]:
+def terms_kind(model: Model, problem: Problem, with_alpha: bool) -> type[SavedTerms]:
     """The kind of terms that a model's gap is made of.
 
-    Of pairs of classes, and of regression with the bounds of |beta| and a free bias, which only steps of two variables
-    keep balanced, linear models are proved as those of kernels are.
+    Linear models of kernel solvers are proved as those of kernels are, so that fit and `certify` say the same; as are
+    those of pairs of classes, and of regression with the bounds of |beta| and a free bias, which only steps of two
+    variables keep balanced.
     """
     if model.kind == "kernel":
         return KernelTerms
     balanced = model.regression and problem.bias == "free" and not problem.loss.smooth
-    balanced = balanced or problem.loss.nu is not None
+    balanced = balanced or problem.loss.nu is not None or (with_alpha and _of_kernel_solver(model))
     return SignedLinearTerms if model.pairs or balanced else AlphaTerms
+
+
+def _of_kernel_solver(model: Model) -> bool:
+    """Whether the fit proved the model as one of a kernel."""
+    plan = model.about.get("plan")
+    solver = SOLVERS.get(str(plan.get("solver"))) if isinstance(plan, dict) else None
+    return solver is not None and solver.proof == "kernel"
 
 
 def _precompile(terms: SavedTerms, emit: Emit) -> None:

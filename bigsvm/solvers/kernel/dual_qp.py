@@ -156,9 +156,9 @@ class DualQP:
         """What rounding of f, or of w and its scores, adds to the gap of `terms`."""
         costs = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
         if isinstance(unsure, UnsureWeights):
-            norm = float(np.sqrt(max(terms.quadratic, 0.0) + b * b))
+            norm = float(np.sqrt(max(terms.quadratic, 0.0)))
             gap, primal = np.array([terms.gap]), np.array([terms.primal])
-            return float(unsure.rounding(norm, costs[0]).added(gap, primal)[0])
+            return float(unsure.rounding(norm, b, costs[0]).added(gap, primal)[0])
         sums = (*costs, terms.size, abs(b) + abs(self.epsilon), terms.primal, terms.gap)
         return float(rounding_cost(unsure, *(np.array([value]) for value in sums))[0])
 
