@@ -182,6 +182,16 @@ def test_bench_pairs_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_bench_streamed_kernel_smoke(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    run("benchmarks/bench_streamed_kernel.py", "--smoke", "--work", str(tmp_path), "--figures", str(figures))
+    (row,) = json.loads(figures.read_text())["rows"]
+    assert row["gap"] <= 1e-3
+    assert row["passes"] >= 2.0
+    assert 0 < row["n_support"] <= row["rows"] == 2000
+
+
+@pytest.mark.slow
 def test_bench_io_smoke(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_io.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))

@@ -229,10 +229,10 @@ def kernels_streamed(document: Document) -> list[str]:
     """A fit with a kernel on rows larger than memory."""
     lines = [
         [f"{row['memory_bytes'] / MIB:.0f} MiB", f"{row['used_bytes'] / MIB:.0f} MiB", f"{row['passes']:.1f}",
-         f"{row['seconds']:.0f} s"]
-        for row in document["rows"]
+         f"{row['n_support']:,}", f"{row['cpu_seconds']:.0f} s"]
+        for row in sorted(document["rows"], key=lambda row: -row["memory_bytes"])
     ]  # fmt: skip
-    return [*table(["memory", "of it used", "passes", "seconds"], lines), *measured(document)]
+    return [*table(["memory", "of it used", "passes", "support vectors", "CPU"], lines), *measured(document)]
 
 
 def pairs(document: Document) -> list[str]:
