@@ -162,7 +162,7 @@ def _trained(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
         identity = ProblemIdentity(
-            asked_of, survey.content_fingerprint, _asked(config, folded), plan.resolved(), versions()
+            asked_of, survey.content_fingerprint, _asked(config, folded), plan.decisive(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()

@@ -91,10 +91,13 @@ class Plan:
         return lambda: data.group_buffers(blocks)
 
     def resolved(self) -> dict[str, Any]:
-        """The values that decide the mathematics, as the model records them."""
+        """What the model records of its plan: what decides the mathematics, and why the solver was chosen, in words."""
+        return {**self.decisive(), "why": self.why}
+
+    def decisive(self) -> dict[str, Any]:
+        """The values that decide the mathematics."""
         return {
             "solver": self.solver.name,
-            "why": self.why,
             "resident": self.resident,
             "block_rows": self.block_rows,
             "n_blocks": self.n_blocks,
