@@ -164,7 +164,7 @@ def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -
         assert "SIGTERM" in stopped(store, config, Checkpoints(folder, {}, 1e9), 12, resume=True)
     newest = sorted(folder.iterdir())[-1]
     identity = read_tree(newest)["identity"]
-    assert identity["plan"]["solver"] == "dcd"
+    assert identity["plan"]["n_blocks"] > 1
     assert "why" not in identity["plan"]  # words: a build that words them otherwise goes on
     for file in sorted(newest.iterdir()):
         content = file.read_bytes()
