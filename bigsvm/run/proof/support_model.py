@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.gathered import picked_rows, stacked
 from bigsvm.solvers.kernel.state import KernelState
-from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
-from bigsvm.store.blocks import Matrix, RowBlocks
+from bigsvm.solvers.kernel.support_rows import SupportRoom, support_rows
+from bigsvm.store.blocks import RowBlocks, tile
+
+_PIECE_ROWS = 1 << 14
 
 
 def kernel_model(
@@ -22,30 +21,47 @@ def kernel_model(
 ) -> Model:
     """The model of the beta in `state.alpha`, in the store's rows and features.
 
-    Support vectors are gathered a number at a time, as the memory allows.
+    Support vectors lie in memory as far as the budget has room, else in scratch files without a name.
 
     bias : float64, (n_models,), that was proved with beta
     w : float64, (n_models, n_features), that was proved, where the kernel is linear; in the order of `data`
     """
-    support = np.flatnonzero(np.any(state.alpha.values != 0.0, axis=1))
     intercept = bias.copy()
     codes = {"positive": problem.positive, "negative": problem.negative}
     if problem.kernel.name == "linear":
         assert w is not None
         return LinearModel(_in_store_order(w, data), intercept, problem.classes, about, **codes)
+    support = _support_of(state)
     rows = support if data.row_order is None else np.asarray(data.row_order[support]).astype(np.int64)
     order = np.argsort(rows, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    room = SupportRoom(state.data.ctx)
+    coefficients = room.array(state.n_models, len(support), np.float64)
+    for start, stop in tile(len(support), _PIECE_ROWS):
+        coefficients[:, rank[start:stop]] = state.alpha.values[support[start:stop]].T
+    named = problem.kernel.name == "precomputed"
     return KernelModel(
         kernel=problem.kernel,
-        support=None if problem.kernel.name == "precomputed" else _support(state.data, support, order, data),
+        support=None if named else support_rows(state.data, support, rank, data, room),
         support_rows=rows[order],
-        dual_coef=np.ascontiguousarray(state.alpha.values[support[order]].T),
+        dual_coef=coefficients,
         intercept=intercept,
         classes=problem.classes,
         n_features=data.n_features,
         about=about,
         **codes,
     )
+
+
+def _support_of(state: KernelState) -> np.ndarray:
+    """Rows of any model with beta != 0, int64, ascending."""
+    alpha = state.alpha.values
+    found = [
+        start + np.flatnonzero(np.any(alpha[start:stop] != 0.0, axis=1))
+        for start, stop in tile(len(alpha), _PIECE_ROWS)
+    ]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _in_store_order(w: np.ndarray, data: RowBlocks) -> np.ndarray:
@@ -55,33 +71,3 @@ def _in_store_order(w: np.ndarray, data: RowBlocks) -> np.ndarray:
     ordered = np.empty_like(w)
     ordered[:, data.feature_order] = w
     return ordered
-
-
-def _support(data: KernelData, support: np.ndarray, order: np.ndarray, store: RowBlocks) -> Matrix:
-    """Rows `support` of the data in the order of the store's rows, with the store's feature numbers."""
-    parts: list[Matrix] = []
-    at_once = RowBuffer.capacity_for(data.ctx, data.places)
-    for start in range(0, max(len(support), 1), at_once):
-        numbers = support[start : start + at_once]
-        X, at = data.take(numbers) if len(numbers) else (_none(store), numbers)
-        parts.append(picked_rows(X, at))
-    X = parts[0] if len(parts) == 1 else stacked(parts)
-    del parts
-    if not np.array_equal(order, np.arange(len(order))):
-        X = picked_rows(X, order)
-    if store.feature_order is None:
-        return X
-    if not isinstance(X, CSR):
-        ordered = np.empty_like(X)
-        ordered[:, store.feature_order] = X
-        return ordered
-    indices = np.asarray(store.feature_order[X.indices]).astype(X.indices.dtype)
-    row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
-    ascending = np.lexsort((indices, row))
-    return CSR(X.data[ascending], indices[ascending], X.indptr)
-
-
-def _none(store: RowBlocks) -> Matrix:
-    if store.layout == "dense":
-        return np.empty((0, store.n_features), store.dtype)
-    return CSR(np.empty(0, store.dtype), np.empty(0, store.index_dtype), np.zeros(1, np.int64))

@@ -1,0 +1,159 @@
+"""The rows of a model's support vectors, gathered from data that may be larger than memory.
+
+They grow with the data: a model of noisy rows keeps more than half of them.  So they lie in memory only as far as the
+budget has room once the fit's own rows are gone, else in scratch files without a name, which the arrays keep alive.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from bigsvm.budget import MemoryBudget
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.files.atomic import cannot_write
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, tile
+from bigsvm.store.state.vectors import RowVector
+
+_PIECE_ROWS = 4096  # of rows that are in memory anyway
+_WHAT = "support vectors"
+
+
+class SupportRoom:
+    """Where the arrays of a model are made.
+
+    left : bytes of memory that they may still take
+    """
+
+    def __init__(self, ctx: Context) -> None:
+        self._folder = ctx.workdir
+        self.left = ctx.budget.free + (0 if ctx.resident else ctx.row_buffer_bytes)
+
+    def array(self, n: int, width: int, dtype: np.dtype | type) -> np.ndarray:
+        """Zeros, (n, width).  Raises OutputError where the scratch folder cannot hold them."""
+        nbytes = n * width * np.dtype(dtype).itemsize
+        fits = nbytes <= self.left
+        self.left -= nbytes if fits else 0
+        return RowVector(_WHAT, n, width, dtype, MemoryBudget(nbytes), self._folder, on_disk=not fits).values
+
+    def spool(self) -> _Spool:
+        """For sparse rows until their number of entries is known: half of what is left is theirs."""
+        return _Spool(self.left // 2, self._folder)
+
+
+def support_rows(
+    data: KernelData, support: np.ndarray, rank: np.ndarray, store: RowBlocks, room: SupportRoom
+) -> Matrix:
+    """Rows of the data in the order of the store's rows, with the store's feature numbers; the rows are read once.
+
+    support : int64, ascending, their numbers in the data;  rank : int64, the place of each among the store's
+
+    Raises OutputError where they do not fit the memory and the scratch folder cannot hold them.
+    """
+    if store.layout == "dense":
+        X = room.array(len(support), store.n_features, store.dtype)
+        first = 0
+        for piece in _pieces(data, support):
+            assert not isinstance(piece, CSR)
+            places = rank[first : first + len(piece)]
+            if store.feature_order is None:
+                X[places] = piece
+            else:
+                X[places[:, None], store.feature_order] = piece
+            first += len(piece)
+        return X
+    return _sparse(data, support, rank, store, room)
+
+
+def _sparse(data: KernelData, support: np.ndarray, rank: np.ndarray, store: RowBlocks, room: SupportRoom) -> CSR:
+    spool, indptr, first = room.spool(), np.zeros(len(support) + 1, np.int64), 0
+    for piece in _pieces(data, support):
+        assert isinstance(piece, CSR)
+        lengths = np.diff(piece.indptr)
+        indptr[rank[first : first + len(lengths)] + 1] = lengths
+        spool.add(piece if store.feature_order is None else _renumbered(piece, np.asarray(store.feature_order)))
+        first += len(lengths)
+    np.cumsum(indptr, out=indptr)
+    room.left -= spool.held_bytes
+    values = room.array(int(indptr[-1]), 1, store.dtype).reshape(-1)
+    indices = room.array(int(indptr[-1]), 1, store.index_dtype).reshape(-1)
+    first = 0
+    for piece in spool:
+        n = len(piece.indptr) - 1
+        shift = indptr[rank[first : first + n]] - piece.indptr[:-1]
+        places = np.arange(len(piece.data)) + np.repeat(shift, np.diff(piece.indptr))
+        values[places], indices[places] = piece.data, piece.indices
+        first += n
+    return CSR(values, indices, indptr)
+
+
+def _pieces(data: KernelData, support: np.ndarray) -> Iterator[Matrix]:
+    """Copies of the rows, a block's at a time."""
+    whole = data.whole()
+    if whole is not None:
+        for start, stop in tile(len(support), _PIECE_ROWS):
+            yield picked_rows(whole, support[start:stop])
+        return
+    for block in blocks_of(data.ctx.data, data.refs_of(support)):
+        data.ctx.charge(block.nbytes)
+        a, b = np.searchsorted(support, [block.start, block.stop])
+        yield picked_rows(block.X, support[a:b] - block.start)
+
+
+def _renumbered(piece: CSR, feature_order: np.ndarray) -> CSR:
+    """With the store's feature numbers, ascending within a row."""
+    indices = feature_order[piece.indices].astype(piece.indices.dtype)
+    row = np.repeat(np.arange(len(piece.indptr) - 1), np.diff(piece.indptr))
+    ascending = np.lexsort((indices, row))
+    return CSR(piece.data[ascending], indices[ascending], piece.indptr)
+
+
+class _Spool:
+    """Pieces of sparse rows, given back once in their order: in memory up to some bytes, then in a file without a name.
+
+    held_bytes : in memory
+    """
+
+    def __init__(self, room: int, folder: Path) -> None:
+        self._room, self._folder = room, folder
+        self._held: list[CSR] = []
+        self._filed: list[tuple[np.dtype, np.dtype, np.ndarray]] = []
+        self._file: IO[bytes] | None = None
+        self.held_bytes = 0
+
+    def add(self, piece: CSR) -> None:
+        """Raises OutputError where the scratch folder cannot hold it."""
+        nbytes = sum(part.nbytes for part in piece)
+        if self._file is None and self.held_bytes + nbytes <= self._room:
+            self._held.append(piece)
+            self.held_bytes += nbytes
+            return
+        try:
+            if self._file is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
+            self._file.write(np.ascontiguousarray(piece.data).data)
+            self._file.write(np.ascontiguousarray(piece.indices).data)
+        except OSError as error:
+            raise cannot_write(self._folder, error, nbytes) from error
+        self._filed.append((piece.data.dtype, piece.indices.dtype, piece.indptr))
+
+    def __iter__(self) -> Iterator[CSR]:
+        self._held.reverse()
+        while self._held:
+            yield self._held.pop()
+        if self._file is None:
+            return
+        self._file.seek(0)
+        for dtype, index_dtype, indptr in self._filed:
+            n = int(indptr[-1])
+            values = np.frombuffer(self._file.read(n * dtype.itemsize), dtype)
+            yield CSR(values, np.frombuffer(self._file.read(n * index_dtype.itemsize), index_dtype), indptr)
+        self._file.close()
