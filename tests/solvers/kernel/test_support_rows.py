@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,15 @@ def in_memory(array: np.ndarray) -> bool:
     return array.base is None
 
 
+def context(rows: ArrayRows, block_rows: int, budget: int, folder: Path) -> Context:
+    """Rows that stream."""
+    refs = rows.refs(block_rows)
+    return Context(
+        data=rows, refs=refs, resident=False, mapper=SerialMapper(), budget=MemoryBudget(budget), seed=0, shards=1,
+        threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=folder / "scratch", tol=1e-3,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("budget", [0, 700, 1 << 20])
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -40,11 +50,7 @@ def test_rows_are_those_of_the_store_wherever_they_lie(
     X = stored if layout == "dense" else sparse.csr_matrix(stored)
     kept = {"row_order": order, "feature_order": features} if shuffled else {}
     rows = ArrayRows(X, np.arange(N) % 2, **kept)
-    refs = rows.refs(8)
-    ctx = Context(
-        data=rows, refs=refs, resident=False, mapper=SerialMapper(), budget=MemoryBudget(budget), seed=0, shards=1,
-        threads=1, read_depth=1, group_blocks=1, proof_refs=refs, workdir=tmp_path / "scratch", tol=1e-3,
-    )  # fmt: skip
+    ctx = context(rows, 8, budget, tmp_path)
     support = np.sort(rng.choice(N, 40, replace=False))
     numbers = order[support]
     rank = np.argsort(np.argsort(numbers))
@@ -60,6 +66,22 @@ def test_rows_are_those_of_the_store_wherever_they_lie(
         )
     assert {in_memory(array) for array in arrays[:2]} == {budget == 1 << 20}
     assert ctx.bytes_read == sum(
-        b.nbytes for b in map(rows.read, refs) if np.any((support >= b.start) & (support < b.stop))
+        b.nbytes for b in map(rows.read, ctx.refs) if np.any((support >= b.start) & (support < b.stop))
     )
     assert not list(tmp_path.glob("scratch/*"))
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize(("budget", "times"), [(0, 0.2), (1 << 26, 2.2)])
+def test_no_more_is_held_than_the_budget_has_room_for(tmp_path: Path, layout: str, budget: int, times: float) -> None:
+    """Beside the rows themselves, which are in memory here; of sparse ones the entries are held once more."""
+    X = np.random.default_rng(1).normal(size=(4000, 200)).astype(np.float32)
+    rows = ArrayRows(X if layout == "dense" else sparse.csr_matrix(X), np.arange(4000) % 2)
+    ctx, support = context(rows, 100, budget, tmp_path), np.arange(0, 4000, 2)
+    data = KernelData(Kernel("rbf", 0.1), ctx)
+    tracemalloc.start()
+    found = support_rows(data, support, np.arange(len(support)), rows, SupportRoom(ctx))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    nbytes = sum(part.nbytes for part in found) if isinstance(found, CSR) else found.nbytes
+    assert peak <= times * nbytes
