@@ -98,7 +98,7 @@ class Trial:
     def fit(self, name: str, *where: str) -> list[str]:
         options = self.options
         return [
-            *("fit", str(self.store), "--solver", options.solver, "--loss", "hinge", "--memory", options.memory),
+            *("fit", str(self.store), "--solver", options.solver, "--loss", options.loss, "--memory", options.memory),
             *("--tol", str(options.tol), "--shards", str(options.shards)),
             *(("--rounds-per-pass", str(options.rounds)) if options.solver == "dcd" else ()),
             *("--checkpoint-every", "0.5s", "--scratch", str(self.work / "scratch"), *where),
@@ -245,7 +245,8 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=3, help="of each kind")
     parser.add_argument("--kills", type=int, default=20, help="workers killed in a fit, at most")
     parser.add_argument("--only", choices=("workers", "frozen", "scheduler", "client"))
-    parser.add_argument("--solver", default="dcd", help="one for the hinge loss")
+    parser.add_argument("--solver", default="dcd")
+    parser.add_argument("--loss", default="hinge", help="one that the solver takes")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--memory", default="40MiB")
     parser.add_argument("--tol", type=float, default=1e-3)
