@@ -73,9 +73,7 @@ class DaskMapper:
         limit = min(at_most or 2 * self.n_workers, 2 * self.n_workers)
         try:
             for share in shares:
-                # pure=False: the same share may be sent again in a later pass and must run again.
-                self.traffic.row_bytes += nbytes_of(share)
-                flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
+                flying.append(self._asked(partial(self._shards.shared, task, share)))
                 if len(flying) >= limit:
                     yield self._counted(flying.popleft())
             while flying:

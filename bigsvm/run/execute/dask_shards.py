@@ -98,6 +98,17 @@ class ShardVerbs:
             warnings.filterwarnings("ignore", message="Sending large graph")
             return Handle(self._submit(_published, uuid.uuid4().hex, value, at=None), value)
 
+    def shared(self, task: Callable[[Any], Any], share: Any) -> Any:
+        """A future of a task over a share, in whose place for a published value the task finds the value itself."""
+        values = share if isinstance(share, tuple) and hasattr(share, "_fields") else ()
+        published = {share._fields[k]: value.future for k, value in enumerate(values) if isinstance(value, Handle)}
+        if published:
+            share = share._replace(**published)
+        self._traffic.row_bytes += nbytes_of(share)
+        # pure=False: the same share may be sent again in a later pass and must run again.
+        given = (_on_share, task, share) if published else (task, share)
+        return self._client.submit(*given, pure=False, retries=self._retries)
+
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
         """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
         where = self._placement.of(len(shards), self._present())
@@ -190,6 +201,12 @@ _COMING = threading.Lock()
 
 def _published(name: str, value: Any) -> _Published:
     return _Published(name, nbytes_of(value), value)
+
+
+def _on_share(task: Callable[[Any], Any], share: Any) -> Any:
+    """A task over a share that has published values."""
+    values = {name: value.value for name, value in share._asdict().items() if isinstance(value, _Published)}
+    return task(share._replace(**values))
 
 
 def _on_shard(task: Callable[..., ShardSum], shard: Any, published: _Published) -> Made:
