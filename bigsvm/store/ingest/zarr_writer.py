@@ -259,8 +259,7 @@ class ZarrWriter:
     def _take_note(self, X: MadeRows, bits: np.ndarray) -> None:
         """Of the content of such rows.  bits : of their labels, as this store has them"""
         if not np.array_equal(bits, X.bits):
-            what = f"labels from row {X.first} on are of another type than those before"
-            raise DataError(what, str(self.path), "give all labels as numbers, or all as text")
+            raise DataError(f"labels from row {X.first} on are other ones than those that were hashed", str(self.path))
         other = ContentHash()
         other.total = X.content
         self._hash.merge(other)

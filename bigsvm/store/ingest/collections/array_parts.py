@@ -104,8 +104,9 @@ class MadePart(NamedTuple):
 def rows_in(values: tuple[Any, ...]) -> int:
     """Rows of a partition; 0 where `make_part` will refuse it."""
     X: Any = values[0]
-    X = X[0] if isinstance(X, tuple) and X else X
-    shape = getattr(X, "shape", ())
+    if isinstance(X, tuple) and not isinstance(X, CSR):
+        X = next(iter(X), None)
+    shape: Any = getattr(X, "shape", ())
     return int(shape[0]) if len(shape) else 0
 
 
