@@ -23,7 +23,7 @@ from distributed.protocol import pickle as wire
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, ShardSum, added, noting
 
-_FAILED = "error"  # a future's status
+_GOING_ON = ("pending", "finished")  # a future's status; any other is of one that failed, or was lost
 _LOOK_AGAIN_S = 2.0  # after which workers that came or went are noticed; the bits do not depend on where a shard is
 
 
@@ -123,11 +123,11 @@ class ShardVerbs:
         not to blame: it is sent as a new one.
         """
         there = self._present()
-        if begun.published.future.status == _FAILED:
+        if begun.published.future.status not in _GOING_ON:
             begun = begun._replace(published=self.publish(begun.published.value))
         where, futures = list(begun.where), list(begun.futures)
         for number, at in enumerate(self._placement.of(len(where), there)):
-            if where[number] not in there or futures[number].status == _FAILED:
+            if where[number] not in there or futures[number].status not in _GOING_ON:
                 futures[number].cancel()
                 where[number], futures[number] = at, self._sent(begun, number, at)
         return begun._replace(where=where, futures=futures)
