@@ -6,6 +6,7 @@ its name, the addresses, and the parts of arrays that belong to these rows.  A *
 takes one share and returns what it found.  Tasks are pure: a task that is lost with its worker runs again elsewhere.
 One exception is allowed: a share that stays in this process (`Mapper.in_process`) may hold views of the caller's arrays
 for the task to write into.  A *mapper* runs tasks: here, on threads, or in other processes.
+A share may hold a value that `Mapper.publish` has made known: it travels once, and the task finds it in its place.
 
 `over_shares` is the only caller of `Mapper.map`: whatever moves work to another machine changes this file and the
 mappers, and no solver.

@@ -10,6 +10,7 @@ as it is meant to.
     scripts/same_bytes.py main .                 a commit, and a folder as it is
     scripts/same_bytes.py main . --cache ~/same  keep the work trees and what was compiled for another time
     scripts/same_bytes.py main . --only 'smo-*'
+    scripts/same_bytes.py . --workers 2          this tree in one process, and on two worker processes
     scripts/same_bytes.py --smoke                a few cases, this tree against itself
 """
 
@@ -42,11 +43,15 @@ _IMPORTS_NUMBA = re.compile(r"^\s*(?:import|from)\s+numba\b", re.MULTILINE)
 
 
 class Tree(NamedTuple):
-    """A tree to be tried: its folder, where its cases write, and BIGSVM_CACHE (None: as it is in the environment)."""
+    """A tree to be tried: its folder, where its cases write, and BIGSVM_CACHE (None: as it is in the environment).
+
+    workers : worker processes that run the tasks of its commands; 0: none, one thread
+    """
 
     path: Path
     work: Path
     cache: Path | None
+    workers: int = 0
 
 
 # ---- trees
@@ -117,6 +122,8 @@ class Worker:
         scratch.mkdir(exist_ok=True)
         cache = os.environ.get("BIGSVM_CACHE") if self.tree.cache is None else self.tree.cache
         kept |= {"BIGSVM_CACHE": os.path.abspath(cache)} if cache else {}
+        if self.tree.workers:
+            kept |= {"BIGSVM_SCHEDULER": "processes", "BIGSVM_WORKERS": str(self.tree.workers)}
         return {**kept, "PYTHONPATH": str(self.tree.path), "TMPDIR": str(scratch), "OPENBLAS_NUM_THREADS": "1"}
 
     def close(self) -> None:
@@ -190,7 +197,7 @@ def try_trees(options: argparse.Namespace, cases: list[Case], temporary: Path) -
             if what not in paths:
                 paths[what] = stack.enter_context(checked_out(what, options.cache, temporary))
             cache = None if options.smoke else (options.cache or temporary) / f"cache-{digest_of_compiled(paths[what])}"
-            trees.append(Tree(paths[what], work / side, cache))
+            trees.append(Tree(paths[what], work / side, cache, options.workers if side == "new" else 0))
             # Each tree has data of its own, as it seals them, under the same name relative to where it works.
             data = trees[-1].work / "data"
             data.mkdir(parents=True)
@@ -224,6 +231,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="worker processes [2]")
     parser.add_argument("--only", metavar="GLOB", default="*", help="cases by name")
     parser.add_argument("--list", action="store_true", help="name the cases, and run nothing")
+    parser.add_argument("--workers", type=int, default=0, help="the second tree runs on so many worker processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder for all that is written; it stays")
     parser.add_argument("--cache", type=Path, metavar="DIR", help="work trees and compiled code, kept for another time")
@@ -238,6 +246,9 @@ def main() -> None:
     if options.list:
         sys.stdout.write("".join(f"{case.name}\n" for case in cases))
         return
+    if options.workers:  # arrays are fitted by calls, which take no notice of the environment
+        cases = [case for case in cases if case.door == "command"]
+        options.new = options.new or options.old
     if options.new is None:
         parser.error("OLD and NEW are needed: revisions or folders")
     if options.keep is not None and options.keep.exists():

@@ -72,6 +72,16 @@ class ColumnScales:
                 peak = np.maximum(X.max(axis=0).astype(np.float32), -X.min(axis=0).astype(np.float32))
                 np.maximum(self.largest[:n_features], peak, out=self.largest[:n_features])
 
+    def merge(self, largest: np.ndarray | None) -> None:
+        """Take account of other rows by their `largest`."""
+        if self.largest is None or largest is None:
+            self.largest = None
+            return
+        width = max(len(self.largest), len(largest))
+        if len(self.largest) < width:
+            self.largest = np.pad(self.largest, (0, width - len(self.largest)))
+        np.maximum(self.largest[: len(largest)], largest, out=self.largest[: len(largest)])
+
     def summary(self) -> dict[str, object]:
         """JSON of the smallest, median and largest column scale and the worst columns; empty if unknown."""
         if self.largest is None or not np.any(self.largest):

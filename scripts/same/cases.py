@@ -20,7 +20,7 @@ import zarr
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One fit, and what is done with its model: `certify` and `predict`.
+    """One fit, and what is done with its model: `certify`, `evaluate` and `predict`.
 
     name : unique; also the name of the case's folder
     data : a key of DATA
@@ -85,6 +85,7 @@ def _kernels() -> list[Case]:
         Case("smo-linear", "small", "-s smo --kernel linear"),
         Case("smo-rbf", "dense32", f"-s smo {rbf}"),
         Case("smo-rbf-csr", "csr", "-s smo --kernel rbf --c 10"),
+        Case("smo-rbf-scans", "dense-kernel", "-s smo --kernel rbf --gamma 0.1 --c 10"),
         Case("smo-rbf-float64", "dense64", f"-s smo {rbf}"),
         Case("smo-poly", "small", "-s smo --kernel poly --degree 2 --coef0 1 --gamma 0.1"),
         Case("smo-sigmoid", "small", "-s smo --kernel sigmoid --gamma 0.01 --c 0.1"),
@@ -320,6 +321,7 @@ DATA: dict[str, Data] = {
     "small": Data("small.zarr", _dense(300)),
     "dense32": Data("dense32.zarr", _dense(1000)),
     "dense64": Data("dense64.zarr", _dense(800, dtype=np.float64)),
+    "dense-kernel": Data("dense-kernel.zarr", _dense(6000, 40)),
     "csr": Data("csr.zarr", _sparse(700, 200, 15)),
     "classes": Data("classes.zarr", _dense(600, classes=4)),
     "target": Data("target.zarr", _dense(250, classes=0)),

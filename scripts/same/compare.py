@@ -20,6 +20,7 @@ CLOCKS = {
     "compile_seconds": "a clock",
     "seconds": "a clock, or several",
     "memory": "measured: what the process holds depends on all that it has loaded",
+    "cluster": "what moved between processes, where there are several",
 }
 """Keys of what a command says that are not compared, at any depth, and why."""
 _LAST = ("digest", "digests")  # they differ wherever another value does: the other one is worth saying

@@ -107,6 +107,7 @@ def by_command(case: dict[str, Any], folder: Path) -> int:
             raise NotAsMeant("the rows were to stream, and were kept in memory")
         beside = ["--threads", "1", "--memory", MEMORY]
         bigsvm_says(folder, "certify", "certify", str(model), store, *columns, *beside)
+        bigsvm_says(folder, "evaluate", "evaluate", str(model), store, *columns, *beside)
         predictions = str(folder / "predictions.jsonl")
         bigsvm_says(folder, "predict", "predict", str(model), store, *columns, *beside, "-o", predictions)
     return code

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Take parts of a cluster away while a sharded fit runs on it, and compare the model with that of no cluster.
 
-    workers    a worker is killed every two seconds on average, and another started in its place
+    workers    a worker is killed after a pass and every two seconds on average, and another started in its place
     frozen     a worker is stopped (SIGSTOP) for 30 seconds: after 5 (--ttl) it counts as dead; a late result is dropped
     scheduler  the scheduler is killed: exit 75, and `bigsvm resume` on another cluster
     client     the fit itself is killed (SIGKILL): `bigsvm resume` on the same cluster
@@ -89,8 +89,9 @@ class Trial:
     def __init__(self, work: Path, options: argparse.Namespace) -> None:
         self.work, self.options = work, options
         self.random = random.Random(options.seed)
-        self.store = work / "rows.zarr"
-        write_problem(self.store, options.rows)
+        self.store = options.store or work / "rows.zarr"
+        if not options.store:
+            write_problem(self.store, options.rows)
         began = time.monotonic()
         self.ended(self.start(self.fit("reference", "--scheduler", "serial")), 0)
         self.seconds = time.monotonic() - began
@@ -98,7 +99,7 @@ class Trial:
     def fit(self, name: str, *where: str) -> list[str]:
         options = self.options
         return [
-            *("fit", str(self.store), "--solver", options.solver, "--loss", "hinge", "--memory", options.memory),
+            *("fit", str(self.store), "--solver", options.solver, "--loss", options.loss, "--memory", options.memory),
             *("--tol", str(options.tol), "--shards", str(options.shards)),
             *(("--rounds-per-pass", str(options.rounds)) if options.solver == "dcd" else ()),
             *("--checkpoint-every", "0.5s", "--scratch", str(self.work / "scratch"), *where),
@@ -151,13 +152,13 @@ class Trial:
         cluster, kills = self.cluster(f"{name}-cluster"), 0
         try:
             fit = self.started_on(cluster, name)
-            self.go_on(fit)
             while fit.poll() is None and kills < self.options.kills:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    fit.wait(self.random.expovariate(1.0 / KILLED_EVERY_S))
-                    break
                 cluster.replace(self.random.randrange(self.options.workers))
                 kills += 1
+                if kills == 1:
+                    self.go_on(fit)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    fit.wait(self.random.expovariate(1.0 / KILLED_EVERY_S))
             made = self.ended(fit, 0)["result"]["cluster"]
         finally:
             cluster.close()
@@ -245,8 +246,10 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=3, help="of each kind")
     parser.add_argument("--kills", type=int, default=20, help="workers killed in a fit, at most")
     parser.add_argument("--only", choices=("workers", "frozen", "scheduler", "client"))
-    parser.add_argument("--solver", default="dcd", help="one for the hinge loss")
+    parser.add_argument("--solver", default="dcd")
+    parser.add_argument("--loss", default="hinge", help="one that the solver takes")
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--store", type=Path, help="a store of other rows, with labels")
     parser.add_argument("--memory", default="40MiB")
     parser.add_argument("--tol", type=float, default=1e-3)
     parser.add_argument("--workers", type=int, default=2)

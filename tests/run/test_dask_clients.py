@@ -115,3 +115,26 @@ def test_a_client_and_another_scheduler_are_refused() -> None:
     X, y = random_problem(30, 3, seed=1)
     with pytest.raises(UsageError, match="two places"):
         bigsvm.fit((X, y), client=object(), scheduler="threads")
+
+
+@pytest.mark.cluster
+def test_a_kernel_fit_sends_its_scans_and_its_proof(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Support vectors are published, and found in the shares; `certify` runs on the workers, too."""
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.data._CHUNK", 90)  # several blocks of few rows
+    monkeypatch.setattr("bigsvm.solvers.kernel.smo.active_set._SMALL", 0)
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.sent_scores.WORTH_SENDING", 0)
+    rows = random_problem(600, 5, seed=77, noise=0.1)
+    options: dict[str, Any] = {"kernel": "rbf", "gamma": 0.4, "C": 3.0, "memory": "64MiB"}
+    found, proofs = [], []
+    for how in ({"scheduler": "serial"}, {"client": client}):
+        result, model = bigsvm.fit(rows, **options, **how), tmp_path / f"m{len(found)}"
+        result.save_model(model)
+        found.append({path.name: path.read_bytes() for path in model.iterdir()})
+        with client.as_current():
+            proof = bigsvm.certify(model, rows, scheduler="dask" if "client" in how else "serial", memory="64MiB")
+        proofs.append({name: proof[name] for name in ("duality_gap", "objective", "dual_objective", "violation")})
+    assert result.figures["cluster"]["published_bytes"] > 0
+    assert found[0] == found[1]
+    assert proofs[0] == proofs[1]

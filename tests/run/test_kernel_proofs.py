@@ -20,8 +20,10 @@ from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
+from bigsvm.solvers.kernel.values import other_side
 from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
+from bigsvm.solvers.kernel.values.other_side import Bound, Nearly, OtherSide, nearly
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.store.formats.array_rows import ArrayRows
 
 N, D = 200, 6
@@ -49,10 +51,10 @@ def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout:
     beta = _RNG.standard_normal(40)
     row_buffer = RowBuffer(data)
     row_buffer.load(np.arange(40), charge=False)
-    side = fresh_scores._OtherSide(data, row_buffer, np.arange(40), beta)
+    side = OtherSide(data, row_buffer.X, row_buffer.at(np.arange(40)), np.arange(40), beta, support_rows(ctx))
     bound, everybody = side.bound(), np.arange(N)
     (rows,) = data.blocks()
-    found = fresh_scores._nearly(data, rows, everybody, side)
+    found = nearly(data, rows, everybody, side)
     wide = X.astype(np.longdouble)
     K = np.exp(-np.longdouble(0.3) * ((wide[:, None] - wide[None, :40]) ** 2).sum(axis=-1))
     error = np.abs(found.scores - K @ beta)
@@ -102,9 +104,9 @@ def undecided(r: float, per_norm: float, target: float = 1.0, epsilon: float = 0
         upper, lower = 5.0, -5.0
     qp = DualQP(np.array([target]), np.array([lower]), np.array([upper]), epsilon, np.zeros(1), np.zeros(1))
     b, f = 0.25, np.array([-target])
-    found = fresh_scores._Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
-    bound = fresh_scores._Bound(per_norm, 4.0, 0.0)
-    return len(fresh_scores._undecided(qp, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
+    found = Nearly(np.array([-r - b + target]), np.array([2.0]), np.array([3.0]))
+    bound = Bound(per_norm, 4.0, 0.0)
+    return len(other_side.undecided(qp, slice(0, 1), found, np.arange(1), b, bound, f)) == 1
 
 
 def test_a_row_within_the_bound_of_its_margin_is_undecided() -> None:

@@ -14,13 +14,14 @@ from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import kernel_prover
-from bigsvm.run.proof.fresh_scores import Programme, _nearly, _OtherSide, scores_of
+from bigsvm.run.proof.fresh_scores import Programme, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
-from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
+from bigsvm.solvers.kernel.values.other_side import OtherSide, nearly
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 
@@ -130,10 +131,10 @@ def test_the_bound_counts_the_entries_of_a_row(where: str, tmp_path: Path) -> No
     numbers, beta = np.arange(30), np.ones(30)
     row_buffer = RowBuffer(data)
     row_buffer.load(numbers, charge=True)
-    side = _OtherSide(data, row_buffer, numbers, beta)
+    side = OtherSide(data, row_buffer.X, row_buffer.at(numbers), numbers, beta, support_rows(data.ctx))
     (rows,) = data.blocks()
     own = np.arange(30, 60)
-    found = _nearly(data, rows, own, side)
+    found = nearly(data, rows, own, side)
     truth = np.zeros((1, 30))
     for support, by in side.parts(data.exact):
         data.exact.add(rows.X, own, support, by[:, None], truth)

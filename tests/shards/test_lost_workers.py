@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bigsvm.config import FitConfig
-from bigsvm.run.execute.dask import open_dask_mapper
+from bigsvm.run.execute.dask import DaskMapper, open_dask_mapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.primal.sharded_rows import ShardedRows
+from bigsvm.tasks import ShardSum
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 
@@ -92,3 +95,35 @@ def test_same_bytes_for_any_number_of_workers(workers: int, tmp_path: Path, monk
             wanted = fitted(n_features, own, shards, **here)
             with mapper._client.as_current():
                 assert fitted(n_features, own, shards, scheduler="dask") == wanted, (own, shards)
+
+
+def with_its_number(shard: int, published: int) -> ShardSum:
+    return ShardSum((shard * published,), (np.full(3, float(shard)),))
+
+
+def test_a_sum_that_is_lost_before_it_is_fetched_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was made of was for the worker that had it and for no other, or is there no more."""
+    monkeypatch.setattr("bigsvm.run.execute.dask._FETCH_S", 1.0)
+    fetch = DaskMapper._result
+    killed: list[int] = []
+    due: list[bool] = []
+
+    def deadly(self: DaskMapper, future: Any, *patience: float) -> Any:
+        if due:
+            due.clear()
+            client = self._client
+            (at,) = client.who_has([future])[future.key]
+            killed.append(client.run(os.getpid, workers=[at])[at])
+            os.kill(killed[-1], signal.SIGKILL)
+            while at in client.scheduler_info(n_workers=-1)["workers"]:
+                client.sync(asyncio.sleep, 0.01)  # the scheduler sees the end of the connection
+        return fetch(self, future, *patience)
+
+    monkeypatch.setattr(DaskMapper, "_result", deadly)
+    with open_dask_mapper("processes", None, 2) as mapper:
+        for shards in (4, 6):  # one sum of four, and sums of sums
+            due.append(True)
+            found = mapper.reduce(mapper.on_shards(with_its_number, range(shards), mapper.publish(10)))
+            assert found.each == tuple(10 * shard for shard in range(shards))
+            np.testing.assert_array_equal(found.vectors[0], np.full(3, shards * (shards - 1) / 2))
+    assert len(killed) == 2

@@ -21,7 +21,8 @@ from distributed import Client
 import bigsvm
 from bigsvm.errors import BigSVMError, DataError, MissingInput, PlanRefused, ReadFailed, UsageError
 from bigsvm.run.start.lazy_rows import rows_on_disk
-from bigsvm.store.ingest.collections import dask_source
+from bigsvm.store.ingest.chunk_files import ChunkFiles
+from bigsvm.store.ingest.collections import dask_source, made_rows
 from bigsvm.store.ingest.ingest import ingest
 
 N, D = 300, 6
@@ -154,6 +155,56 @@ def test_a_cluster_computes_the_partitions(tmp_path: Path) -> None:
             ingest(broken(ValueError("no such thing")), tmp_path / "broken", client=client)
     assert [each["n_samples"] for each in told] == [wanted] * 3
     assert told[0]["content_fingerprint"] == told[2]["content_fingerprint"] != told[1]["content_fingerprint"]
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.cluster
+def test_workers_write_the_chunks_of_dense_rows(cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes of the store are those of no cluster, wherever partitions and chunks begin."""
+    made: list[str] = []
+    take_over = ChunkFiles.take_over
+
+    def watched(self: ChunkFiles, source: Path, nbytes: int, hexdigest: str) -> None:
+        made.append(source.parent.name)
+        take_over(self, source, nbytes, hexdigest)
+
+    monkeypatch.setattr(ChunkFiles, "take_over", watched)
+    X, labels = da.from_array(DENSE, chunks=(70, 4)), da.from_array(y, chunks=70)
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        ((X, labels), {"chunk_bytes": 13 * D * 8}),
+        ((X, labels, da.from_array(WEIGHT, chunks=70)), {"chunk_bytes": 31 * D * 4, "dtype": "float32"}),
+        ((X, da.from_array(DENSE[:, 0], chunks=70)), {"task": "regression", "chunk_bytes": 13 * D * 8}),
+        ((X, da.from_array(CITY, chunks=70)), {"chunk_bytes": 13 * D * 8, "codec": "none"}),
+        ((X, labels), {"chunk_bytes": 1 << 20}),
+    ]
+    with Client(cluster, set_as_default=False) as client:
+        for number, (source, options) in enumerate(cases):
+            before, where = len(made), (tmp_path / f"there{number}", tmp_path / f"here{number}")
+            ingest(source, where[0], client=client, **options)
+            assert (len(made) - before > 3) == (number < 4)
+            ingest(source, where[1], **options)
+            assert files_of(where[0]) == files_of(where[1])
+        with pytest.raises(DataError, match="row 222 holds nan"):
+            ingest((da.from_array(HOLED, chunks=(90, D)), da.from_array(y, chunks=90)), tmp_path / "bad", client=client)
+        with pytest.raises(DataError, match="labels mix numbers and strings, from row 70 on"):
+            ingest(blocks_of_words_and_numbers(), tmp_path / "bad", client=client, chunk_bytes=13 * D * 8)
+        # A worker that does not see the folder gives its rows back.
+        client.run(lambda: setattr(made_rows, "_HERE", "elsewhere"))
+        before = len(made)
+        ingest(cases[0][0], tmp_path / "unseen", client=client, **cases[0][1])
+        client.run(lambda: setattr(made_rows, "_HERE", "here"))
+        assert len(made) == before
+    assert files_of(tmp_path / "unseen") == files_of(tmp_path / "here0")
+    assert set(made) == {made_rows.FOLDER}
+    assert not (tmp_path / "bad").exists()
+    assert not list(tmp_path.rglob(".*tmp*"))
+
+
+def blocks_of_words_and_numbers() -> list[Any]:
+    return [dask.delayed(lambda k: (DENSE[:70], y[:70] if k else np.array(["a"] * 70)))(k) for k in range(3)]
 
 
 def raising(error: Exception) -> Callable[[int], np.ndarray]:

@@ -46,6 +46,7 @@ _OURS = {
     "distributed.deploy.lost-worker-timeout": "120s",  # a busy machine may take long to start one in a dead one's place
 }
 """Settings of dask while a fit runs; those of a scheduler hold where we start it."""
+_FETCH_S = 10.0  # for a sum that is there to come; twice as long each time that it does not
 _STARTS = 3  # of the worker processes of this machine
 
 
@@ -73,9 +74,7 @@ class DaskMapper:
         limit = min(at_most or 2 * self.n_workers, 2 * self.n_workers)
         try:
             for share in shares:
-                # pure=False: the same share may be sent again in a later pass and must run again.
-                self.traffic.row_bytes += nbytes_of(share)
-                flying.append(self._client.submit(task, share, pure=False, retries=_RETRIES))
+                flying.append(self._asked(partial(self._shards.shared, task, share)))
                 if len(flying) >= limit:
                     yield self._counted(flying.popleft())
             while flying:
@@ -98,14 +97,18 @@ class DaskMapper:
         """As `Mapper` says.  What was sent to workers that are gone is sent to others."""
         for _ in range(_ROUND_STARTS):
             total = self._asked(partial(self._shards.total, begun))
+            stranded, patience = partial(self._shards.stranded, begun), _FETCH_S
             with suppress(_Killed):
-                if self._ends(total, partial(self._shards.stranded, begun)):
-                    return self._shards.taken(begun, self._result(total))
+                while self._ends(total, stranded):
+                    try:
+                        return self._shards.taken(begun, self._result(total, patience))
+                    except TimeoutError:  # who had it is gone, and what it was made of may be for somebody gone, too
+                        patience *= 2.0
             begun = self._asked(partial(self._shards.sent_again, begun))
         raise Interrupted(f"workers were lost {_ROUND_STARTS} times in one round", hint=RESUME)
 
     def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
-        """Wait for it; False where `stranded` says that it waits for somebody who is gone.
+        """Wait for it; False where it was lost, or `stranded` says that it waits for somebody who is gone.
 
         Raises Interrupted where there is no worker at all for too long.
         """
@@ -126,6 +129,8 @@ class DaskMapper:
                     what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
                     raise Interrupted(what, hint=RESUME) from None
             except CancelledError as error:
+                if self._client.status == "running":  # what it is made of was lost with a worker
+                    return False
                 raise Interrupted("the cluster was lost", hint=RESUME) from error
 
     def check(self, store: RowBlocks, scratch: Path | None, needed: int) -> None:
@@ -144,12 +149,20 @@ class DaskMapper:
         except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed, or its scheduler gone
             raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
-    def _result(self, future: Any) -> Any:
+    def _result(self, future: Any, patience: float | None = None) -> Any:
+        """What a future that has ended holds.
+
+        Raises TimeoutError where it does not come within `patience` seconds: it may wait for something again.
+        """
         try:
-            return future.result()
+            return future.result(timeout=patience)
         except BigSVMError:
             raise
-        except (OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            if patience is not None and future.status != "error":
+                raise
+            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
+        except OSError as error:
             raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
         except KilledWorker as error:
             raise _Killed(f"workers died while they ran a task: {error}", hint=RESUME) from error

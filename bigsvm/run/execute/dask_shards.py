@@ -23,7 +23,7 @@ from distributed.protocol import pickle as wire
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, ShardSum, added, noting
 
-_FAILED = "error"  # a future's status
+_GOING_ON = ("pending", "finished")  # a future's status; any other is of one that failed, or was lost
 _LOOK_AGAIN_S = 2.0  # after which workers that came or went are noticed; the bits do not depend on where a shard is
 
 
@@ -98,6 +98,17 @@ class ShardVerbs:
             warnings.filterwarnings("ignore", message="Sending large graph")
             return Handle(self._submit(_published, uuid.uuid4().hex, value, at=None), value)
 
+    def shared(self, task: Callable[[Any], Any], share: Any) -> Any:
+        """A future of a task over a share, in whose place for a published value the task finds the value itself."""
+        values = share if isinstance(share, tuple) and hasattr(share, "_fields") else ()
+        published = {share._fields[k]: value.future for k, value in enumerate(values) if isinstance(value, Handle)}
+        if published:
+            share = share._replace(**published)
+        self._traffic.row_bytes += nbytes_of(share)
+        # pure=False: the same share may be sent again in a later pass and must run again.
+        given = (_on_share, task, share) if published else (task, share)
+        return self._client.submit(*given, pure=False, retries=self._retries)
+
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
         """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
         where = self._placement.of(len(shards), self._present())
@@ -112,11 +123,11 @@ class ShardVerbs:
         not to blame: it is sent as a new one.
         """
         there = self._present()
-        if begun.published.future.status == _FAILED:
+        if begun.published.future.status not in _GOING_ON:
             begun = begun._replace(published=self.publish(begun.published.value))
         where, futures = list(begun.where), list(begun.futures)
         for number, at in enumerate(self._placement.of(len(where), there)):
-            if where[number] not in there or futures[number].status == _FAILED:
+            if where[number] not in there or futures[number].status not in _GOING_ON:
                 futures[number].cancel()
                 where[number], futures[number] = at, self._sent(begun, number, at)
         return begun._replace(where=where, futures=futures)
@@ -190,6 +201,12 @@ _COMING = threading.Lock()
 
 def _published(name: str, value: Any) -> _Published:
     return _Published(name, nbytes_of(value), value)
+
+
+def _on_share(task: Callable[[Any], Any], share: Any) -> Any:
+    """A task over a share that has published values."""
+    values = {name: value.value for name, value in share._asdict().items() if isinstance(value, _Published)}
+    return task(share._replace(**values))
 
 
 def _on_shard(task: Callable[..., ShardSum], shard: Any, published: _Published) -> Made:

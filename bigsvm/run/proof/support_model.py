@@ -10,7 +10,7 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.kernel.state import KernelState
-from bigsvm.solvers.kernel.support_rows import SupportRoom, support_rows
+from bigsvm.solvers.kernel.support_rows import SupportRoom, gathered_support
 from bigsvm.store.blocks import RowBlocks, tile
 
 _PIECE_ROWS = 1 << 14
@@ -43,7 +43,7 @@ def kernel_model(
     named = problem.kernel.name == "precomputed"
     return KernelModel(
         kernel=problem.kernel,
-        support=None if named else support_rows(state.data, support, rank, data, room),
+        support=None if named else gathered_support(state.data, support, rank, data, room),
         support_rows=rows[order],
         dual_coef=coefficients,
         intercept=intercept,

@@ -48,7 +48,7 @@ class SupportRoom:
         return _Spool(self.left // 2, self._folder)
 
 
-def support_rows(
+def gathered_support(
     data: KernelData, support: np.ndarray, rank: np.ndarray, store: RowBlocks, room: SupportRoom
 ) -> Matrix:
     """Rows of the data in the order of the store's rows, with the store's feature numbers; the rows are read once.

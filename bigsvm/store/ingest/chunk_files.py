@@ -56,6 +56,31 @@ class ChunkFiles:
         self._digests = array("Q")
         self._has_folder = False
 
+    @classmethod
+    def at(
+        cls, root: Path, path: str, dtype: np.dtype, codec: str, chunk_rows: int, width: int | None = None
+    ) -> ChunkFiles:
+        """Those of an array whose chunks have so many rows, for `encoded`."""
+        files = cls(root, path, dtype, codec, 1, width)
+        files.chunk_rows = chunk_rows
+        return files
+
+    def encoded(self, chunk: Any, number: int, target: Path) -> tuple[int, str]:
+        """Write a whole chunk as the file `target`, for `take_over`; (bytes, digest) of it in the place `number`."""
+        content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)
+        _written(target, content)
+        return len(content), digest(self._key(number), content)
+
+    def take_over(self, source: Path, nbytes: int, hexdigest: str) -> None:
+        """The next chunk is the file `source`, which moves to its place."""
+        assert self._filled == 0, "rows lie before this chunk that fill none"
+        target = self._root / self._key(len(self._digests) // 2)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
+        self._take(int(hexdigest, 16))
+        self.nbytes += nbytes
+        self.length += self.chunk_rows
+
     def resume(self, length: int, chunk_rows: int, digests: Iterable[str], rest: np.ndarray) -> None:
         """Go on with an array that was written before, whose last chunk may not be full.
 
@@ -143,20 +168,28 @@ class ChunkFiles:
         key = self._key(len(self._digests) // 2)
         target = self._root / key
         content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)
-        try:
-            if self.width is not None or not self._has_folder:
+        if self.width is not None or not self._has_folder:
+            try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                self._has_folder = True
-            with open(target, "xb", buffering=0) as file:
-                written = file.write(content)
-                while written < len(content):  # a raw write may be short near a limit, then say why
-                    written += file.write(memoryview(content)[written:])
-                if hasattr(os, "posix_fadvise"):  # the disk begins now, and not when all is to be flushed
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError as error:
-            raise cannot_write(target, error, len(content)) from error
+            except OSError as error:
+                raise cannot_write(target, error, len(content)) from error
+            self._has_folder = True
+        _written(target, content)
         self._take(int(digest(key, content), 16))
         self.nbytes += len(content)
 
     def _take(self, number: int) -> None:
         self._digests.extend((number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF))
+
+
+def _written(target: Path, content: Any) -> None:
+    """Write a file that is not there.  Raises OutputError."""
+    try:
+        with open(target, "xb", buffering=0) as file:
+            written = file.write(content)
+            while written < len(content):  # a raw write may be short near a limit, then say why
+                written += file.write(memoryview(content)[written:])
+            if hasattr(os, "posix_fadvise"):  # the disk begins now, and not when all is to be flushed
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError as error:
+        raise cannot_write(target, error, len(content)) from error

@@ -192,6 +192,8 @@ def ingest(
         load_code(sourced, codec, task, emit)
         held = stack.enter_context(PeakMemory())
         stack.enter_context(writer)
+        if sourced.placed is not None and (place := writer.place()) is not None:
+            sourced.placed(place)
         emit(WorkStarted("ingest", sourced.total_bytes, "bytes"))
         _copy(sourced, writer, task, threads, emit)
         result = writer.finish()

@@ -24,13 +24,13 @@ _PART_ROWS = 65536
 class Rows(NamedTuple):
     """Some rows, in order.
 
-    X : dense (n, n_features) or CSR with ascending indices; finite, in the dtype wanted
+    X : dense (n, n_features) or CSR with ascending indices, finite, in the dtype wanted; or `MadeRows`
     labels : float64 or strings, shape (n,)
     weights : shape (n,), or None
     consumed : bytes of the source read so far
     """
 
-    X: Matrix
+    X: Any
     labels: np.ndarray
     weights: np.ndarray | None
     consumed: int
@@ -55,6 +55,8 @@ class RowSource:
     """What to try where memory does not suffice."""
     compiled_calls: Sequence[CompiledCall] = ()
     """What reading such rows calls of compiled code."""
+    placed: Callable[[Any], None] | None = None
+    """Takes the `ChunkPlace` where workers may write, before `rows` is called; None: nobody would."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,7 @@ from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.formats.zarr_names import RECIPE
 from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
+from bigsvm.store.ingest.collections.made_rows import FOLDER, ChunkPlace, MadeRows, opened_place, put_chunks
 from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
 from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
@@ -109,10 +111,16 @@ class ZarrWriter:
             # Not the caller's own error: an OSError of the input must not be reported as one of the output.
             self._context.__exit__(_Abandoned, _Abandoned(), None)
 
-    def append(self, X: CSR | np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> None:
+    def place(self) -> ChunkPlace | None:
+        """Where workers may write chunks of what is appended first; None where they cannot."""
+        if self.layout == "csr" or self.n_features is None or self.n_features < 1:
+            return None
+        return opened_place(self._root, self._open("X", self.dtype, width=self.n_features), self.task)
+
+    def append(self, X: CSR | np.ndarray | MadeRows, labels: np.ndarray, weights: np.ndarray | None = None) -> None:
         """Add a chunk of rows, of any number.
 
-        X : CSR (unsorted indices are kept as they come) or dense (n, n_features)
+        X : CSR (unsorted indices are kept as they come) or dense (n, n_features); or what a worker has made of rows
         labels : numbers or strings, shape (n,)
         weights : shape (n,), each >= 0; needed exactly when the writer has weights
 
@@ -122,12 +130,16 @@ class ZarrWriter:
         OutputError : the disk is full or fails.
         """
         where, first = str(self.path), self.n_samples
-        if len(labels) != n_rows_of(X) or (weights is None) == self.has_weights:
+        n_rows = X.n if isinstance(X, MadeRows) else n_rows_of(X)
+        if len(labels) != n_rows or (weights is None) == self.has_weights:
             raise UsageError("rows, labels and weights do not go together", where)
         if weights is not None:
             weights = check_weights(weights, where, first)
         labels = as_labels(np.asarray(labels), where, first)
-        matrix = self._append_csr(X, first) if self.layout == "csr" else self._append_dense(X, first)
+        if isinstance(X, MadeRows):
+            self._put(X, first)
+        else:
+            matrix = self._append_csr(X, first) if self.layout == "csr" else self._append_dense(X, first)
         if self._labels is None:
             targets = as_targets(labels, where, first)
             self._arrays["obs/label"].append(targets)
@@ -136,8 +148,11 @@ class ZarrWriter:
             bits = self._labels.append(labels, first)
         if weights is not None:
             self._arrays["obs/weight"].append(weights)
-        self._hash.add_bits(matrix, bits, weights, first)
-        self._scales.add(matrix)
+        if isinstance(X, MadeRows):
+            self._take_note(X, bits)
+        else:
+            self._hash.add_bits(matrix, bits, weights, first)
+            self._scales.add(matrix)
         self.n_samples += len(labels)
 
     def finish(self, n_features: int | None = None) -> dict[str, Any]:
@@ -146,6 +161,7 @@ class ZarrWriter:
         Returns n_samples, n_features, nnz, labels, bytes, store_fingerprint, content_fingerprint, warnings.
         """
         width = self._final_width(n_features)
+        shutil.rmtree(self._root / FOLDER, ignore_errors=True)
         classes, counts = None, None
         if self._labels is not None:
             classes, counts = self._finish_labels(self._labels)
@@ -231,6 +247,23 @@ class ZarrWriter:
         self._width = self.n_features
         self.nnz += X.size
         return X
+
+    def _put(self, X: MadeRows, first: int) -> None:
+        """Rows that a worker has made, in the folder of `place`."""
+        if X.first != first:
+            raise UsageError(f"rows were made for place {X.first}, and come to {first}", str(self.path))
+        put_chunks(self._root, self._arrays["X"], X)
+        self._width = self._arrays["X"].width or 0
+        self.nnz += X.n * self._width
+
+    def _take_note(self, X: MadeRows, bits: np.ndarray) -> None:
+        """Of the content of such rows.  bits : of their labels, as this store has them"""
+        if not np.array_equal(bits, X.bits):
+            raise DataError(f"labels from row {X.first} on are other ones than those that were hashed", str(self.path))
+        other = ContentHash()
+        other.total = X.content
+        self._hash.merge(other)
+        self._scales.merge(X.largest)
 
     def _widen_indices(self) -> None:
         """Rewrite the indices so far as int64, a chunk at a time."""

@@ -13,7 +13,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.support_rows import SupportRoom, support_rows
+from bigsvm.solvers.kernel.support_rows import SupportRoom, gathered_support
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import SerialMapper
@@ -54,7 +54,7 @@ def test_rows_are_those_of_the_store_wherever_they_lie(
     support = np.sort(rng.choice(N, 40, replace=False))
     numbers = order[support]
     rank = np.argsort(np.argsort(numbers))
-    found = support_rows(KernelData(Kernel("rbf", 0.1), ctx), support, rank, rows, SupportRoom(ctx))
+    found = gathered_support(KernelData(Kernel("rbf", 0.1), ctx), support, rank, rows, SupportRoom(ctx))
     arrays = [*found] if isinstance(found, CSR) else [found]
     dense = (
         sparse.csr_matrix((found.data, found.indices, found.indptr), (40, D)).toarray() if len(arrays) > 1 else found
@@ -80,7 +80,7 @@ def test_no_more_is_held_than_the_budget_has_room_for(tmp_path: Path, layout: st
     ctx, support = context(rows, 100, budget, tmp_path), np.arange(0, 4000, 2)
     data = KernelData(Kernel("rbf", 0.1), ctx)
     tracemalloc.start()
-    found = support_rows(data, support, np.arange(len(support)), rows, SupportRoom(ctx))
+    found = gathered_support(data, support, np.arange(len(support)), rows, SupportRoom(ctx))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     nbytes = sum(part.nbytes for part in found) if isinstance(found, CSR) else found.nbytes

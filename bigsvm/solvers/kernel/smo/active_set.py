@@ -215,8 +215,7 @@ class Round:
                 work.row_buffer.keep(self._wanted())
             moved = MovedRows(waiting, work.row_buffer)
             counts = waiting[0].rows.counts
-            for block in data.blocks(work.row):
-                counts.values += moved.add(block)
+            for block in moved.blocks(work.row):
                 near = []
                 for member in waiting:
                     mine, _ = member.rows.of(block)
@@ -226,7 +225,9 @@ class Round:
                 self._offer(block, waiting, near)
                 work.row = block.stop
                 if block.stop < data.n and self.ctx.pause():
+                    counts.values += moved.n_values
                     return False
+            counts.values += moved.n_values
             counts.computed += moved.n_distinct
             for member in waiting:
                 member.work.visits += member.qp.n

@@ -8,6 +8,7 @@ of one class after those of the other, whatever the block, and whichever other m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,18 @@ from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
+from bigsvm.solvers.kernel.values.sent_scores import (
+    MovedShare,
+    SentMoved,
+    SentRows,
+    Step,
+    add_moved_rows,
+    add_step,
+    is_worth_sending,
+    sent_rows,
+)
+from bigsvm.store.blocks import BlockRef
+from bigsvm.tasks import over_shares
 
 _ALL = -1  # the class of a row where models have rows of all
 
@@ -34,14 +47,19 @@ class _Crossing(NamedTuple):
 
 
 class MovedRows:
-    """Of one pass; the row buffer holds all rows that moved, wherever in it."""
+    """Of one pass; the row buffer holds all rows that moved, wherever in it.
+
+    n_values : kernel values that were computed
+    """
 
     def __init__(self, members: Sequence[Member], row_buffer: RowBuffer) -> None:
-        self._row_buffer = row_buffer
+        self._row_buffer, self._members, self.n_values = row_buffer, members, 0
         self._at_once = support_rows(members[0].ctx)
         self._by_class = members[0].rows.data.places > 1
         self._moved = {id(member): member.moved() for member in members}
         self._crossings = self._crossings_of(members)
+        at = {id(member): m for m, member in enumerate(members)}
+        self._places = [tuple(at[id(member)] for member in crossing.members) for crossing in self._crossings]
         few = sum(len(crossing.numbers) for crossing in self._crossings) <= self._at_once
         self._kept = [list(self._gathered(crossing)) for crossing in self._crossings] if few else None
 
@@ -55,9 +73,52 @@ class MovedRows:
         moved = [crossing.numbers for crossing in self._crossings]
         return len(np.unique(np.concatenate(moved))) if moved else 0
 
-    def add(self, block: Rows) -> int:
-        """Bring f of a block's rows up to date in each model where they are not active; kernel values computed."""
-        values = 0
+    def blocks(self, first: int) -> Iterator[Rows]:
+        """Rows from `first` on, block by block: f of those that are not active is up to date then, in each model.
+
+        Kernel values are computed here, or on workers of other processes.
+        """
+        data, n_moved = self._members[0].rows.data, sum(len(crossing.numbers) for crossing in self._crossings)
+        if n_moved and is_worth_sending(data.ctx, float(n_moved) * (data.n - first)):
+            at, numbers = self._all_moved()
+            with sent_rows(data, self._row_buffer.X, at, numbers, self._at_once) as sent:
+                if sent is not None:
+                    yield from self._blocks_there(sent, numbers, first)
+                    return
+        for block in data.blocks(first):
+            f = [member.qp.f[member.rows.of(block)[0]] for member in self._members]
+            for step in self._steps(block):
+                crossing = self._crossings[step.moved]
+                self.n_values += len(step.rows) * len(crossing.numbers)
+                moved = self._kept[step.moved] if self._kept is not None else self._gathered(crossing)
+                add_step(f, step, block.X, block.offset, crossing.members[0].rows.gram, moved)
+            yield block
+
+    def _blocks_there(self, sent: SentRows, numbers: np.ndarray, first: int) -> Iterator[Rows]:
+        """As `blocks`; candidates among the rows are wanted here, so that blocks are read here, too."""
+        data, mapper = self._members[0].rows.data, self._members[0].ctx.mapper
+        lists = []
+        for crossing in self._crossings:
+            exact = crossing.members[0].rows.gram is data.exact
+            lists.append((np.searchsorted(numbers, crossing.numbers), self._change(crossing, crossing.numbers), exact))
+        published = mapper.publish(SentMoved(sent, tuple(lists)))
+        values: deque[int] = deque()
+
+        def share(ref: BlockRef) -> MovedShare:
+            steps = tuple(self._steps(ref))
+            values.append(sum(len(step.rows) * len(lists[step.moved][0]) for step in steps))
+            f = tuple(member.qp.f[member.rows.of(ref)[0]] for member in self._members)
+            return MovedShare(ref, published, f, steps)
+
+        found = over_shares(mapper, add_moved_rows, data.refs(first), share)
+        for block, (_, scores) in zip(data.blocks(first), found, strict=True):
+            for member, f in zip(self._members, scores.f, strict=True):
+                member.qp.f[member.rows.of(block)[0]] = f
+            self.n_values += values.popleft()
+            yield block
+
+    def _steps(self, block: Rows | BlockRef) -> Iterator[Step]:
+        """What is to be added to f of a block's rows, in order."""
         for k, crossing in enumerate(self._crossings):
             numbers = self._numbers(crossing, block)
             where = [member.positions(numbers) for member in crossing.members]
@@ -65,15 +126,14 @@ class MovedRows:
             some = np.flatnonzero(np.any(waits, axis=0))
             if not len(some):
                 continue
-            f = np.stack([member.qp.f[at[some]] for member, at in zip(crossing.members, where, strict=True)])
-            gram = crossing.members[0].rows.gram
-            for support, by in self._kept[k] if self._kept is not None else self._gathered(crossing):
-                gram.add(block.X, numbers[some] - block.offset, support, by, f)
-            for member, at, waiting, sums in zip(crossing.members, where, waits, f, strict=True):
-                mine = waiting[some]
-                member.qp.f[at[some][mine]] = sums[mine]
-            values += len(some) * len(crossing.numbers)
-        return values
+            firsts = [member.rows.of(block)[0].start for member in crossing.members]
+            at = tuple(places[some] - start for places, start in zip(where, firsts, strict=True))
+            yield Step(k, numbers[some], self._places[k], at, tuple(mine[some] for mine in waits))
+
+    def _all_moved(self) -> tuple[np.ndarray, np.ndarray]:
+        """(where they lie, numbers) of all rows that moved, ascending."""
+        numbers = np.unique(np.concatenate([crossing.numbers for crossing in self._crossings]))
+        return self._row_buffer.at(numbers), numbers
 
     def _crossings_of(self, members: Sequence[Member]) -> list[_Crossing]:
         together: dict[tuple[bool, int, int], list[Member]] = {}
@@ -101,7 +161,7 @@ class MovedRows:
             return positions
         return positions[(member.qp.target[positions] > 0.0) == (code == member.classes[0])]
 
-    def _numbers(self, crossing: _Crossing, block: Rows) -> np.ndarray:
+    def _numbers(self, crossing: _Crossing, block: Rows | BlockRef) -> np.ndarray:
         """A block's rows of the class: those that weigh something, as any of the models has them."""
         member = crossing.members[0]
         mine, numbers = member.rows.of(block)
@@ -116,9 +176,15 @@ class MovedRows:
         for start in range(0, len(at), self._at_once):
             these = slice(start, start + self._at_once)
             numbers = crossing.numbers[these]
-            by = np.empty((len(numbers), len(crossing.members)))
-            for m, member in enumerate(crossing.members):
-                places = member.positions(numbers)
-                change = member.qp.beta[places] - member.sent[places]
-                by[:, m] = np.where(member.flags[places] & ACTIVE, change, 0.0)
-            yield rows.data.support(self._row_buffer.X, at[these], numbers, rows.gram), by
+            support = rows.data.support(self._row_buffer.X, at[these], numbers, rows.gram)
+            yield support, self._change(crossing, numbers)
+
+    @staticmethod
+    def _change(crossing: _Crossing, numbers: np.ndarray) -> np.ndarray:
+        """By how much rows of the data moved in each model, (n, n_members)."""
+        by = np.empty((len(numbers), len(crossing.members)))
+        for m, member in enumerate(crossing.members):
+            places = member.positions(numbers)
+            change = member.qp.beta[places] - member.sent[places]
+            by[:, m] = np.where(member.flags[places] & ACTIVE, change, 0.0)
+        return by

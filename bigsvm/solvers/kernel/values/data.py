@@ -35,7 +35,7 @@ class Rows(NamedTuple):
     weight: np.ndarray | None
 
 
-def of_qp(qp: DualQP, rows: Rows) -> tuple[slice, np.ndarray]:
+def of_qp(qp: DualQP, rows: Rows | BlockRef) -> tuple[slice, np.ndarray]:
     """(positions in the QP, numbers in the data) of a block's rows."""
     if qp.rows is None:
         return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)
@@ -110,6 +110,11 @@ class KernelData:
                 if charge:
                     ctx.charge(block.nbytes)
                 yield Rows(block.start, block.stop, readonly_view(block.X), block.start, block.y, block.sample_weight)
+
+    def refs(self, first: int = 0) -> list[BlockRef]:
+        """Addresses of what `blocks` gives, of rows from `first` on, where a block begins."""
+        refs = self.ctx.data.refs(_CHUNK) if self.ctx.resident else self.ctx.proof_refs
+        return [ref for ref in refs if ref.start >= first]
 
     def take(self, rows: np.ndarray, charge: bool = True) -> tuple[Matrix, np.ndarray]:
         """(X, at): rows, ascending and distinct, as rows `at` of X; the blocks that hold some are read."""

@@ -9,7 +9,7 @@ from bigsvm.compiled.kernel.support import Support
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
-from bigsvm.store.blocks import Matrix
+from bigsvm.store.blocks import BlockRef, Matrix
 
 _CHUNK = 1 << 12  # rows that are on the other side at one time
 
@@ -73,7 +73,7 @@ class DataRows:
         """f += sum_k change_k K[k, :], as `update` does."""
         add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
 
-    def of(self, rows: Rows) -> tuple[slice, np.ndarray]:
+    def of(self, rows: Rows | BlockRef) -> tuple[slice, np.ndarray]:
         """(positions in the QP, numbers in the data) of a block's rows."""
         if self._rows is None:
             return slice(rows.start, rows.stop), np.arange(rows.start, rows.stop)

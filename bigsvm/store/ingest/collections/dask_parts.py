@@ -44,15 +44,64 @@ class DaskParts:
         # One graph for all, of which each partition takes what it needs: a copy for each would grow with the square.
         self._graph: dict[Any, Any] = convert_legacy_graph(dict(dask.delayed(list)(together).__dask_graph__()))
         self._shared_is_known = False
+        self._begun: dict[int, Any] = {}
 
     @property
     def workers(self) -> int | None:
         """Threads of the cluster; None where threads of this process compute."""
         return None if self._client is None else sum(self._client.nthreads().values())
 
-    def first(self) -> tuple[Any, ...]:
-        """The first partition: a tuple with the part of each collection."""
-        return self._task(0)() if self._client is None else self._asked(self._sent(0).result, 0)
+    def first(self, ahead: int = 1) -> tuple[Any, ...]:
+        """The first partition: a tuple with the part of each collection.
+
+        ahead : partitions, that one among them, that workers begin with
+        """
+        if self._client is None:
+            return self._task(0)()
+        first = self._sent(0)
+        self._begun = {number: self._sent(number) for number in range(1, min(ahead, self.n_parts))}
+        return self._asked(first.result, 0)
+
+    def made(
+        self,
+        start: int,
+        at_most: int,
+        count: Callable[[tuple[Any, ...]], int],
+        make: Callable[[tuple[Any, ...], Any], Any],
+        told: Callable[[int, int], Any],
+        row: int,
+    ) -> Generator[Any, None, None]:
+        """What workers make of partitions from `start` on, in order, where each was computed.
+
+        count : rows of a partition;  make : of it, and of what `told` says of its number and its first row
+        row : number of the first row of partition `start`
+
+        Raises as `computed` does.
+        """
+        self._compute_shared()
+        urgent = {"pure": False, "retries": _RETRIES, "priority": 1}  # before partitions that nobody waits for yet
+        begun: deque[tuple[int, Any, Any]] = deque()
+        coming: deque[tuple[int, Any]] = deque()
+        numbers = iter(range(start, self.n_parts))
+        try:
+            while True:
+                for number in islice(numbers, at_most - len(begun) - len(coming)):
+                    part = self._sent(number)
+                    begun.append((number, part, self._client.submit(count, part, **urgent)))
+                while begun and len(coming) < max(at_most // 2, 1):
+                    number, part, counted = begun.popleft()
+                    n = self._asked(counted.result, number)
+                    coming.append((number, self._client.submit(make, part, told(number, row), **urgent)))
+                    row += n
+                    del part, counted
+                if not coming:
+                    return
+                number, found = coming.popleft()
+                yield self._asked(found.result, number)
+                del found
+        finally:
+            for future in (*(future for one in begun for future in one[1:]), *(future for _, future in coming)):
+                future.cancel()
 
     def computed(self, start: int, at_most: int) -> Generator[tuple[Any, ...], None, None]:
         """Partitions from `start` on, in order; at most `at_most` are being computed or waiting.
@@ -98,6 +147,8 @@ class DaskParts:
 
     def _sent(self, number: int) -> Any:
         """The future of a partition that a worker computes."""
+        if number in self._begun:
+            return self._begun.pop(number)
         key = self._keys[number]
         return self._client.compute(Delayed(key, self._needed(number)), optimize_graph=False, retries=_RETRIES)
 

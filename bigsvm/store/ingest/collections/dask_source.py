@@ -11,17 +11,24 @@ import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.blocks import Matrix
-from bigsvm.store.checks import as_values, check_finite, unmasked
 from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.collections.array_parts import (
+    WHERE,
+    ArrayParts,
+    Told,
+    beside_rows,
+    check_lengths,
+    make_part,
+    rows_in,
+)
 from bigsvm.store.ingest.collections.dask_frames import Frame, FrameOptions, frame_of
 from bigsvm.store.ingest.collections.dask_parts import DaskParts, partitions
 from bigsvm.store.ingest.collections.lazy import is_lazy
-from bigsvm.store.ingest.row_source import Rows, RowSource, ascending_csr, stored_dtype
+from bigsvm.store.ingest.collections.made_rows import ChunkPlace
+from bigsvm.store.ingest.row_source import Rows, RowSource, stored_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.units import show_bytes
 
-_WHERE = "dask collection"
 _A_WORKER = 3  # partitions of a thread of a worker: one in work, one on its way here, one that waits
 _REMEDY = "smaller partitions: rechunk() or repartition() the collection"
 
@@ -55,16 +62,16 @@ def dask_source(
     if hasattr(X, "columns") and hasattr(X, "_meta"):
 
         def of_columns(collection: Any) -> tuple[DaskParts, int]:
-            parts = DaskParts([partitions(collection, None, _WHERE)[0]], _WHERE, client)
+            parts = DaskParts([partitions(collection, None, WHERE)[0]], WHERE, client)
             return parts, in_flight.at_most(parts, 0)
 
-        frame = frame_of(X, options, (y is not None, weights is not None), _WHERE, of_columns)
+        frame = frame_of(X, options, (y is not None, weights is not None), WHERE, of_columns)
         X = frame.collection
     else:
         _refuse_frame_options(options)
         if y is None and not isinstance(X, list) and type(X).__name__ != "Delayed":
             raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
-    blocks, lengths = partitions(X, None, _WHERE)
+    blocks, lengths = partitions(X, None, WHERE)
     columns = [blocks]
     beside: list[Any] = []
     for name, given in (("y", y), ("sample_weight", weights)):
@@ -80,8 +87,9 @@ def dask_source(
             raise DataError(f"{sum(own)} labels or weights for {sum(lengths)} rows", name)
         columns.append(theirs)
         beside.append(len(columns) - 1)
-    parts = DaskParts(columns, _WHERE, client)
-    first = parts.first()
+    parts = DaskParts(columns, WHERE, client)
+    # With no limit they are as many as wanted, however large they are.
+    first = parts.first(in_flight.at_most(parts, 0) if memory is None else 1)
     block_bytes = max(nbytes_of(first), 1)
     if lengths is not None:  # the first may be a short one
         block_bytes = block_bytes * max(lengths) // max(lengths[0], 1)
@@ -89,12 +97,13 @@ def dask_source(
     reader = _Reader(parts, beside, frame, at_most, [first], dtype)
     held = (at_most + 1) * block_bytes + 4 * row_source._PART_BYTES
     return RowSource(
-        _WHERE, reader.layout, reader.dtype, reader.n_features, weights is not None or reader.has_weights,
+        WHERE, reader.layout, reader.dtype, reader.n_features, weights is not None or reader.has_weights,
         block_bytes * parts.n_parts, reader.rows, held,
         {} if frame is None else {"encoding": frame.encoding.document()},
         None if frame is None else frame.encoding.feature_names(),
         f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
         [] if frame is None or frame.encoding.sparse else frame.encoding.as_rows.compiled_calls,
+        reader.take_place if reader.makes_chunks else None,
     )  # fmt: skip
 
 
@@ -128,20 +137,37 @@ class _Reader:
         dtype: str | None,
     ) -> None:
         self._parts, self._beside, self._frame, self._at_most, self._first = parts, beside, frame, at_most, first
-        self._asked = dtype
+        self._place: ChunkPlace | None = None
+        self._arrays = ArrayParts(tuple(place if isinstance(place, int) else place is not None for place in beside))
         self.layout: Literal["csr", "dense"]
         if frame is not None:
             self.layout = "csr" if frame.encoding.sparse else "dense"
-            self.dtype = stored_dtype(frame.encoding.dtype, dtype, _WHERE)
+            self.dtype = stored_dtype(frame.encoding.dtype, dtype, WHERE)
             self.n_features, self.has_weights = frame.encoding.n_features, frame.weight is not None
             return
-        X, _, weights = self._of_arrays(first[0], 0)
+        X, _, weights = self._arrays.split(first[0], 0)
         self.layout = "csr" if scipy.sparse.issparse(X) else "dense"
-        self.dtype, self.n_features = stored_dtype(X.dtype, dtype, _WHERE), int(X.shape[1])
+        self.dtype, self.n_features = stored_dtype(X.dtype, dtype, WHERE), int(X.shape[1])
         self.has_weights = weights is not None
+        self._arrays = self._arrays._replace(
+            layout=self.layout, dtype=self.dtype, n_features=self.n_features, asked=dtype
+        )
+
+    @property
+    def makes_chunks(self) -> bool:
+        """Whether workers may make chunks: of dense arrays, whose labels lie with them."""
+        theirs = all(place is None or isinstance(place, int) for place in self._beside)
+        return self._frame is None and self.layout == "dense" and theirs and self._parts.workers is not None
+
+    def take_place(self, place: ChunkPlace) -> None:
+        """Workers write chunks there."""
+        self._place = place
 
     def rows(self) -> Generator[Rows, None, None]:
         """All rows, in the order of the collection."""
+        if self._place is not None:
+            yield from self._made_rows(self._place)
+            return
         row = consumed = 0
         computed = self._parts.computed(1, self._at_most)
         try:
@@ -161,25 +187,42 @@ class _Reader:
             if array is not None and not isinstance(array, int) and array.shape != (row,):
                 raise DataError(f"{array.shape[0]} labels or weights for {row} rows", array.where)
 
+    def _made_rows(self, place: ChunkPlace) -> Generator[Rows, None, None]:
+        """All rows: those of the first partition, which is here, and what workers make of the others."""
+        values, row = self._first.pop(), 0
+        size = nbytes_of(values)
+        for X, labels, weights in self._pieces(values, 0, 0):
+            yield Rows(X, labels, weights, 0)
+            row += len(labels)
+        del values
+
+        def told(number: int, first: int) -> Told:
+            return Told(place, self._arrays, number, first)
+
+        made = self._parts.made(1, self._at_most, rows_in, make_part, told, row)
+        try:
+            for number, part in enumerate(made, 1):
+                yield Rows(part.X, part.labels, part.weights, number * size)
+        finally:
+            made.close()
+
     def _pieces(self, values: tuple[Any, ...], number: int, row: int) -> Iterator[Any]:
         """(X, labels, weights) of some rows at a time."""
         X: Any
         if self._frame is None:
-            X, labels, weights = self._of_arrays(values, number)
-            self._check_alike(X, number)
+            X, labels, weights = self._arrays.split(values, number)
+            self._arrays.check_alike(X, number)
         else:
-            X, labels, weights = values[0], *(self._own(values, which) for which in (0, 1))
+            X, labels, weights = values[0], *(self._arrays.own(values, which) for which in (0, 1))
         n = X.shape[0]
-        for what, given in (("labels", labels), ("weights", weights)):
-            if given is not None and np.shape(given) != (n,):
-                raise DataError(f"partition {number} has {n} rows and {what} of shape {np.shape(given)}", _WHERE)
+        check_lengths(n, labels, weights, number)
         step = max(1, min(row_source._PART_ROWS, row_source._PART_BYTES * n // max(nbytes_of((X,)), 1)))
         for start in range(0, n, step):
             stop = min(start + step, n)
             if self._frame is not None:
                 matrix, own, own_weights = self._frame.rows(X.iloc[start:stop], self.dtype, number, row)
             else:
-                matrix, own, own_weights = self._matrix(X[start:stop], row), None, None
+                matrix, own, own_weights = self._arrays.matrix(X[start:stop], row), None, None
             kept = len(matrix.indptr) - 1 if isinstance(matrix, CSR) else len(matrix)
             found = [
                 mine if mine is not None else self._taken(given, which, start, stop, row)
@@ -192,56 +235,9 @@ class _Reader:
     def _taken(self, given: Any, which: int, start: int, stop: int, row: int) -> np.ndarray | None:
         """Labels (0) or weights (1) of some rows of a partition, that came with it or lie beside."""
         if given is not None:
-            values = unmasked(given[start:stop], ("y", "sample_weight")[which], row)
-            return values.astype(str) if values.dtype == object and all(isinstance(v, str) for v in values) else values
+            return beside_rows(given[start:stop], which, row)
         array = self._beside[which]
         return None if array is None else take_exactly(array, stop - start, row)
-
-    def _own(self, values: tuple[Any, ...], which: int) -> Any:
-        place = self._beside[which]
-        return _plain(values[place]) if isinstance(place, int) else None
-
-    def _of_arrays(self, values: tuple[Any, ...], number: int) -> tuple[Any, Any, Any]:
-        """(X, labels, weights) of a partition; labels and weights are None where they lie beside."""
-        X, labels, weights = values[0], self._own(values, 0), self._own(values, 1)
-        if isinstance(X, tuple) and not isinstance(X, CSR):
-            if len(X) not in (2, 3) or any(place is not None for place in self._beside):
-                raise DataError(
-                    f"partition {number} gives {len(X)} values", _WHERE, "X alone, (X, y) or (X, y, weights)"
-                )
-            X, labels, weights = X[0], _plain(X[1]), _plain(X[2]) if len(X) == 3 else None
-        elif self._beside[0] is None:
-            raise UsageError(f"partition {number} has no labels", _WHERE, "give y, or (X, y) in each Delayed")
-        if hasattr(X, "tocsr"):
-            X = scipy.sparse.csr_matrix(X.tocsr())
-        elif hasattr(X, "iloc"):
-            raise UsageError(
-                "frames in Delayed objects", _WHERE, "dask.dataframe.from_delayed() makes a dataframe of them"
-            )
-        else:
-            X = unmasked(X, f"{_WHERE}, partition {number}")
-        if X.ndim != 2:
-            raise DataError(f"X of partition {number} has shape {X.shape}", _WHERE, "X has rows and columns")
-        return X, labels, weights
-
-    def _check_alike(self, X: Any, number: int) -> None:
-        """Raise DataError unless a partition is of the layout, the width and the type of the first."""
-        if scipy.sparse.issparse(X) != (self.layout == "csr"):
-            raise DataError(
-                f"partition {number} is {'dense' if self.layout == 'csr' else 'sparse'}, the first is not", _WHERE
-            )
-        if X.shape[1] != self.n_features:
-            raise DataError(f"partition {number} has {X.shape[1]} columns, the first {self.n_features}", _WHERE)
-        if self._asked is None and not np.can_cast(stored_dtype(X.dtype, None, _WHERE), self.dtype, "safe"):
-            what = f"partition {number} is of {X.dtype}, and those before it of {self.dtype}"
-            raise DataError(what, _WHERE, "use dtype='float64' (--dtype), or astype() on the collection")
-
-    def _matrix(self, X: Any, row: int) -> Matrix:
-        if scipy.sparse.issparse(X):
-            return ascending_csr(X.data, X.indices, X.indptr, self.n_features, self.dtype, _WHERE, row)
-        values = as_values(X, self.dtype, _WHERE, row)
-        check_finite(values, _WHERE, row)
-        return values
 
 
 def _refuse_frame_options(options: FrameOptions) -> None:
@@ -253,21 +249,7 @@ def _refuse_frame_options(options: FrameOptions) -> None:
     }
     given["missing"] = "drop" if options.missing == "drop" else None
     for name in (name for name, value in given.items() if value):
-        raise UsageError(f"--{name.replace('_', '-')} is for dataframes", _WHERE, "leave it out")
-
-
-def _plain(values: Any) -> np.ndarray | None:
-    """Labels or weights of a partition as an array: of pandas, too."""
-    if values is None:
-        return None
-    if hasattr(values, "iloc"):
-        if getattr(values, "ndim", 1) != 1:
-            raise DataError(f"labels or weights of shape {values.shape}", _WHERE, "one a row: a column of the frame")
-        missing = np.flatnonzero(values.isna().to_numpy())
-        if len(missing):
-            raise DataError(f"a label or weight is missing in row {missing[0]} of a partition", _WHERE, "drop the row")
-        return values.to_numpy()
-    return unmasked(values, _WHERE)
+        raise UsageError(f"--{name.replace('_', '-')} is for dataframes", WHERE, "leave it out")
 
 
 def nbytes_of(values: tuple[Any, ...]) -> int:

@@ -1,0 +1,210 @@
+"""Scores f of blocks of rows from support vectors in memory: what a proof and a pass of a fit do with each block.
+
+Where that is asked for, f is first made in float32 values with a bound on its error (rbf), and again in float64 where
+the bound does not decide that a bracket of the gap is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.values.data import Rows, of_qp
+from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
+from bigsvm.store.blocks import Matrix, tile
+
+_UNIT = 2.0**-24  # of float32
+_EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
+_MOST_UNDECIDED = 0.5  # of the rows of the first block that are no support vectors, with which float32 values go on
+_MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+_LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
+
+
+@dataclass
+class Bound:
+    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
+
+    That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+    """
+
+    per_norm: float
+    largest: float
+    constant: float = _EXP
+
+
+class Values(Protocol):
+    """What makes kernel values: `KernelData`, or what a worker has of it."""
+
+    kernel: Kernel
+    gram: Gram
+    exact: Gram
+
+    def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
+        """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""
+
+
+class OtherSide:
+    """Support vectors that are in memory, gathered some at a time in the float type that is wanted.
+
+    X, at : where they lie;  numbers : which rows of the data they are
+    at_once : gathered at one time;  few : they may be kept gathered
+    """
+
+    def __init__(
+        self,
+        data: Values,
+        X: Matrix,
+        at: np.ndarray,
+        numbers: np.ndarray,
+        beta: np.ndarray,
+        at_once: int,
+        few: bool = True,
+    ) -> None:
+        self._data, self.X, self.at, self.numbers, self.beta = data, X, at, numbers, beta
+        self.at_once, self.few = at_once, few
+        self._keeps = few and len(beta) <= at_once
+        self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
+
+    def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
+        """(rows, their beta) in `gram`'s type; few rows are gathered once."""
+        if not self._keeps:
+            return self._gathered(gram)
+        return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
+
+    def _keep(self, gram: Gram) -> list[tuple[Support, np.ndarray]]:
+        self._kept[gram.dtype.name] = list(self._gathered(gram))
+        return self._kept[gram.dtype.name]
+
+    def _gathered(self, gram: Gram) -> Iterator[tuple[Support, np.ndarray]]:
+        for start in range(0, len(self.beta), self.at_once):
+            these = slice(start, start + self.at_once)
+            support = self._data.support(self.X, self.at[these], self.numbers[these], gram)
+            yield support, self.beta[these]
+
+    def add_pairs(self, f: np.ndarray, which: np.ndarray, stopping: Callable[[], bool]) -> bool:
+        """Add to f of the support vectors, in places `which`, what they make of one another; False where to stop."""
+        first, gram = 0, self._data.exact
+        for gathered, _ in self.parts(gram):
+            for start, stop in tile(gathered.n, PAIRED):
+                rest = slice(first + start, None)
+                support = gathered.part(start, stop)
+                gram.add_pairs(self.X, self.at[rest], support, self.beta[rest], f, which[rest])
+                if stopping():
+                    return False
+            first += gathered.n
+        return True
+
+    def bound(self) -> Bound:
+        """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
+        entries, largest = 0, 0.0
+        for support, _ in self.parts(self._data.exact):
+            S = support.S
+            entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
+            largest = max(largest, float(support.sq.max(initial=0.0)))
+        return Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
+
+
+class Scoring:
+    """Adds what some support vectors make to f of a programme, block by block.
+
+    qp : f, the box, and the rows that take part; of a worker, those of its block alone
+    paired : places in the programme whose f is complete already, ascending: those of the support vectors
+    b, bound : float32 values where `bound` decides at this bias; None: all in float64
+    settled : the first block was seen elsewhere, which decides whether float32 values are worth their time
+    """
+
+    def __init__(
+        self,
+        qp: DualQP,
+        data: Values,
+        side: OtherSide,
+        paired: np.ndarray,
+        b: float | None = None,
+        bound: Bound | None = None,
+        settled: bool = False,
+    ) -> None:
+        self.qp, self.side, self.paired, self.b, self.bound = qp, side, paired, b, bound
+        self._data, self._settled = data, settled
+
+    def add(self, rows: Rows) -> None:
+        """Add to f of a block's rows, but for those that have it already."""
+        qp, data, side = self.qp, self._data, self.side
+        mine, own = of_qp(qp, rows)
+        if not len(own):
+            return
+        f = np.ascontiguousarray(qp.f[mine])[None, :]
+        first, last = np.searchsorted(self.paired, [mine.start, mine.stop])
+        where = _without(len(own), self.paired[first:last] - mine.start)
+        if self.bound is not None and self.b is not None and len(where):
+            found = nearly(data, rows, own[where], side)
+            left = undecided(qp, mine, found, where, self.b, self.bound, f[0])
+            if not self._settled and len(left) > _MOST_UNDECIDED * len(where):
+                self.bound = None  # it decides too little to be worth its values
+            where = left
+        self._settled = True
+        if len(where):
+            again = f[:, where]
+            for support, beta in side.parts(data.exact):
+                data.exact.add(rows.X, own[where] - rows.offset, support, beta[:, None], again)
+            f[0, where] = again[0]
+        qp.f[mine] = f[0]
+
+
+def _without(n: int, places: np.ndarray) -> np.ndarray:
+    """0, ..., n - 1 without some of them."""
+    left = np.ones(n, bool)
+    left[places] = False
+    return np.flatnonzero(left)
+
+
+def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
+    """||x||^2 of some rows of a block."""
+    first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
+    X: Matrix = rows.X
+    if isinstance(X, CSR):
+        mine: Matrix = X._replace(indptr=X.indptr[first : last + 1])
+    else:
+        mine = X[first:last]
+    found = np.empty(last - first)
+    sqnorms(mine, found)
+    return found[own - rows.offset - first]
+
+
+class Nearly(NamedTuple):
+    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms."""
+
+    scores: np.ndarray
+    size: np.ndarray
+    sq: np.ndarray
+
+
+def nearly(data: Values, rows: Rows, own: np.ndarray, side: OtherSide) -> Nearly:
+    out = np.zeros((2, len(own)))
+    for support, beta in side.parts(data.gram):
+        data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
+    return Nearly(out[0], out[1], _norms(rows, own) if len(own) else np.empty(0))
+
+
+def undecided(
+    qp: DualQP, mine: slice, found: Nearly, where: np.ndarray, b: float, bound: Bound, f: np.ndarray
+) -> np.ndarray:
+    """Rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
+
+    where : rows of the block that `found` is of, whose beta is 0
+    """
+    # Of the true K; the factor makes it one of the values that were computed.
+    error = bound.per_norm * (found.sq + bound.largest) + bound.constant
+    slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
+    scores = f[where] + found.scores
+    r = -(scores + b)
+    upper, lower, epsilon = qp.upper[mine][where], qp.lower[mine][where], qp.epsilon
+    decided = ((upper <= 0.0) | (r <= epsilon - slack)) & ((lower >= 0.0) | (r >= slack - epsilon))
+    f[where[decided]] = scores[decided]
+    return where[~decided]
