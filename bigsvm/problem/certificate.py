@@ -20,8 +20,8 @@ from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.compiled.shared.rows import decision
 from bigsvm.errors import DataError
 from bigsvm.problem.joint import alpha_of_slacks, joint_slacks
+from bigsvm.problem.linear_rounding import LinearRounding, linear_rounding
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import LinearRounding, linear_rounding
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.survey import Survey
 

@@ -14,8 +14,8 @@ import bigsvm
 from bigsvm.compiled.linear.gap_terms import COSTS, SLOPES, SPREAD
 from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Accumulator, RowsShare, certify_blocks
+from bigsvm.problem.linear_rounding import LinearRounding, UnsureWeights, linear_rounding
 from bigsvm.problem.problem import make_problem
-from bigsvm.problem.rounding import LinearRounding, UnsureWeights, linear_rounding
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows

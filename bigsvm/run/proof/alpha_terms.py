@@ -10,8 +10,8 @@ import numpy as np
 from bigsvm.compiled.linear.gap_terms import ALPHA_DIAG, LINEAR, SPREAD
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
+from bigsvm.problem.linear_rounding import rounding_of_norm
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.problem.rounding import rounding_of_norm
 from bigsvm.run.proof.terms import SavedTerms
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
 from bigsvm.tasks import Mapper, over_shares

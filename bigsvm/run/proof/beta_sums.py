@@ -20,8 +20,9 @@ from bigsvm.errors import DataError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import NEAR, Unsure, UnsureWeights, unsure_of
+from bigsvm.problem.rounding import NEAR, Unsure, unsure_of
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import diagonal_of
@@ -36,7 +37,7 @@ _PIECE = 1 << 17  # values of dense rows in float64 at one time
 SUMS = 14
 BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS, NORMS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2, C_i; what decides how much rounding is worth (`problem/rounding.py`), K_ii being x_i.x_i of a linear model, to
+beta_i^2, C_i; what decides how much rounding is worth (`rounding.py`, `linear_rounding.py`), K_ii being x_i.x_i of a linear model, to
 which alone the last belongs: C_i ||x_i||."""
 
 

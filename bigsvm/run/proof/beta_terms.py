@@ -18,9 +18,10 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
 from bigsvm.problem.definite import whole_bytes
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuTotals, priced
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import Unsure, UnsureWeights, rounding_cost
+from bigsvm.problem.rounding import Unsure, rounding_cost
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.run.proof.beta_sums import (
     BALANCE,

@@ -11,8 +11,9 @@ import numpy as np
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate, above_zero
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import Unsure, UnsureWeights
+from bigsvm.problem.rounding import Unsure
 from bigsvm.run.proof.fresh_scores import Programme, scores_of
 from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proof.linear_scores import linear_scores_of

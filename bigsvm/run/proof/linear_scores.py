@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.problem.rounding import UnsureWeights
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp

@@ -10,7 +10,7 @@ from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.kernel.state import KernelState
-from bigsvm.solvers.kernel.support_rows import SupportRoom, gathered_support
+from bigsvm.solvers.kernel.values.support_rows import SupportRoom, gathered_support
 from bigsvm.store.blocks import RowBlocks, tile
 
 _PIECE_ROWS = 1 << 14

@@ -23,8 +23,9 @@ import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums, unsure_costs
 from bigsvm.problem.certificate import cost_of_imbalance
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuSums
-from bigsvm.problem.rounding import NEAR, Unsure, UnsureWeights, rounding_cost
+from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
 
 
 class Terms(NamedTuple):

@@ -6,19 +6,16 @@ budget has room once the fit's own rows are gone, else in scratch files without 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.files.atomic import cannot_write
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData
+from bigsvm.solvers.kernel.values.row_spool import RowSpool
 from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, tile
 from bigsvm.store.state.vectors import RowVector
 
@@ -43,9 +40,9 @@ class SupportRoom:
         self.left -= nbytes if fits else 0
         return RowVector(_WHAT, n, width, dtype, MemoryBudget(nbytes), self._folder, on_disk=not fits).values
 
-    def spool(self) -> _Spool:
+    def spool(self) -> RowSpool:
         """For sparse rows until their number of entries is known: half of what is left is theirs."""
-        return _Spool(self.left // 2, self._folder)
+        return RowSpool(self.left // 2, self._folder)
 
 
 def gathered_support(
@@ -113,47 +110,3 @@ def _renumbered(piece: CSR, feature_order: np.ndarray) -> CSR:
     row = np.repeat(np.arange(len(piece.indptr) - 1), np.diff(piece.indptr))
     ascending = np.lexsort((indices, row))
     return CSR(piece.data[ascending], indices[ascending], piece.indptr)
-
-
-class _Spool:
-    """Pieces of sparse rows, given back once in their order: in memory up to some bytes, then in a file without a name.
-
-    held_bytes : in memory
-    """
-
-    def __init__(self, room: int, folder: Path) -> None:
-        self._room, self._folder = room, folder
-        self._held: list[CSR] = []
-        self._filed: list[tuple[np.dtype, np.dtype, np.ndarray]] = []
-        self._file: IO[bytes] | None = None
-        self.held_bytes = 0
-
-    def add(self, piece: CSR) -> None:
-        """Raises OutputError where the scratch folder cannot hold it."""
-        nbytes = sum(part.nbytes for part in piece)
-        if self._file is None and self.held_bytes + nbytes <= self._room:
-            self._held.append(piece)
-            self.held_bytes += nbytes
-            return
-        try:
-            if self._file is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
-            self._file.write(np.ascontiguousarray(piece.data).data)
-            self._file.write(np.ascontiguousarray(piece.indices).data)
-        except OSError as error:
-            raise cannot_write(self._folder, error, nbytes) from error
-        self._filed.append((piece.data.dtype, piece.indices.dtype, piece.indptr))
-
-    def __iter__(self) -> Iterator[CSR]:
-        self._held.reverse()
-        while self._held:
-            yield self._held.pop()
-        if self._file is None:
-            return
-        self._file.seek(0)
-        for dtype, index_dtype, indptr in self._filed:
-            n = int(indptr[-1])
-            values = np.frombuffer(self._file.read(n * dtype.itemsize), dtype)
-            yield CSR(values, np.frombuffer(self._file.read(n * index_dtype.itemsize), index_dtype), indptr)
-        self._file.close()
