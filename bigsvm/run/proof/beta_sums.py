@@ -37,8 +37,8 @@ _PIECE = 1 << 17  # values of dense rows in float64 at one time
 SUMS = 14
 BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS, NORMS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2, C_i; what decides how much rounding is worth (`rounding.py`, `linear_rounding.py`), K_ii being x_i.x_i of a linear model, to
-which alone the last belongs: C_i ||x_i||."""
+beta_i^2, C_i; what decides how much rounding is worth (`problem/rounding.py`, `problem/linear_rounding.py`), K_ii being
+x_i.x_i of a linear model, to which alone the last belongs: C_i ||x_i||."""
 
 
 class BetaShare(NamedTuple):
