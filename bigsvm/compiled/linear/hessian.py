@@ -19,8 +19,8 @@ from bigsvm.compiled.shared.rows import CSR
 PANEL = 32  # rows that are widened together
 _WIDE = 8
 _TILE = 96  # columns of H, even
-# A pivot below is what rounding left: of its own entry of the diagonal, and not of the largest, since columns may differ
-# in scale by 1e8, and H by the square; or of the regulariser's 1, where the weight of a free bias has less.
+# A pivot below is what rounding left: of its own entry of the diagonal, and not of the largest, since columns may
+# differ in scale by 1e8, and H by the square; or of the regulariser's 1, where the weight of a free bias has less.
 _EATEN = 1e-15
 
 

@@ -25,8 +25,8 @@ _WORTH = 1.01, 0.005  # a corrector whose steps are longer than that, times and 
 _MOST = 100  # iterations
 # Where nothing is proved yet and steps are shorter than _SHORT, the rows hug their bounds, and a hundred iterations may
 # go by: rows go back to the path, _FARTHER from its end, at the start at once and later after so many short steps; so
-# often at most.
-_SHORT, _FARTHER, _PATIENCE, _STARTS = 0.1, 100.0, 2, 10
+# often at most, and not when too few iterations are left to come back.
+_SHORT, _FARTHER, _PATIENCE, _STARTS, _EARLY = 0.1, 100.0, 2, 10, 40
 
 
 class GapSums(NamedTuple):
@@ -94,7 +94,7 @@ def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: floa
     while path.gap > target and iterations < _MOST:
         short = 0 if path.advance() >= _SHORT else short + 1
         iterations += 1
-        if short == _PATIENCE:
+        if short == _PATIENCE and iterations <= _EARLY:
             short = 0
             path.start_farther()
     path.settle(target)
@@ -207,8 +207,8 @@ class PathRows:
 
     def _gap(self) -> GapSums:
         s, alpha, *_ = self._rows
-        pulled = self.problem.pull(alpha)
-        return GapSums(float(self.C @ np.maximum(s, 0.0)), float(self.problem.side @ alpha), pulled)
+        losses, linear = kernel.gap_sums(s, self.C, alpha, self.problem.side)
+        return GapSums(float(losses), float(linear), self.problem.pull(alpha))
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """As `OnPath` says."""

@@ -334,7 +334,7 @@ def slope_at_one(
         after, C = (s - p)[:, None], (cost * problem.C[m])[:, None]
         each = -p * frozen_alpha(problem, np.stack([after, after]), after, C)[0][:, 0]
         slope += float(each.sum())
-        variance += float(each @ each)
+        variance += float((each * each).sum())
     return slope, math.sqrt(variance)
 
 
