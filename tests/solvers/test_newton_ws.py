@@ -460,7 +460,6 @@ def test_what_dcd_hands_over_is_a_dual_point(tmp_path: Path) -> None:
         run.step()
     assert run.state.opening is not None
     run.state.given_up = True
-    run.state.pace.least[:] = 0.1  # else a sample would be the better start
     alpha = run.state.opening.groups[0].alpha.values.copy()
     handed: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:

@@ -77,7 +77,6 @@ _DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
 _FEW = 16  # rows of the working set of a small fit: most of its rows are folded
 _FIRST_PASSES = 8.0  # of dcd on disk, which say little of the later ones
 _FIRST_EPOCHS = 4.0  # likewise in memory: 2M x 100 dense rows show a gap of 0.9998 after one of 38
-_LEARNED = 0.5  # gap of dcd above which its point is worse to begin at than a sample's solution
 _ENDLESS = 1e6  # epochs that nobody waits for
 _SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
 
@@ -189,7 +188,7 @@ class NewtonWS(PrimalSolver):
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """A pass, and the solution of the working set that it found; or a step of dcd."""
         if state.opening is not None and state.given_up and not ctx.deferred:  # those are of vectors that go
-            (hand_over if state.pace.least[0] <= _LEARNED else give_up)(state)
+            hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
