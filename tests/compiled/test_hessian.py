@@ -72,6 +72,18 @@ def test_badly_conditioned_systems_are_solved_to_a_small_residual() -> None:
     assert np.linalg.norm(H @ x - g) <= 1e-4 * np.linalg.norm(g)
 
 
+def test_scales_of_columns_do_not_matter() -> None:
+    """Columns that differ by 2^40, and H by the square, give the same solution, digit for digit in its own scale."""
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((12, 15))
+    H, g = A @ A.T + np.eye(12), rng.standard_normal(12)
+    x, scaled = np.empty(12), np.empty(12)
+    solve_symmetric(np.triu(H), g, np.empty((12, 12)), x)
+    by = 2.0 ** np.linspace(0, 40, 12).round()
+    solve_symmetric(np.triu(H * np.outer(by, by)), g * by, np.empty((12, 12)), scaled)
+    np.testing.assert_allclose(scaled * by, x, rtol=1e-9)
+
+
 def test_a_flat_direction_gets_0() -> None:
     H = np.diag([2.0, 0.0, 4.0])
     x = np.empty(3)

@@ -19,6 +19,9 @@ from bigsvm.compiled.shared.rows import CSR
 PANEL = 32  # rows that are widened together
 _WIDE = 8
 _TILE = 96  # columns of H, even
+# A pivot below is what rounding left: of its own entry of the diagonal, and not of the largest, since columns may
+# differ in scale by 1e8, and H by the square; or of the regulariser's 1, where the weight of a free bias has less.
+_EATEN = 1e-15
 
 
 def triangle_size(n: int) -> int:
@@ -210,7 +213,10 @@ def _take_eight_of_one(U, f, i, n, half):
 
 @part_of_loop
 def _factor(U, n, half, smallest):
-    """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0."""
+    """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0.
+
+    smallest : float64, (n,)   pivots from there on are believed, each by the scale of its own column
+    """
     for first in range(0, n, _WIDE):
         stop = min(first + _WIDE, n)
         for k in range(first, stop):
@@ -221,7 +227,7 @@ def _factor(U, n, half, smallest):
                 for j in range(k, n):
                     U[row + _col(j)] -= x * U[above + _col(j)]
             pivot = U[row + _col(k)]
-            if pivot > smallest:
+            if pivot > smallest[k]:
                 root = np.sqrt(pivot)
                 for j in range(k, n):
                     U[row + _col(j)] /= root
@@ -275,12 +281,15 @@ def factor_symmetric(H, U):
     """
     (source, n, half), (target, _, _) = _flat(H), _flat(U)
     largest = 0.0
+    smallest = np.empty(n)
     for j in range(n):
         row = _row(j, n, half)
         largest = max(largest, source[row + _col(j)])
         for k in range(j, n):
             target[row + _col(k)] = source[row + _col(k)]
-    _factor(target, n, half, 1e-15 * largest)
+    for j in range(n):
+        smallest[j] = _EATEN * min(largest, max(source[_row(j, n, half) + _col(j)], 1.0))
+    _factor(target, n, half, smallest)
 
 
 @njit(cache=True, nogil=True)

@@ -169,6 +169,21 @@ def step(rows, h, p, targets, dual, primal):
         s[i] -= primal * p[i]
 
 
+@inner_loop
+def gap_sums(s, C, alpha, side):
+    """(sum C max(0, s), sum side alpha): in one order on every machine, and on one core, where a BLAS takes several."""
+    losses = linear = some_losses = some_linear = 0.0
+    n = s.shape[0]
+    for i in range(n):
+        some_losses += C[i] * max(s[i], 0.0)
+        some_linear += side[i] * alpha[i]
+        if i % 128 == 127 or i == n - 1:
+            losses += some_losses
+            linear += some_linear
+            some_losses = some_linear = 0.0
+    return losses, linear
+
+
 @njit(cache=True, nogil=True)
 def at_bounds(C, xi, eta, alpha):
     """alpha as it is at the optimum of rows that are clearly out (0) or in (C); others stay."""

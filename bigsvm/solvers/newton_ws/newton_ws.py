@@ -262,6 +262,7 @@ class NewtonWS(PrimalSolver):
             whole = Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
             return whole if ctx.shards == 1 else room_of_shard(whole, ctx.shards)
         most = rows + rows_in(ctx.row_buffer_bytes, shape)
+        rows *= shape.n_models // shape.n_costs  # each class has rows of its own near the margin
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:

@@ -14,12 +14,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.compiled.linear.primal import signed_margins
-from bigsvm.compiled.shared.coded import CodedRows
 from bigsvm.compiled.shared.visiting import shuffled
 from bigsvm.problem.certificate import RowsTerms, no_terms, with_block
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.gathered import picked_rows, stacked
+from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.held_rows import coded
 from bigsvm.solvers.newton_ws.working_set import (
@@ -31,6 +30,7 @@ from bigsvm.solvers.newton_ws.working_set import (
     WorkingSet,
     ends_of,
     frozen_alpha,
+    merged,
     shares_of_capacity,
 )
 from bigsvm.solvers.primal.line_search import Pieces, exact_step
@@ -147,24 +147,10 @@ def working_task(share: WorkingShare) -> WorkingRows:
             terms[k] = with_block(terms[k], problem, w, alpha[rows], block)
         first += block.n_rows
         bytes_read += block.nbytes
-    parts = _merged(parts)
+    parts = merged(parts)
     if share.coded:
         parts = [part._replace(X=coded(part.X)) for part in parts]
     return WorkingRows(parts, fold, n, sides, (p, cost, codes, place), tuple(terms), bytes_read)
-
-
-def _merged(parts: list[KeptRows]) -> list[KeptRows]:
-    """The rows as two parts at most: near ones, and others."""
-    merged = []
-    for near in (True, False):
-        some = [part for part in parts if part.near[0] == near]
-        if len(some) > 1:
-            columns = zip(*(part[1:] for part in some), strict=True)
-            arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
-            merged.append(KeptRows(stacked([part.X for part in some if not isinstance(part.X, CodedRows)]), *arrays))
-        else:
-            merged += some
-    return merged
 
 
 class WorkingPass:
@@ -348,7 +334,7 @@ def slope_at_one(
         after, C = (s - p)[:, None], (cost * problem.C[m])[:, None]
         each = -p * frozen_alpha(problem, np.stack([after, after]), after, C)[0][:, 0]
         slope += float(each.sum())
-        variance += float(each @ each)
+        variance += float((each * each).sum())
     return slope, math.sqrt(variance)
 
 

@@ -19,9 +19,11 @@ import numpy as np
 
 from bigsvm.compiled.linear.hessian import add_hessian, triangle_size
 from bigsvm.compiled.linear.primal import add_rows
+from bigsvm.compiled.shared.coded import CodedRows
 from bigsvm.compiled.shared.visiting import draw
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
+from bigsvm.solvers.gathered import stacked
 from bigsvm.solvers.newton_ws.held_rows import Held, bytes_held, picked_held, pieces
 from bigsvm.store.blocks import Matrix
 
@@ -34,6 +36,7 @@ _SAMPLED = 0.1  # of the capacity
 _OUTSIDE, _PER_FEATURE = 4.0, 8.0  # rows outside the margin for each inside, or each feature: more would only cost
 _CUT_FROM = 1.25  # times what is enough
 _HALVINGS = 6  # to find what each of several models may keep
+_TOGETHER = 1 << 20  # bytes of a part's rows, from which calls cost nothing beside them
 _TIE = 1e-9  # by which rows at one distance differ
 
 
@@ -73,6 +76,42 @@ class KeptRows(NamedTuple):
         """Copies of some of the rows."""
         arrays = (array[:, rows] if array is self.ends else array[rows] for array in self[1:])
         return KeptRows(picked_held(self.X, rows), *arrays)
+
+
+def merged(parts: list[KeptRows]) -> list[KeptRows]:
+    """The rows as two parts at most: near ones, and others.  Rows that are coded already stay apart."""
+    found = []
+    for near in (True, False):
+        some = [part for part in parts if part.near[0] == near]
+        plain = [part.X for part in some if not isinstance(part.X, CodedRows)]
+        if len(some) > 1 and len(plain) == len(some):
+            columns = zip(*(part[1:] for part in some), strict=True)
+            arrays = [np.concatenate(column, axis=1 if column[0].ndim == 3 else 0) for column in columns]
+            found.append(KeptRows(stacked(plain), *arrays))
+        else:
+            found += some
+    return found
+
+
+def gathered(parts: list[KeptRows]) -> list[KeptRows]:
+    """The rows in fewer parts, each of `_TOGETHER` bytes or little more; `parts` is emptied on the way.
+
+    Whatever works on a part pays for the call, which is more than a few rows cost.
+    """
+    found: list[KeptRows] = []
+    some: list[KeptRows] = []
+    nbytes = 0
+    while parts:
+        part = parts.pop(0)
+        if bytes_held(part.X) >= _TOGETHER:
+            found.append(part)
+            continue
+        some.append(part)
+        nbytes += bytes_held(part.X)
+        if nbytes >= _TOGETHER:
+            found += merged(some)
+            some, nbytes = [], 0
+    return found + merged(some)
 
 
 class Bands(NamedTuple):
@@ -215,6 +254,7 @@ class WorkingSet:
         last : all rows have come, else some capacity is left for more
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
+        self.parts = gathered(self.parts)
         most = self.capacity if last else _CUT_TO * self.capacity
         if self.held <= self.capacity and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
             return changed
@@ -234,7 +274,7 @@ class WorkingSet:
             part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
             changed.append((part.number, part.place))
             kept += part.split()
-        self.parts = kept
+        self.parts = gathered(kept) if last else kept
         trim_heap()  # holes of rows that went, between rows that stay
         return changed
 
