@@ -17,7 +17,7 @@ from bigsvm.events import EpochEnd, Warned
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.newton_ws import hand_over, working_pass
+from bigsvm.solvers.newton_ws import hand_over, working_pass, working_set
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer, shape_of
 from bigsvm.solvers.newton_ws.interior import solve_hinge
@@ -83,17 +83,6 @@ def test_the_interior_point_method_proves_its_gap(bias: float, free: bool, sides
     if free:
         assert abs(V[-1]) <= 1e-4  # its price, |b V[-1]|, is in the gap
     assert lowest_around(problem, found.w, "hinge") >= primal(problem, found.w, "hinge") - 1e-6
-
-
-def test_a_start_far_from_the_path_costs_few_iterations() -> None:
-    """What is folded weighs more than all rows can: the least value is where they are hugging their bounds."""
-    problem = subproblem(lean=1e6 * np.random.default_rng(4).standard_normal(7))
-    w = np.random.default_rng(2).standard_normal(7)
-    found = solve_hinge(problem, w, 1e-6 * float(problem.lean @ problem.lean), 0.1)
-    V = problem.lean + problem.pull(found.alpha)
-    dual = float(found.alpha.sum()) - 0.5 * float(V @ V)
-    assert primal(problem, found.w, "hinge") - dual <= 2e-6 * float(problem.lean @ problem.lean)
-    assert found.iterations <= 15
 
 
 @pytest.mark.parametrize("folded", [True, False])
@@ -542,6 +531,36 @@ def test_coded_rows_change_no_bit_and_let_more_of_them_in(tmp_path: Path, monkey
         np.testing.assert_array_equal(one, other)
     assert held[0][1] < 0.5 * held[1][1]
     assert held[0][0] > 1.15 * held[1][0]
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_parts_that_are_put_together_hold_the_same_rows(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In their order; rows that a model keeps and others stay apart."""
+    monkeypatch.setattr(working_set, "_TOGETHER", 200)
+    X, _ = random_problem(40, 3, seed=1)
+    numbers, parts = np.arange(40), []
+    for k, rows in enumerate(np.split(numbers, 20)):
+        one, each = np.ones(2), np.full((2, 1), float(k))
+        place = np.full((2, 1), KEPT if k % 2 else OUT, np.uint8)
+        kept = X[rows] if layout == "dense" else as_csr(X[rows])
+        parts.append(
+            working_set.KeptRows(
+                kept, one.astype(np.int32), one, rows, np.empty((0, 2, 1)), each, each, place, one, one > 0
+            )
+        )
+    found = working_set.gathered(list(parts))
+    assert len(found) < 15
+    for near in (True, False):
+        some, before = ([part for part in which if part.near[0] == near] for which in (found, parts))
+        assert all(part.near.all() == near for part in some)
+        for name in ("number", "z", "place"):
+            one, other = (np.concatenate([getattr(part, name) for part in which]) for which in (some, before))
+            np.testing.assert_array_equal(one, other)
+        dense = [
+            part.X if layout == "dense" else sparse.csr_matrix(tuple(part.X), (len(part.number), 3)).toarray()
+            for part in some
+        ]
+        np.testing.assert_array_equal(np.concatenate(dense), X[np.concatenate([part.number for part in before])])
 
 
 def test_rows_whose_values_no_table_holds_get_less_room(tmp_path: Path) -> None:

@@ -23,10 +23,6 @@ _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3
 _WORTH = 1.01, 0.005  # a corrector whose steps are longer than that, times and plus
 _MOST = 100  # iterations
-# Where nothing is proved yet and steps are shorter than _SHORT, the rows hug their bounds, and a hundred iterations may
-# go by: rows go back to the path, _FARTHER from its end, at the start at once and later after so many short steps; so
-# often at most, and not when too few iterations are left to come back.
-_SHORT, _FARTHER, _PATIENCE, _STARTS, _EARLY = 0.1, 100.0, 2, 10, 40
 
 
 class GapSums(NamedTuple):
@@ -90,13 +86,10 @@ def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: floa
     path = _Path(problem, rows, w, mu)
     if path.costs == 0.0:  # the fold decides alone
         return np.where(problem.regulariser > 0.0, problem.lean, w), 0
-    iterations = short = 0
+    iterations = 0
     while path.gap > target and iterations < _MOST:
-        short = 0 if path.advance() >= _SHORT else short + 1
+        path.advance()
         iterations += 1
-        if short == _PATIENCE and iterations <= _EARLY:
-            short = 0
-            path.start_farther()
     path.settle(target)
     return path.w, iterations
 
@@ -105,45 +98,30 @@ class _Path:
     """An iterate: w, and what the rows at it sum up to.
 
     V : the sum of the dual point;  gap : primal less dual value of the subproblem
-    value : of the primal, but for what is folded
-    mu : where rows were put on the path, or what they are at;  new : they were, and no step was taken since
     """
 
     def __init__(self, problem: Around, rows: OnPath, w: np.ndarray, mu: float) -> None:
         self.problem, self.rows, self.w, self.R = problem, rows, w.copy(), problem.regulariser
-        self.mu, self.new, self._starts = mu, True, 0
         self.costs, sums = rows.start(w, mu)
         self.H = problem.triangles()
         self._see(sums)
 
-    def start_farther(self) -> bool:
-        """Put the rows back on the path at w, farther from its end; False where that is of no use any more."""
-        if self._starts == _STARTS or self.gap <= self.value:
-            return False
-        self._starts += 1
-        self.mu, self.new = _FARTHER * self.mu, True
-        _, sums = self.rows.start(self.w, self.mu)
-        self._see(sums)
-        return True
-
     def _see(self, sums: GapSums) -> None:
         problem, w, R = self.problem, self.w, self.R
         self.V = problem.lean + sums.pulled
-        self.value = 0.5 * float(w @ (R * w)) + sums.losses
-        gap = self.value - float(problem.lean @ w) - sums.linear + 0.5 * float(self.V @ (R * self.V))
+        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
+        gap = primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
         # A free bias wants sum y alpha = 0, whatever its price.
         self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
 
-    def advance(self) -> float:
-        """One iteration; the shorter of its two steps."""
+    def advance(self) -> None:
+        """One iteration."""
         rows = self.rows
-        before, dual, primal = self._predicted()
-        while self.new and min(dual, primal) < _SHORT and self.start_farther():
-            before, dual, primal = self._predicted()
-        self.new = False
+        before, pulled = rows.weigh(self.H)
+        self.problem.factor(self.H)
+        dual, primal = (min(1.0, length) for length in rows.towards(self._direction(pulled)))
         after = rows.products_after(dual, primal)
-        self.mu = before / (2.0 * self.costs)
-        mu = (after / before) ** 3 * self.mu
+        mu = (after / before) ** 3 * before / (2.0 * self.costs)
         dw = self._direction(rows.correct(mu))
         dual, primal = _lengths(rows.towards(dw))
         better = True
@@ -158,14 +136,6 @@ class _Path:
         sums = rows.step(dual, primal, better)
         self.w += primal * dw
         self._see(sums)
-        return min(dual, primal)
-
-    def _predicted(self) -> tuple[float, float, float]:
-        """The sum of the products, and how far the predictor's direction goes: (sum, dual, primal)."""
-        before, pulled = self.rows.weigh(self.H)
-        self.problem.factor(self.H)
-        dual, primal = self.rows.towards(self._direction(pulled))
-        return before, min(1.0, dual), min(1.0, primal)
 
     def _direction(self, pulled: np.ndarray) -> np.ndarray:
         """The Newton direction of w to targets of such a pull."""

@@ -25,7 +25,7 @@ from bigsvm.store.blocks import Matrix
 
 _POSITIVE = np.array([1], np.int32)
 T = TypeVar("T")
-_WORTH_A_THREAD = 1 << 17  # numbers of the rows, below which starting threads takes longer than what they do
+_WORTH_A_THREAD = 1 << 20  # multiplications, below which starting threads takes longer than what they do
 SLICES = 2  # of the rows, worked on at one time; their sums are added in order
 
 
@@ -124,7 +124,7 @@ class Subproblem(Around):
             for rows, X in self._pieces(share):
                 add_hessian(X, h[rows], self.bias, mine)
 
-        self._both(some)
+        self._both(some, len(self.lean) // 2)
         H[0] += H[1]
 
     def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
@@ -144,8 +144,10 @@ class Subproblem(Around):
             for rows, X in pieces(self.parts[k]):
                 yield slice(first + rows.start, first + rows.stop), X
 
-    def _both(self, some: Callable[[range], T]) -> list[T]:
-        if self.threads == 1 or len(self.parts) == 1 or len(self.codes) * len(self.lean) < _WORTH_A_THREAD:
+    def _both(self, some: Callable[[range], T], times: int = 1) -> list[T]:
+        """What both shares give, where each number of a row is multiplied so many times."""
+        work = len(self.codes) * len(self.lean) * times
+        if self.threads == 1 or len(self.parts) == 1 or work < _WORTH_A_THREAD:
             return [some(share) for share in self._shares]
         with ThreadPoolExecutor(SLICES, "bigsvm-working-set") as pool:
             return list(pool.map(some, self._shares))

@@ -183,7 +183,7 @@ class WorkingPass:
         near, share = shares_of_capacity(capacity, n)
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, n, near, open_bands, Fold.empty(problem, shape))
-        self.found.sides = np.zeros((2, m), np.int64)
+        self.found.sides, self.found.together = np.zeros((2, m), np.int64), not room.coded
         for proof in ctx.deferred:
             proof.restart()
 

@@ -218,6 +218,7 @@ class WorkingSet:
     capacity : rows that are kept for being near;  seen : rows of the pass that have come
     sides : int64, (2, n_models)   of them outside and inside the margin
     wider : times as many rows outside as usual, where those were not enough
+    together : rows are put together in fewer parts, where they are not coded
     """
 
     problem: Problem
@@ -229,6 +230,11 @@ class WorkingSet:
     seen: int = 0
     sides: np.ndarray = field(default_factory=lambda: np.zeros((2, 1), np.int64))
     wider: float = 1.0
+    together: bool = False
+
+    def _gather(self) -> None:
+        if self.together:
+            self.parts = gathered(self.parts)
 
     @property
     def entry_bytes(self) -> float:
@@ -254,7 +260,7 @@ class WorkingSet:
         last : all rows have come, else some capacity is left for more
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
-        self.parts = gathered(self.parts)
+        self._gather()
         most = self.capacity if last else _CUT_TO * self.capacity
         if self.held <= self.capacity and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
             return changed
@@ -274,7 +280,9 @@ class WorkingSet:
             part.place[gone] = np.where(part.z[gone] > 0.0, FOLDED, OUT)
             changed.append((part.number, part.place))
             kept += part.split()
-        self.parts = gathered(kept) if last else kept
+        self.parts = kept
+        if last:
+            self._gather()
         trim_heap()  # holes of rows that went, between rows that stay
         return changed
 
@@ -284,26 +292,30 @@ class WorkingSet:
         A row that several models keep is there once: models of one class at several C share most of their rows.
         """
         n_models = self.problem.n_models
-        bands = self._holding(most)
+        distances = [[self._distances(m, side) for m in range(n_models)] for side in (True, False)]
+        bands = self._holding(most, distances)
         if n_models == 1 or self._within(*bands) <= most:
             return bands
-        fits, least, largest = self._holding(most / n_models), 1.0 / n_models, 1.0
+        fits, least, largest = self._holding(most / n_models, distances), 1.0 / n_models, 1.0
         for _ in range(_HALVINGS):
             share = 0.5 * (least + largest)
-            bands = self._holding(share * most)
+            bands = self._holding(share * most, distances)
             if self._within(*bands) <= most:
                 fits, least = bands, share
             else:
                 largest = share
         return fits
 
-    def _holding(self, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """Bands, inside and outside, in which each model holds so many rows; no wider than they are."""
+    def _holding(self, capacity: float, distances: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Bands, inside and outside, in which each model holds so many rows; no wider than they are.
+
+        distances : of the rows inside and outside that each model keeps, ascending
+        """
         narrowed = []
-        for side, bands, most in zip(
-            (True, False), (self.bands.inside, self.bands.outside), self._shares(capacity), strict=True
+        for some, bands, most in zip(
+            distances, (self.bands.inside, self.bands.outside), self._shares(capacity), strict=True
         ):
-            narrowed.append(np.array([self._nearest(m, side, n, bands[m]) for m, n in enumerate(most)]))
+            narrowed.append(np.array([_nearest(some[m], int(n), float(bands[m])) for m, n in enumerate(most)]))
         return narrowed[0], narrowed[1]
 
     def _within(self, inside: np.ndarray, outside: np.ndarray) -> int:
@@ -331,15 +343,18 @@ class WorkingSet:
             total += ((part.place == KEPT) & (part.z <= 0.0)).sum(axis=0)
         return total
 
-    def _nearest(self, m: int, inside: bool, most: float, band: float) -> float:
-        """The distance of the row number `most` of one side, no more than `band`."""
+    def _distances(self, m: int, inside: bool) -> np.ndarray:
+        """Of the rows of one side that model m keeps, ascending."""
         found = [part.distance[(part.place[:, m] == KEPT) & ((part.z[:, m] > 0.0) == inside), m] for part in self.parts]
-        distances = np.concatenate(found) if found else np.zeros(0)
-        n = int(most)
-        if len(distances) <= n:
-            return band
-        nearer = distances[distances < np.partition(distances, n)[n]]
-        return min(float(nearer.max(initial=-1.0)), band)
+        return np.sort(np.concatenate(found)) if found else np.zeros(0)
+
+
+def _nearest(distances: np.ndarray, n: int, band: float) -> float:
+    """The distance of the row number n of one side, no more than `band`; `distances` ascend."""
+    if len(distances) <= n:
+        return band
+    nearer = int(np.searchsorted(distances, distances[n]))
+    return min(float(distances[nearer - 1]) if nearer else -1.0, band)
 
 
 def shares_of_capacity(capacity: int, n_samples: int) -> tuple[int, float]:
