@@ -161,6 +161,7 @@ def test_passes_that_start_ahead_are_fewer_and_end_at_the_optimum() -> None:
     }
     assert found["auto"].status == "converged"
     assert found["auto"].figures["passes"] < 0.7 * found["off"].figures["passes"]
+    assert found["auto"].alpha[0].values.min() >= 0.0
     optimum = bigsvm.fit((X, y), tol=1e-6, **problem)
     assert found["auto"].figures["objective"] == pytest.approx(optimum.figures["objective"], rel=1.1e-2)
 
