@@ -124,7 +124,7 @@ def test_a_kernel_fit_sends_its_scans_and_its_proof(
     """Support vectors are published, and found in the shares; `certify` runs on the workers, too."""
     monkeypatch.setattr("bigsvm.solvers.kernel.values.data._CHUNK", 90)  # several blocks of few rows
     monkeypatch.setattr("bigsvm.solvers.kernel.smo.active_set._SMALL", 0)
-    monkeypatch.setattr("bigsvm.solvers.kernel.values.sent_scores.WORTH_SENDING", 0)
+    monkeypatch.setattr("bigsvm.solvers.kernel.values.sent_rows.WORTH_SENDING", 0)
     rows = random_problem(600, 5, seed=77, noise=0.1)
     options: dict[str, Any] = {"kernel": "rbf", "gamma": 0.4, "C": 3.0, "memory": "64MiB"}
     found, proofs = [], []

@@ -70,6 +70,16 @@ def test_same_bytes_on_worker_processes_that_are_killed(
 
 OF_ALL: list[tuple[int, dict[str, Any]]] = [
     (300, {"solver": "dcd", "loss": "hinge", "rounds_per_pass": 6}),
+    (
+        300,
+        {
+            "solver": "dcd",
+            "loss": "hinge",
+            "rounds_per_pass": 6,
+            "bias": "none",
+            "solver_options": {"row_buffer": "off"},
+        },
+    ),
     (300, {"solver": "newton-cg", "loss": "squared_hinge"}),
     (20, {"solver": "newton", "loss": "squared_hinge"}),
     (20, {"solver": "newton-ws", "loss": "hinge", "max_passes": 1}),

@@ -14,7 +14,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
-from bigsvm.solvers.kernel.values import sent_scores
+from bigsvm.solvers.kernel.values import sent_rows
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import SerialMapper
 from bigsvm.testing.problems import random_problem
@@ -79,7 +79,7 @@ def test_scores_by_tasks_are_those_of_this_process(
         options = {"kernel": "precomputed", "C": 3.0}
     here = written(bigsvm.fit(rows, scheduler="serial", memory="64MiB", **options), tmp_path / "m")
     mapper = Sending()
-    monkeypatch.setattr(sent_scores, "WORTH_SENDING", 0)
+    monkeypatch.setattr(sent_rows, "WORTH_SENDING", 0)
     monkeypatch.setattr("bigsvm.run.fit.fit.open_mapper", lambda *_: nullcontext(mapper))
     there = written(bigsvm.fit(rows, memory="64MiB", **options), tmp_path / "m")
     assert mapper.sent["score_block"] > 3

@@ -28,6 +28,8 @@ from tests.run.test_checkpoint import stopped
 from tests.shards.apart import Apart
 
 CLASSES = ("hinge", "squared_hinge")
+LEAPS: dict[str, Any] = {"bias": "none", "solver_options": {"row_buffer": "off"}}
+"""Passes start ahead of where the last one ended."""
 TARGETS = ("epsilon_insensitive", "squared_epsilon_insensitive")
 
 
@@ -146,6 +148,24 @@ def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
     assert one.figures["passes"] > 2 * many.figures["passes"]
 
 
+@pytest.mark.usefixtures("streaming_hundreds")
+def test_passes_that_start_ahead_are_fewer_and_end_at_the_optimum() -> None:
+    X, y = random_problem(2000, 40, seed=5, noise=0.1)
+    problem: dict[str, Any] = {"loss": "squared_hinge", "bias": "none", "C": 0.1}
+    options: dict[str, Any] = {"solver": "dcd", "tol": 1e-2, "max_passes": 60, **problem}
+    found = {
+        momentum: bigsvm.fit(
+            (X, y), shards=4, rounds_per_pass=16, solver_options={"row_buffer": "off", "momentum": momentum}, **options
+        )
+        for momentum in ("auto", "off")
+    }
+    assert found["auto"].status == "converged"
+    assert found["auto"].figures["passes"] < 0.7 * found["off"].figures["passes"]
+    assert found["auto"].alpha[0].values.min() >= 0.0
+    optimum = bigsvm.fit((X, y), tol=1e-6, **problem)
+    assert found["auto"].figures["objective"] == pytest.approx(optimum.figures["objective"], rel=1.1e-2)
+
+
 def test_shards_and_rounds_follow_from_the_shape() -> None:
     from bigsvm.solvers.base import DataShape
     from bigsvm.solvers.dcd.dual_cd import DualCD
@@ -185,12 +205,13 @@ def test_every_shard_has_rows_where_there_are_enough() -> None:
 
 
 @pytest.mark.usefixtures("streaming")
-def test_a_proof_rides_on_the_rounds_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("own", [{}, LEAPS], ids=["", "leaps"])
+def test_a_proof_rides_on_the_rounds_of_a_pass(own: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds what a pass of its own would have found of the point that the pass began at."""
     from bigsvm.run.proof.linear_prover import LinearProver
 
     rows = rows_of("hinge", 3)
-    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3}
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3, **own}
     alone: list[Any] = []
     ridden: list[Any] = []
     schedule, collect = LinearProver.schedule, LinearProver.collect
@@ -216,13 +237,13 @@ def test_a_proof_rides_on_the_rounds_of_a_pass(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("streaming")
-@pytest.mark.parametrize("stop", [20, 40])
+@pytest.mark.parametrize(("stop", "own"), [(20, {}), (40, {}), (40, LEAPS)])
 def test_same_bytes_where_half_of_all_is_lost_before_each_round(
-    stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: int, own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With proofs that ride; and a run that was stopped in the midst of a pass goes on there."""
     rows = rows_of("hinge")
-    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3}
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "C": 0.1, "tol": 1e-2, "shards": 3, **own}
     serial = FitConfig.of(scheduler="serial", rounds_per_pass=5, **options)
     here = folder_bytes(fit_store(rows, serial), tmp_path / "m")
     riding: list[bool] = []

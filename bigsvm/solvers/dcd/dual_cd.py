@@ -73,6 +73,7 @@ _ROOM = 1.2  # a forecast over what the last proof would make it
 _PIECE = 1 << 16  # features
 _SWEEPS_A_LEAP = 8  # over rows in memory, of models of a search
 _NO_TARGET = -1.0  # no gap falls to it: --stop paper
+LEAP_ALPHA = "alpha of the last leap"
 _RULE = "largest less smallest projected gradient of a sweep"
 
 
@@ -83,7 +84,7 @@ class DualCD(SolverBase):
     max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
     row_buffer : str     'auto': rows that stream leave the violating ones in memory; 'off': never
     momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`), and sweeps of a
-                    search; of classes
+                    search; of classes; on shards only with no bias, no weights and no row buffer
     order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
                     (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
                     shrunk, and there is no row buffer and no momentum: both rely on every row being visited
@@ -139,7 +140,7 @@ class DualCD(SolverBase):
         return self.asked.stop == "paper"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape will do; shards only in the default order and without momentum, momentum only of classes.
+        """Any shape will do; shards only in the default order, momentum only of classes.
 
         The paper's rule speaks of sweeps over all rows, one after another, that visit every row.
         """
@@ -160,7 +161,7 @@ class DualCD(SolverBase):
         if self.order == "random" and shape.shards > 1:
             return "solver 'dcd' with order=random takes one block after another: use --shards 1"
         if self.momentum == "on" and shape.shards > 1:
-            return "solver 'dcd' on shards has no momentum: leave out momentum=on, or use --shards 1"
+            return "solver 'dcd' on shards has momentum only where it can: leave out momentum=on, or use --shards 1"
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
@@ -188,6 +189,9 @@ class DualCD(SolverBase):
             needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
             needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
+            if self._leaps and self.row_buffer == "off":
+                needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
+                needs.append(Need(LEAP_ALPHA, 8 * n * m, may_spill=True))
         else:
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
             if costs:
@@ -216,9 +220,11 @@ class DualCD(SolverBase):
         leaps = (
             self._leaps
             and (not ctx.resident or problem.axis is not None)
-            and ctx.shards == 1
+            and (ctx.shards == 1 or (self.row_buffer == "off" and problem.bias == "none"))
             and not (problem.regression or problem.joint)
         )
+        if ctx.shards > 1:  # nobody here sees what a row costs
+            leaps = leaps and not (ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0)))
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
         groups: list[ModelGroup] = []
         searched = ctx.resident and problem.axis is not None
@@ -246,7 +252,9 @@ class DualCD(SolverBase):
                     eps=self.eps if self._by_rule else FIRST_EPS,
                     target=_NO_TARGET if self._by_rule else ctx.tol,
                     spread=np.tile([-math.inf, math.inf], (proofs, 1)),
-                    momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA, m)) if leaps else None,
+                    momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA if ctx.shards == 1 else LEAP_ALPHA, m))
+                    if leaps
+                    else None,
                     moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
                 )
             )
@@ -308,6 +316,10 @@ class DualCD(SolverBase):
             hint = "start again without --resume"
             what = "the checkpoint is of an earlier version, whose shards had one stiffness for all features"
             raise DataError(what, ctx.data.uri, hint)
+        pairs = zip(state.groups, tree["groups"], strict=True)
+        if state.shards and any((group.momentum is None) != (saved["momentum"] is None) for group, saved in pairs):
+            hint = "start again without --resume"
+            raise DataError("the checkpoint is of an earlier version, whose shards had no leaps", ctx.data.uri, hint)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer(len(state.groups), ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):

@@ -63,6 +63,16 @@ class Momentum:
     def leap(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
         """Remember w and alpha, and move both ahead.
 
+        As `decide` has it.
+        """
+        self.decide(problem, w, alpha, cost)
+        for rows in _pieces(len(alpha.values)):
+            kernel.leap(alpha.values[rows], self.alpha.values[rows], self.theta)
+        kernel.leap(columns(w), columns(self.w), self.theta)
+
+    def decide(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
+        """How far ahead the next pass starts.
+
         w : (n_features + 1,) or (n_features + 1, n_models), of alpha
         cost : float64, (n_samples,) or (0,) for ones
         """
@@ -79,9 +89,6 @@ class Momentum:
             theta = np.where(problem.axis.moves, theta, 0.0)
         self.theta[...] = self._guarded(problem, alpha, cost, theta, sums[:, kernel.LENGTH])
         self.dual[...] = value
-        for rows in _pieces(len(alpha.values)):
-            kernel.leap(alpha.values[rows], self.alpha.values[rows], self.theta)
-        kernel.leap(columns(w), columns(self.w), self.theta)
 
     def _sums(self, problem: Problem, alpha: RowVector, cost: np.ndarray) -> np.ndarray:
         parts = []

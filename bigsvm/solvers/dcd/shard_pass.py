@@ -10,7 +10,9 @@ so that the dual never falls, and alpha stays in its box.  Shards that all push 
 each local problem is therefore made stiffer by what was measured: |d|^2 / sum_k |d_k|^2, which is 1 for changes
 that have nothing in common and L for equal ones.  What shards do against each other needs no such stiffness, and has
 momentum (`shard_momentum.py`).  Features differ in it (`shard_stiffness.py`).  With many rounds a pass a pass is worth
-nearly what it is worth on one machine.
+nearly what it is worth on one machine.  Where no rows are kept a pass starts ahead of where the last one ended, outside
+of the box (`momentum.py`): 60,000 rows x 5,000 features on 16 shards, hinge, took 24 passes in place of 30, squared
+hinge 22 in place of 39, 20,000 x 50 dense rows had gaps of 4e-2 in place of 0.5 after 60.
 
 L and P are functions of the data's shape: nothing depends on who computes.
 
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigsvm.compiled.linear.momentum import leap
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
@@ -42,6 +45,7 @@ from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
 from bigsvm.solvers.dcd.shard_stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
+from bigsvm.solvers.weights import columns
 from bigsvm.tasks import ShardSum
 
 if TYPE_CHECKING:
@@ -100,7 +104,7 @@ class ShardedGroup:
         self._unsaved: list[Any] | None = None
         self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
         if ctx.mapper.in_process:
-            self._states = [ShardState(rows, *self._of(rows)) for rows in self._rows]
+            self._states = [ShardState(rows, *self._of(rows), self._before(rows)) for rows in self._rows]
         else:
             self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
             Path(self._home).mkdir(parents=True)
@@ -123,8 +127,15 @@ class ShardedGroup:
         self.momentum.forget(afresh)
         stiffness, beta = self.stiffness.by_bucket(bias.joined), self.momentum.beta
         buckets = self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8)
-        told = Round(self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets)
-        W = w.copy() if riding is None or part else riding.w  # in an array that nobody changes: shards remember it
+        ahead = np.empty(0) if part else self._leap(sweep)
+        point = np.empty(0)
+        if ahead.any():
+            beta = np.zeros(len(beta))  # what each shard last did apart from the others is not seen in this w
+            point = riding.w if riding is not None and self._home else point
+        told = Round(
+            self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets, ahead, point
+        )  # fmt: skip
+        W = w.copy() if riding is None or part or len(ahead) else riding.w  # nobody changes it: shards remember it
         self.given = W
         if afresh.any():
             (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
@@ -145,7 +156,8 @@ class ShardedGroup:
         np.divide(rise, curvature, out=self.theta, where=curvature > 0.0)
         self.theta = np.clip(self.theta, 0.0, 1.0)
         w[:-1] += by_model(self.theta, w) * change[:-1]
-        self.momentum.see(_sum(each, "agreed"), self.theta)
+        if not ahead.any():
+            self.momentum.see(_sum(each, "agreed"), self.theta)
         bias.follow(self.theta, linear, gain, curvature, balance)
         if bias.scale:
             swept = min(ctx.row_buffer_sweeps / parts, 1.0)
@@ -168,6 +180,18 @@ class ShardedGroup:
         if riding is not None and part == parts - 1:
             for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[-1]):
                 riding.take(terms)
+
+    def _leap(self, sweep: int) -> np.ndarray:
+        """Move w ahead of where the last pass ended (`momentum.py`); how far, for the shards, which move alpha so."""
+        momentum, w, alpha = self.models.momentum, self.models.w, self.models.alpha
+        if momentum is None:
+            return np.empty(0)
+        if sweep:
+            momentum.decide(self.models.problem, w, alpha, np.empty(0))
+        leap(columns(w), columns(momentum.w), momentum.theta)
+        if self._home:  # else the shards see to it: theirs is this array
+            momentum.alpha.values[:] = alpha.values
+        return momentum.theta.copy()
 
     def _lend(self, riding: DeferredCertificate) -> None:
         for rows, state in zip(self._rows, self._states or (), strict=True):
@@ -288,7 +312,9 @@ class ShardedGroup:
             at = slice(rows.first, rows.first + rows.n_rows)
             point = None if riding is None else [riding.w, riding.alpha.values[at]]
             shared = {"given": self.given, "buckets": self.stiffness.buckets}
-            tree = {"alpha": alpha, "streams": streams, "point": point, **shared, **saved}
+            tree = {
+                "alpha": alpha, "streams": streams, "point": point, "before": self._before(rows), **shared, **saved
+            }  # fmt: skip
             shard_tasks.write_home(self._home, rows.number, tree)
         self._unsaved = None
 
@@ -303,13 +329,18 @@ class ShardedGroup:
         at = slice(rows.first, rows.first + rows.n_rows)
         return self.models.alpha.values[at], self.models.active.values[at, 0]
 
+    def _before(self, rows: ShardRows) -> np.ndarray | None:
+        """alpha of a shard's rows where the pass would have started without a leap: a view."""
+        momentum = self.models.momentum
+        return None if momentum is None else momentum.alpha.values[rows.first : rows.first + rows.n_rows]
+
 
 def _rows_of(number: int, models: ModelGroup, ctx: Context) -> ShardRows:
     n = len(ctx.refs)
     blocks = range(number * n // ctx.shards, (number + 1) * n // ctx.shards)
     return ShardRows(
         ctx.data, models.problem, number, ctx.shards, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
-        ctx.row_buffer_bytes // ctx.shards, ctx.row_buffer_packed, ctx.row_buffer_sweeps,
+        ctx.row_buffer_bytes // ctx.shards, ctx.row_buffer_packed, ctx.row_buffer_sweeps, models.momentum is not None,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Stiffness, dual_cd_visit
+from bigsvm.compiled.linear.momentum import leap
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
 from bigsvm.problem.deferred import DeferredCertificate
@@ -39,6 +40,7 @@ class ShardRows(NamedTuple):
     block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
     group_blocks : blocks that are read and worked on together
     row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : of the rows that stay in memory; sweeps a pass
+    leaps : passes may start ahead (`momentum.py`)
     """
 
     data: RowBlocks
@@ -52,6 +54,7 @@ class ShardRows(NamedTuple):
     row_buffer_bytes: int
     row_buffer_packed: bool
     row_buffer_sweeps: int
+    leaps: bool = False
 
     @property
     def first(self) -> int:
@@ -81,6 +84,9 @@ class Round(NamedTuple):
     beta : float64, (n_models,)   momentum of the shards' shares (`shard_momentum.py`)
     proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
     buckets : uint8, (n_features,)   of each feature, from here on; (0,) where they are as they were
+    ahead : float64, (n_models,)   in the first round of a pass: how far ahead of where the last one ended it starts;
+        w is there already; (0,) where passes do not
+    point : where the pass would start without, of a proof that rides on it; (0,) where w is that
     """
 
     number: int
@@ -93,6 +99,8 @@ class Round(NamedTuple):
     beta: np.ndarray
     proves: int = 0
     buckets: np.ndarray = np.empty(0, np.uint8)
+    ahead: np.ndarray = np.empty(0)
+    point: np.ndarray = np.empty(0)
 
     def tree(self) -> dict[str, Any]:
         """As the log keeps it."""
@@ -148,11 +156,16 @@ class ShardState:
     """What a shard knows between two rounds.
 
     alpha : float64, (n_rows, n_models);  streams : uint8, (n_rows,), 0 for rows in the row buffer
+    before : as alpha, where the pass would have started without a leap; None where passes do not leap
     rounds : so many were taken part in
     """
 
-    def __init__(self, rows: ShardRows, alpha: np.ndarray, streams: np.ndarray) -> None:
+    def __init__(
+        self, rows: ShardRows, alpha: np.ndarray, streams: np.ndarray, before: np.ndarray | None = None
+    ) -> None:
         self.alpha, self.streams, self.rounds = alpha, streams, 0
+        self.before = np.zeros_like(alpha) if before is None and rows.leaps else before
+        self._problem = rows.problem
         self.row_buffer: ActiveRowBuffer | None = None
         if rows.row_buffer_bytes and rows.n_rows:
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
@@ -194,12 +207,14 @@ class ShardState:
     def whole(self) -> dict[str, Any]:
         """All that a shard that is made anew needs."""
         point = None if self.proof is None else [self.proof.w, self.proved]
-        shared = {"given": self.momentum.given, "buckets": self.buckets}
+        shared = {"given": self.momentum.given, "buckets": self.buckets, "before": self.before}
         return {"alpha": self.alpha, "streams": self.streams, "point": point, **shared, **self.dump()}
 
     def restore(self, rows: ShardRows, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
         self.alpha[...], self.streams[...] = tree["alpha"], tree["streams"]
+        if self.before is not None:
+            self.before[...] = tree["before"]
         self.load(tree)
         if tree["point"] is not None:
             w, alpha = tree["point"]
@@ -217,10 +232,16 @@ class ShardState:
         if np.any(theta != 1.0):
             moved = [(part, part.old + theta * (self.alpha[part.at] - part.old)) for part in self._moved]
             for part, alpha in moved:
-                self.alpha[part.at] = alpha
+                self.alpha[part.at] = alpha if self.before is None else self._within(part, alpha)
             if self._moved:
                 self.momentum.settle(theta)
         self._moved = []
+
+    def _within(self, part: _Moved, alpha: np.ndarray) -> np.ndarray:
+        """alpha in its box: a part of a step leaves rows outside that a leap has put there."""
+        box = self._problem.box
+        cost = self._problem.C * part.cost[:, None]
+        return np.clip(alpha, box.lower_factor * cost, np.where(cost > 0.0, box.upper_factor * cost, 0.0))
 
     def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
         """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
@@ -230,7 +251,9 @@ class ShardState:
         visits = nbytes = 0
         buffer = self.row_buffer
         if told.proves == 1 and self.proof is None:
-            self.lend(problem, W, self.alpha.copy())
+            self.lend(problem, told.point if len(told.point) else W, self.alpha.copy())
+        if self.before is not None and told.part == 0:
+            leap(self.alpha, self.before, told.ahead)
         if told.afresh.any():
             self.alpha[:, told.afresh] = 0.0
             W = np.where(told.afresh if W.ndim == 2 else told.afresh[0], W.dtype.type(0), W)

@@ -19,16 +19,8 @@ from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
-from bigsvm.solvers.kernel.values.sent_scores import (
-    MovedShare,
-    SentMoved,
-    SentRows,
-    Step,
-    add_moved_rows,
-    add_step,
-    is_worth_sending,
-    sent_rows,
-)
+from bigsvm.solvers.kernel.values.sent_moves import MovedShare, SentMoved, Step, add_moved_rows, add_step
+from bigsvm.solvers.kernel.values.sent_rows import SentRows, is_worth_sending, sent_rows
 from bigsvm.store.blocks import BlockRef
 from bigsvm.tasks import over_shares
 
