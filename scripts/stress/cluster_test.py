@@ -102,6 +102,8 @@ class Trial:
             *("fit", str(self.store), "--solver", options.solver, "--loss", options.loss, "--memory", options.memory),
             *("--tol", str(options.tol), "--shards", str(options.shards)),
             *(("--rounds-per-pass", str(options.rounds)) if options.solver == "dcd" else ()),
+            *(("--bias", options.bias) if options.bias else ()),
+            *(word for own in options.set for word in ("--set", own)),
             *("--checkpoint-every", "0.5s", "--scratch", str(self.work / "scratch"), *where),
             *("-o", str(self.work / f"{name}.model")),
         ]
@@ -249,6 +251,10 @@ def main() -> None:
     parser.add_argument("--solver", default="dcd")
     parser.add_argument("--loss", default="hinge", help="one that the solver takes")
     parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--bias", choices=["augmented", "none", "free"])
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the solver's own"
+    )
     parser.add_argument("--store", type=Path, help="a store of other rows, with labels")
     parser.add_argument("--memory", default="40MiB")
     parser.add_argument("--tol", type=float, default=1e-3)
