@@ -38,7 +38,7 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
     scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
-    sums : float64, shape (n_models, 7 + 2 n_scales)   grows by: gap brackets, losses, the linear part of the dual,
+    sums : float64, shape (n_models, 10 + 2 n_scales)   grows by: gap brackets, losses, the linear part of the dual,
         D alpha^2 / 2, the number of rows with alpha != 0, |alpha|, (|target| + epsilon) |alpha|; what decides how much
         rounding is worth (`problem/linear_rounding.py`), with r = ||x_i|| + bias: |alpha| r, slopes of brackets times
         r, C_i r (of squared losses C_i r^2); then brackets and losses of t W
