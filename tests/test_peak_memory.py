@@ -46,8 +46,10 @@ def test_nothing_held_is_nothing_seen() -> None:
 
 
 def test_stop_ends_the_thread_and_may_be_repeated() -> None:
+    before = set(threading.enumerate())
     memory = PeakMemory().start()
     memory.start()
+    assert set(threading.enumerate()) > before
     memory.stop()
     memory.stop()
-    assert not any(thread.name == "bigsvm-memory" for thread in threading.enumerate())
+    assert set(threading.enumerate()) <= before

@@ -375,6 +375,10 @@ class Solver(Protocol):
         """Give back what only training needs."""
         ...
 
+    def let_threads_go(self, state: Any) -> None:
+        """End the threads that the state keeps: called when a fit ends, however it ends."""
+        ...
+
 
 class SolverBase:
     """The members of `Solver` that most solvers share."""
@@ -395,6 +399,9 @@ class SolverBase:
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def let_threads_go(self, state: Any) -> None:
+        """There are none but while a step is taken."""
 
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
         """As `Solver`; of solvers that start from 0 and nowhere else."""

@@ -99,6 +99,7 @@ def begin(problem: Problem, plan: Plan, ctx: Context, stack: ExitStack, emit: Em
         if not need.may_spill and need.what != "resident data":
             stack.enter_context(ctx.budget.reserve(need.what, need.nbytes))
     state = plan.solver.init(problem, ctx)
+    stack.callback(plan.solver.let_threads_go, state)  # a fit that was interrupted does not finish
     return Begun(problem, state, prover_of(plan.solver, state, ctx))
 
 

@@ -387,6 +387,9 @@ class KernelSolver(EndsOfModels):
                 state.eps[m] *= _TIGHTER
             state.failures[m] += 1
 
+    def let_threads_go(self, state: KernelState) -> None:
+        state.data.close()
+
     def finish(self, state: KernelState) -> None:
         """alpha in the place of beta: alpha_i = |beta_i| for classes, alpha_i - alpha*_i for targets."""
         if not state.problem.regression:

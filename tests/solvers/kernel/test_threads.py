@@ -15,6 +15,7 @@ import bigsvm
 from bigsvm.compiled.kernel.support import support_of
 from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.config import KERNEL_SOLVERS, KERNELS
+from bigsvm.events import Event
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import sizes
 from bigsvm.solvers.kernel.values import gram
@@ -62,6 +63,23 @@ def test_the_bytes_of_one_thread(
         found.append({p.name: p.read_bytes() for p in sorted((tmp_path / str(threads)).iterdir())})
         assert bool(shared_calls) == (threads > 1)
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("solver", ["smo", "rosen"])
+def test_a_fit_that_is_interrupted_leaves_no_thread(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram, "_WORTH_A_THREAD", 1)
+    rng, before, during = np.random.default_rng(4), set(threading.enumerate()), []
+    X = rng.standard_normal((300, 4))
+
+    def interrupt(event: Event) -> None:
+        during.extend(thread.name for thread in threading.enumerate() if "kernel" in thread.name)
+        if during:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bigsvm.fit((X, np.sign(X[:, 0] * X[:, 1])), solver=solver, kernel="rbf", threads=2, emit=interrupt)
+    assert during
+    assert set(threading.enumerate()) <= before
 
 
 def test_threads_are_woken_by_shape() -> None:
