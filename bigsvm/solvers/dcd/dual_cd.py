@@ -70,6 +70,7 @@ _VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a 
 _MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as two of them
 _FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
 _ROOM = 1.2  # a forecast over what the last proof would make it
+_ROOM_ON_SHARDS = 2.0  # a forecast over what rows showed in the rounds of a pass
 _PIECE = 1 << 16  # features
 _SWEEPS_A_LEAP = 8  # over rows in memory, of models of a search
 _NO_TARGET = -1.0  # no gap falls to it: --stop paper
@@ -184,7 +185,7 @@ class DualCD(SolverBase):
                 needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
-            share = shape.shards + 4  # what each remembers of its last round, and what it works with
+            share = shape.shards + 6  # what each remembers of its last round, what it works with, and a mean
             needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
             needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
@@ -316,6 +317,10 @@ class DualCD(SolverBase):
             hint = "start again without --resume"
             what = "the checkpoint is of an earlier version, whose shards had one stiffness for all features"
             raise DataError(what, ctx.data.uri, hint)
+        if any("mean" not in saved for saved in tree["shards"] or ()):
+            hint = "start again without --resume"
+            what = "the checkpoint is of an earlier version, whose shards kept no mean of w"
+            raise DataError(what, ctx.data.uri, hint)
         pairs = zip(state.groups, tree["groups"], strict=True)
         if state.shards and any((group.momentum is None) != (saved["momentum"] is None) for group, saved in pairs):
             hint = "start again without --resume"
@@ -327,7 +332,13 @@ class DualCD(SolverBase):
                 setattr(group, name, np.empty(saved[name].shape))
 
     def forecast(self, state: DualCDState) -> float:
-        """The relative gap that a proof of the present point is expected to show."""
+        """The relative gap that a proof of the present point is expected to show.
+
+        On shards twice what the pass showed, and more where the last proof found more: rounds hide from rows what other
+        shards do to them, and a proof that fails has cost a pass, where one that rides on the next pass costs none.
+        """
+        if state.shards is not None:
+            return _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
         return _forecast(*state.estimates, state.share)
 
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
@@ -407,7 +418,7 @@ class DualCD(SolverBase):
         if state.shards is not None:
             groups = zip(state.groups, state.shards, strict=True)
             return [
-                Point(group.problem, group.w, group.alpha, rescaled=RESCALED, on_shards=shards.prove)
+                Point(group.problem, shards.proved, group.alpha, rescaled=RESCALED, on_shards=shards.prove)
                 for group, shards in groups
             ]
         return [
@@ -427,13 +438,15 @@ class DualCD(SolverBase):
         """
         proved = certificate.relative_gap
         moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
+        if state.shards is not None:
+            moved = any(shards.stood is not None for shards in state.shards)
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
-            state.share = min(proved / estimate, 1.0)
+            state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if state.shards is not None:
-                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v, w)
+                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v)
             elif w is group.w:
                 group.w[...] = v
             else:

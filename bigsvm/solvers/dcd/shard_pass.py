@@ -14,6 +14,11 @@ nearly what it is worth on one machine.  Where no rows are kept a pass starts ah
 of the box (`momentum.py`): 60,000 rows x 5,000 features on 16 shards, hinge, took 24 passes in place of 30, squared
 hinge 22 in place of 39, 20,000 x 50 dense rows had gaps of 4e-2 in place of 0.5 after 60.
 
+What is proved, and becomes the model, is not the last w but the mean of w over the last quarter of the rounds of a
+pass: every round fits the rows of its own part best, and the mean is free of that.  With the alpha of the end, 300,000
+rows x 100,000 features on 16 shards, a tenth of the rows kept, had gaps of 9.8e-4 and 9e-4 after 5 passes (two seeds),
+where the last w had 1.4e-3 and 1.6e-3.
+
 L and P are functions of the data's shape: nothing depends on who computes.
 
 Sources: the sum over parts and its line search: Lee and Roth, ICML 2015; safe stiffness: Ma et al., ICML 2015.
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
 _ARRAYS = ("theta", "seen")
 _ROWS = ("alpha", "streams")  # of a shard's save, what the caller has of its own, and what it has not
 _BESIDE = ("rounds", "row_buffer", "change", "proof")
+_AVERAGED = 4  # part of the rounds of a pass, at its end, that the mean of w is over
+_PIECE = 1 << 16  # features
 _BEYOND = 1e150  # whose square is no number any more
 
 
@@ -87,6 +94,8 @@ class ShardedGroup:
     rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
     stiffness : of the local problems
     bias : what moves it between rounds;  momentum : of the shards' shares of w;  given : w at the last round
+    mean : as w, over the last rounds of the last pass; None before there was one
+    stood : as w, where the present pass began, if a proof rides on it
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
     """
 
@@ -97,6 +106,8 @@ class ShardedGroup:
         self.stiffness = StiffnessSchedule(ctx.shards)
         self.bias = SharedBias(m, models.problem.constant_feature)
         self.momentum, self.given = MomentumSchedule(m), np.zeros_like(models.w)
+        self.mean: np.ndarray | None = None
+        self.stood: np.ndarray | None = None
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
@@ -121,6 +132,8 @@ class ShardedGroup:
         if part == 0:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
         w = self.models.w
+        if part == 0:
+            self.stood = None if riding is None else w.copy()
         proves = 0 if riding is None else 2 if part else 1
         bias = self.bias
         afresh = np.zeros(len(self.theta), bool) if part else bias.begin_pass()
@@ -128,14 +141,13 @@ class ShardedGroup:
         stiffness, beta = self.stiffness.by_bucket(bias.joined), self.momentum.beta
         buckets = self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8)
         ahead = np.empty(0) if part else self._leap(sweep)
-        point = np.empty(0)
+        point = riding.w if riding is not None and part == 0 and self._home else np.empty(0)
         if ahead.any():
             beta = np.zeros(len(beta))  # what each shard last did apart from the others is not seen in this w
-            point = riding.w if riding is not None and self._home else point
         told = Round(
             self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets, ahead, point
         )  # fmt: skip
-        W = w.copy() if riding is None or part or len(ahead) else riding.w  # nobody changes it: shards remember it
+        W = w.copy()  # nobody changes it: shards remember it
         self.given = W
         if afresh.any():
             (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
@@ -169,10 +181,12 @@ class ShardedGroup:
         else:
             pushed = sum(bias.square(found.balance) for found in each)
             self.stiffness.see(change, bias.square(balance), [found.norm for found in each], pushed)
+        self._average(part, parts)
         if part == parts - 1 and bias.judge():
             self.stiffness.forget()
             self.momentum.forget(np.ones(len(self.theta), bool))
             w[-1] = bias.scale * (bias.balance if w.ndim == 2 else bias.balance[0])
+            self.mean = w.copy()
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
         self.visits += sum(found.visits for found in each)
@@ -180,6 +194,21 @@ class ShardedGroup:
         if riding is not None and part == parts - 1:
             for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[-1]):
                 riding.take(terms)
+
+    @property
+    def proved(self) -> np.ndarray:
+        """The primal point that goes with alpha as the last pass left it."""
+        return self.models.w if self.mean is None else self.mean
+
+    def _average(self, part: int, parts: int) -> None:
+        """Take w as a round has left it into the mean."""
+        w, n = self.models.w, part + 1 - (parts - max(parts // _AVERAGED, 1))
+        if n == 1:
+            self.mean = w.copy()
+        elif n > 1 and self.mean is not None:
+            for start in range(0, len(w), _PIECE):  # in pieces: no copy as large as w
+                piece = slice(start, start + _PIECE)
+                self.mean[piece] += (w[piece] - self.mean[piece]) / w.dtype.type(n)
 
     def _leap(self, sweep: int) -> np.ndarray:
         """Move w ahead of where the last pass ended (`momentum.py`); how far, for the shards, which move alpha so."""
@@ -244,15 +273,16 @@ class ShardedGroup:
         total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
         return terms_of(total.each, total.vectors[0])
 
-    def learn(self, rebuilt: np.ndarray, of: np.ndarray) -> None:
+    def learn(self, rebuilt: np.ndarray) -> None:
         """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way.
 
-        rebuilt : w of the alpha that was proved;  of : the w that it was proved with, of this point or an earlier one
+        rebuilt : w of the alpha that was proved: of where the last pass began, if the proof rode on it
         """
         w = self.models.w
-        if of is not w:  # a proof that rode on a pass, which has moved both since
-            drift = rebuilt[:-1] - of[:-1]
+        if self.stood is not None:
+            drift = rebuilt[:-1] - self.stood[:-1]
             w[:-1] += np.where(self.bias.began if w.ndim == 2 else self.bias.began[0], 0.0, drift).astype(w.dtype)
+            self.stood = None
             return
         w[:-1] = rebuilt[:-1]
         if self.bias.scale:
@@ -274,6 +304,8 @@ class ShardedGroup:
             "bias": self.bias.dump(),
             "momentum": self.momentum.rounds,
             "given": self.given,
+            "mean": self.mean,
+            "stood": self.stood,
             "states": states,
         }
 
@@ -285,6 +317,7 @@ class ShardedGroup:
         self.stiffness.load(tree["stiffness"])
         self.bias.load(tree["bias"])
         self.momentum.rounds, self.given = np.array(tree["momentum"]), np.array(tree["given"])
+        self.mean, self.stood = (None if tree[name] is None else np.array(tree[name]) for name in ("mean", "stood"))
         if self._states is None:
             self._unsaved = list(tree["states"])
             return
