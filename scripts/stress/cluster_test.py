@@ -237,9 +237,8 @@ class Trial:
         for file in sorted({path.name for folder in (one, two) for path in folder.iterdir()}):
             if not (two / file).exists() or (one / file).read_bytes() != (two / file).read_bytes():
                 raise SystemExit(f"{two / file} differs")
-        if left := list(self.work.glob("scratch/**/shards-*")):
-            # Of a client that was killed: the next fit in this scratch folder has another name.
-            sys.stdout.write(f"  left behind: {len(left)} folders of shards\n")
+        if left := list(self.work.glob("scratch/**/.shards*")):
+            raise SystemExit(f"left behind: {left}")
 
 
 def main() -> None:
