@@ -124,7 +124,9 @@ class Ingests:
         doom = self.doom(name)
         doom.mkdir()
         (doom / "made").touch()
-        environment = {FOLDER: str(doom), "PYTHONPATH": _path()}
+        # More workers are killed here than dask lets die of one task (3): docs/cluster.md says how.
+        allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000"}
+        environment = {FOLDER: str(doom), "PYTHONPATH": _path(), **allowed}
         preload = ("--preload", str(_HERE / "doomed.py"))
         made = Cluster(self.work / f"{name}-cluster", self.options.workers, self.options.ttl, preload, environment)
         made.wait(self.options.patience)
