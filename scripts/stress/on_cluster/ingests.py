@@ -15,9 +15,9 @@ from on_cluster.ingesting import write_parts
 from on_cluster.processes import Cluster
 
 _HERE = Path(__file__).resolve().parent
-_FILES, _ROWS = 16, 6_000
+_FILES, _ROWS = 24, 6_000
 _LOST = 74  # the exit code of an ingest whose cluster is gone
-_APART = 6  # parts that are made between two kills, at most
+_APART = 3  # parts that are made between two kills, at most
 
 
 class Ingests:
