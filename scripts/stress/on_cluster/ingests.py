@@ -83,7 +83,9 @@ class Ingests:
         finally:
             other.close()
         self.compare(folder)
-        return f"while a worker was {moment}: exit {_LOST} after {took:.0f} s ({said}), again on another cluster"
+        return (
+            f"at the moment {moment!r} of a worker: exit {_LOST} after {took:.0f} s ({said}), again on another cluster"
+        )
 
     def client(self, name: str) -> str:
         """The caller is killed: the same command again, while a worker of the first still writes."""
@@ -113,7 +115,9 @@ class Ingests:
             cluster.close()
         self.compare(folder)
         how = "over a former store" if former else "where nothing was"
-        return f"killed while a worker was {moment}, {how}; {left} folder left, until the same command came again"
+        return (
+            f"killed at the moment {moment!r} of a worker, {how}; {left} folder left, until the same command came again"
+        )
 
     def begin(self, name: str) -> tuple[Path, Cluster]:
         folder = self.work / name
