@@ -26,6 +26,7 @@ from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
 _AT_ONCE = 8  # files that are flushed
+_REMOVALS = 20  # of a folder, where something new comes into it meanwhile
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a path with room for what lies in it
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 
@@ -54,9 +55,15 @@ def remove_dead(folder: Path, name: str | None = None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a folder; that it is gone or stays is no error."""
+    """Delete a file, a link or a folder; that it is gone or stays is no error.
+
+    A worker that was not told that it works in vain may still make files in a folder, until there is none.
+    """
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        for _ in range(_REMOVALS):
+            shutil.rmtree(path, ignore_errors=True)
+            if not path.exists():
+                break
     else:
         with suppress(OSError):
             path.unlink()
@@ -183,7 +190,7 @@ def new_directory(
     except OSError as error:
         raise cannot_write(final, error, nbytes) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove(temporary)
 
 
 def publish_directory(temporary: Path, final: Path) -> None:

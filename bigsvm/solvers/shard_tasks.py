@@ -21,12 +21,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, ReadFailed
+from bigsvm.files.atomic import remove_dead, temporary_name
 from bigsvm.store.state.state_files import read_tree, write_tree
 from bigsvm.tasks import ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
 _KEPT = 2
+_HOME = "shards"
 
 
 class Told(Protocol):
@@ -87,6 +89,17 @@ class Shard(NamedTuple):
     rows: ShardRows
     state: ShardState | None
     home: str
+
+
+def new_home(workdir: Path) -> str:
+    """Make a folder for the shards of a fit; those of callers that were killed go first.
+
+    Its name says whose it is, so that one of a caller that lives, or lives elsewhere, stays.
+    """
+    remove_dead(workdir, _HOME)
+    home = temporary_name(workdir / _HOME)
+    home.mkdir(parents=True)
+    return str(home)
 
 
 def round_task(shard: Shard, told: tuple[Told, np.ndarray]) -> ShardSum:

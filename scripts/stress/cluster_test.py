@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Take parts of a cluster away while a sharded fit runs on it, and compare the model with that of no cluster.
+"""Take parts of a cluster away while a sharded fit or an ingest runs on it: the bytes are those of no cluster.
 
     workers    a worker is killed after a pass and every two seconds on average, and another started in its place
     frozen     a worker is stopped (SIGSTOP) for 30 seconds: after 5 (--ttl) it counts as dead; a late result is dropped
     scheduler  the scheduler is killed: exit 75, and `bigsvm resume` on another cluster
     client     the fit itself is killed (SIGKILL): `bigsvm resume` on the same cluster
+    ingest     of an ingest of Parquet files whose workers write the chunks: workers are killed as they read,
+               as they write, and with results that nobody has fetched; the scheduler is (exit 74); the caller is.
+               Where it has not ended the same command comes again; nothing is left beside the store
 
 After each the model directories are the same, byte by byte.  A fit that takes longer than `--patience` seconds hangs,
 and ends the script.  Scheduler, workers and fits are the programs of the command line, with a scheduler file.
@@ -18,15 +21,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from on_cluster.ingests import Ingests
+from on_cluster.processes import Cluster
 
 from bigsvm.store.ingest.demo_rows import write_problem
 
@@ -49,38 +55,6 @@ JsonlFile.__call__ = hold
 main()
 """
 """A fit that stands still after its first pass until a line comes: it has not ended when something happens to it."""
-
-
-class Cluster:
-    """`dask scheduler` and `dask worker` processes that find one another by a file."""
-
-    def __init__(self, folder: Path, workers: int, ttl_s: float) -> None:
-        folder.mkdir()
-        self._ttl_s = ttl_s
-        self.file, self._log = folder / "dask.json", open(folder / "log.txt", "ab")  # noqa: SIM115
-        self.scheduler = self._start("scheduler", "--port", "0", "--no-dashboard")
-        self.workers = [self._worker() for _ in range(workers)]
-
-    def _start(self, what: str, *options: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dask", what, "--scheduler-file", str(self.file), *options]
-        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": f"{self._ttl_s}s"}
-        return subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
-
-    def _worker(self) -> subprocess.Popen[bytes]:
-        return self._start("worker", "--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--no-dashboard")
-
-    def replace(self, number: int) -> None:
-        """Kill a worker, and start another one."""
-        self.workers[number].kill()
-        self.workers[number].wait()
-        self.workers[number] = self._worker()
-
-    def close(self) -> None:
-        for process in (*self.workers, self.scheduler):
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            process.wait()
-        self._log.close()
 
 
 class Trial:
@@ -115,7 +89,7 @@ class Trial:
 
     def started_on(self, cluster: Cluster, name: str) -> subprocess.Popen[str]:
         """A fit on a cluster that has done a pass and stands still."""
-        fit = self.start(self.fit(name, "--scheduler-file", str(self.wait_for(cluster))), held=True)
+        fit = self.start(self.fit(name, "--scheduler-file", str(cluster.wait(self.options.patience))), held=True)
         if not self.training(fit, name):
             raise SystemExit("the fit was over before anything could happen to it")
         return fit
@@ -215,31 +189,19 @@ class Trial:
         other = cluster or self.cluster(f"{name}-other")
         try:
             run = str(self.work / f"{name}.model.run")
-            self.ended(self.start(["resume", run, "--scheduler-file", str(self.wait_for(other))]), 0)
+            self.ended(self.start(["resume", run, "--scheduler-file", str(other.wait(self.options.patience))]), 0)
         finally:
             if cluster is None:
                 other.close()
         self.compare(name)
-
-    def wait_for(self, cluster: Cluster) -> Path:
-        """The scheduler file, once all workers are there."""
-        from distributed import Client
-
-        until = time.monotonic() + self.options.patience
-        while not cluster.file.exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        with Client(scheduler_file=str(cluster.file), set_as_default=False, timeout=self.options.patience) as client:
-            client.wait_for_workers(self.options.workers, timeout=self.options.patience)
-        return cluster.file
 
     def compare(self, name: str) -> None:
         one, two = self.work / "reference.model", self.work / f"{name}.model"
         for file in sorted({path.name for folder in (one, two) for path in folder.iterdir()}):
             if not (two / file).exists() or (one / file).read_bytes() != (two / file).read_bytes():
                 raise SystemExit(f"{two / file} differs")
-        if left := list(self.work.glob("scratch/**/shards-*")):
-            # Of a client that was killed: the next fit in this scratch folder has another name.
-            sys.stdout.write(f"  left behind: {len(left)} folders of shards\n")
+        if left := list(self.work.glob("scratch/**/.shards*")):
+            raise SystemExit(f"left behind: {left}")
 
 
 def main() -> None:
@@ -247,7 +209,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fits", type=int, default=3, help="of each kind")
     parser.add_argument("--kills", type=int, default=20, help="workers killed in a fit, at most")
-    parser.add_argument("--only", choices=("workers", "frozen", "scheduler", "client"))
+    parser.add_argument("--only", choices=("workers", "frozen", "scheduler", "client", "ingest"))
+    parser.add_argument("--ingest", choices=("workers", "scheduler", "client"), help="of ingests, this one alone")
     parser.add_argument("--solver", default="dcd")
     parser.add_argument("--loss", default="hinge", help="one that the solver takes")
     parser.add_argument("--rows", type=int, default=100_000)
@@ -273,20 +236,30 @@ def main() -> None:
         options.shards, options.rounds = 2, 8
         options.ttl = options.patience  # the test suite runs on machines that do much else
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
-        trial = Trial(Path(folder), options)
+        for kind, disturbed in kinds(Path(folder), options):
+            for number in range(options.fits):
+                began = time.monotonic()
+                said = disturbed(f"{kind}{number}")
+                sys.stdout.write(f"{kind}: same bytes after {time.monotonic() - began:.0f} s; {said}\n")
+                sys.stdout.flush()
+
+
+def kinds(work: Path, options: argparse.Namespace) -> Iterator[tuple[str, Callable[[str], str]]]:
+    """(name, trial) of what was asked for."""
+    if options.only != "ingest":
+        trial = Trial(work, options)
         sys.stdout.write(f"without a cluster: {trial.seconds:.1f} s\n")
-        kinds = {
+        of_fits = {
             "workers": trial.kill_workers,
             "frozen": trial.freeze,
             "scheduler": trial.kill_scheduler,
             "client": trial.kill_client,
         }
-        for kind, disturbed in kinds.items():
-            for number in range(options.fits if options.only in (None, kind) else 0):
-                began = time.monotonic()
-                said = disturbed(f"{kind}{number}")
-                sys.stdout.write(f"{kind}: same bytes after {time.monotonic() - began:.0f} s; {said}\n")
-                sys.stdout.flush()
+        yield from ((kind, disturbed) for kind, disturbed in of_fits.items() if options.only in (None, kind))
+    if options.only in (None, "ingest"):
+        ingests = Ingests(work, options)
+        for which in ("workers", "scheduler", "client") if options.ingest is None else [options.ingest]:
+            yield f"ingest-{which}", getattr(ingests, which)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.tasks import ShardSum
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
+from tests.store.test_files import a_dead_process
 
 pytestmark = pytest.mark.cluster
 KILLED_BEFORE = (3, 20, 21)  # rounds
@@ -57,6 +58,11 @@ def test_same_bytes_on_worker_processes_that_are_killed(
         return whole(self, *told)
 
     monkeypatch.setattr(rounds_of, name, deadly)
+    # Of a caller that was killed, and of one that may live elsewhere.
+    machine, pid, started = a_dead_process()
+    left, elsewhere = (tmp_path / "s" / f".shards.tmp-{at}-{pid}-{started}-00000000" for at in (machine, "ffffffff"))
+    for home in (left, elsewhere):
+        (home / "00000-00000002").mkdir(parents=True)
     near = str(tmp_path / "near")
     there = fit_store(
         rows,
@@ -65,7 +71,7 @@ def test_same_bytes_on_worker_processes_that_are_killed(
     assert killed == list(KILLED_BEFORE)
     assert folder_bytes(there, tmp_path / "m") == here
     assert list((tmp_path / "near").iterdir()) == []  # workers had files there, which have no names
-    assert not list((tmp_path / "s").glob("**/shards-*"))
+    assert list((tmp_path / "s").glob("**/.shards*")) == [elsewhere]
 
 
 OF_ALL: list[tuple[int, dict[str, Any]]] = [

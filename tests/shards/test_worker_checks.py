@@ -11,6 +11,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from distributed.client import ClosedClientError
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, MissingInput, PlanRefused, UsageError
@@ -158,6 +159,26 @@ def test_workers_that_nobody_starts_again_are_asked_for(monkeypatch: pytest.Monk
     asked.clear()
     with pytest.raises(Interrupted, match="no worker for"):
         DaskMapper(Waiting(), 2)._ends(None, lambda: False)
+
+
+def test_a_client_that_has_closed_by_itself_is_a_lost_cluster() -> None:
+    """As dask's does once its scheduler was gone for long: it knows of nothing, and refuses what would be sent."""
+
+    def refused(*given: Any, **how: Any) -> None:
+        raise ClosedClientError
+
+    class Closed:
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {}
+
+        def submit(self, *given: Any, **how: Any) -> Any:
+            self.submit = refused  # from the first one on
+            return SimpleNamespace(cancel=refused)
+
+    mapper = DaskMapper(Closed(), 2)
+    for ask in (lambda: mapper.on_shards(forget_task, [0, 1], None), lambda: list(mapper.map(abs, [-1, -2]))):
+        with pytest.raises(Interrupted, match="the cluster was lost"):
+            ask()
 
 
 def test_a_worker_has_time_to_start_again_where_the_cluster_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:

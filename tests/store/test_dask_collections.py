@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -17,12 +18,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from distributed import Client
+from distributed.client import ClosedClientError
 
 import bigsvm
 from bigsvm.errors import BigSVMError, DataError, MissingInput, PlanRefused, ReadFailed, UsageError
 from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.store.ingest.chunk_files import ChunkFiles
 from bigsvm.store.ingest.collections import dask_source, made_rows
+from bigsvm.store.ingest.collections.dask_parts import DaskParts
 from bigsvm.store.ingest.ingest import ingest
 
 N, D = 300, 6
@@ -155,6 +158,31 @@ def test_a_cluster_computes_the_partitions(tmp_path: Path) -> None:
             ingest(broken(ValueError("no such thing")), tmp_path / "broken", client=client)
     assert [each["n_samples"] for each in told] == [wanted] * 3
     assert told[0]["content_fingerprint"] == told[2]["content_fingerprint"] != told[1]["content_fingerprint"]
+
+
+def test_a_client_that_has_closed_is_a_lost_cluster() -> None:
+    """As dask's does once its scheduler was gone for long: what is on its way is lost, and nobody is told to stop."""
+
+    def refused(*given: Any, **how: Any) -> None:
+        raise ClosedClientError("Client is closed")
+
+    def sent(*given: Any, **how: Any) -> Any:
+        return SimpleNamespace(result=refused, cancel=refused)
+
+    def parts_of(send: Any) -> DaskParts:
+        client = SimpleNamespace(status="closed", nthreads=lambda: None.ncores, compute=send, submit=send)  # type: ignore[attr-defined]
+        return DaskParts([[dask.delayed(abs)(k) for k in range(3)]], "rows", client)
+
+    asks: list[Callable[[DaskParts], Any]] = [
+        lambda parts: parts.workers,
+        lambda parts: parts.first(2),
+        lambda parts: list(parts.made(0, 2, len, len, lambda *_: None, 0)),
+        lambda parts: list(parts.computed(0, 2)),
+    ]
+    for send in (refused, sent):
+        for ask in asks:
+            with pytest.raises(ReadFailed, match=r"the cluster .*start a cluster again"):
+                ask(parts_of(send))
 
 
 def files_of(path: Path) -> dict[str, bytes]:

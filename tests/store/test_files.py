@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from bigsvm.files.atomic import (
     new_file,
     open_regular,
     read_bytes,
+    remove,
     remove_dead,
     temporary_name,
     write_bytes,
@@ -56,6 +58,21 @@ def test_temporaries_of_the_dead_go_and_others_stay(tmp_path: Path, monkeypatch:
     assert set(tmp_path.iterdir()) == {ours, elsewhere, other_output, foreign}
     remove_dead(tmp_path)
     assert set(tmp_path.iterdir()) == {ours, elsewhere, foreign}
+
+
+def test_a_folder_goes_although_somebody_still_writes_into_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker whose result nobody waits for any more makes another file, after the folder was listed."""
+    rmdir, late = os.rmdir, ["a", "b"]
+
+    def while_it_is_emptied(path: str, **how: Any) -> None:
+        if late and Path(path).name == "made":
+            (tmp_path / "store" / "made" / late.pop()).touch()
+        rmdir(path, **how)
+
+    monkeypatch.setattr(os, "rmdir", while_it_is_emptied)
+    (tmp_path / "store" / "made").mkdir(parents=True)
+    remove(tmp_path / "store")
+    assert (late, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_the_next_writer_cleans_up(tmp_path: Path) -> None:

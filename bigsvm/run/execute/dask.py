@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import dask
 from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
+from distributed.client import ClosedClientError
 
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
 from bigsvm.machine import core_count
@@ -80,8 +81,9 @@ class DaskMapper:
             while flying:
                 yield self._counted(flying.popleft())
         finally:
-            for future in flying:
-                future.cancel()
+            with suppress(ClosedClientError):  # nobody is there who could work in vain
+                for future in flying:
+                    future.cancel()
 
     def publish(self, value: Any) -> Any:
         """As `Mapper` says."""
@@ -121,7 +123,7 @@ class DaskMapper:
             except TimeoutError:
                 if self._asked(self._shards.somebody):
                     seen = time.monotonic()
-                    if stranded():
+                    if self._asked(stranded):
                         return False
                     continue
                 self._asked(self._revive)
@@ -146,7 +148,7 @@ class DaskMapper:
     def _asked(self, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
-        except (OSError, TimeoutError, RuntimeError) as error:  # the client is closed, or its scheduler gone
+        except (OSError, TimeoutError, RuntimeError, ClosedClientError) as error:  # closed, or its scheduler gone
             raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
     def _result(self, future: Any, patience: float | None = None) -> Any:

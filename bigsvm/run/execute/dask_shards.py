@@ -184,7 +184,10 @@ class ShardVerbs:
     def _present(self) -> list[str]:
         now = time.monotonic()
         if now - self._looked > _LOOK_AGAIN_S or not self._workers:
-            found = list(self._client.scheduler_info(n_workers=-1)["workers"])
+            known = self._client.scheduler_info(n_workers=-1)
+            if "workers" not in known:  # all that a client says that has closed, once its scheduler was gone for long
+                raise ConnectionError("the scheduler does not answer any more")
+            found = list(known["workers"])
             self._workers, self._looked, self._any = found or self._workers, now, bool(found)
         return self._workers or [""]
 

@@ -28,11 +28,9 @@ from __future__ import annotations
 
 import math
 import shutil
-import uuid
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,8 +115,7 @@ class ShardedGroup:
         if ctx.mapper.in_process:
             self._states = [ShardState(rows, *self._of(rows), self._before(rows)) for rows in self._rows]
         else:
-            self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
-            Path(self._home).mkdir(parents=True)
+            self._home = shard_tasks.new_home(ctx.workdir)
             self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
 
     def round(

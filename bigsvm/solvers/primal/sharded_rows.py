@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import shutil
-import uuid
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,8 +70,7 @@ class ShardedRows(RowState):
             self._states = [self._here(rows, ctx) for rows in self._rows]
         else:
             self._products = None
-            self._home = str(ctx.workdir / f"shards-{uuid.uuid4().hex[:12]}")
-            Path(self._home).mkdir(parents=True)
+            self._home = shard_tasks.new_home(ctx.workdir)
             self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
 
     # -- readings of the rows ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +14,7 @@ from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import new_directory
+from bigsvm.files.atomic import new_directory, remove
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.formats.zarr_names import RECIPE
@@ -161,7 +160,7 @@ class ZarrWriter:
         Returns n_samples, n_features, nnz, labels, bytes, store_fingerprint, content_fingerprint, warnings.
         """
         width = self._final_width(n_features)
-        shutil.rmtree(self._root / FOLDER, ignore_errors=True)
+        remove(self._root / FOLDER)
         classes, counts = None, None
         if self._labels is not None:
             classes, counts = self._finish_labels(self._labels)

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,8 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, Usag
 
 _RETRIES = 3  # of a partition whose worker was lost
 _COMING = 3  # partitions that are fetched from workers at one time, or wait here
+_LOST = ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError", "ClosedClientError")
+_AGAIN = "start a cluster again and repeat the command"
 
 
 class DaskParts:
@@ -49,7 +52,12 @@ class DaskParts:
     @property
     def workers(self) -> int | None:
         """Threads of the cluster; None where threads of this process compute."""
-        return None if self._client is None else sum(self._client.nthreads().values())
+        if self._client is None:
+            return None
+        try:
+            return sum(self._client.nthreads().values())
+        except (OSError, RuntimeError, AttributeError) as error:  # the last of a client that has closed by itself
+            raise ReadFailed(f"the cluster was lost: {_said(error)}", self.where, _AGAIN) from error
 
     def first(self, ahead: int = 1) -> tuple[Any, ...]:
         """The first partition: a tuple with the part of each collection.
@@ -79,7 +87,6 @@ class DaskParts:
         Raises as `computed` does.
         """
         self._compute_shared()
-        urgent = {"pure": False, "retries": _RETRIES, "priority": 1}  # before partitions that nobody waits for yet
         begun: deque[tuple[int, Any, Any]] = deque()
         coming: deque[tuple[int, Any]] = deque()
         numbers = iter(range(start, self.n_parts))
@@ -87,11 +94,11 @@ class DaskParts:
             while True:
                 for number in islice(numbers, at_most - len(begun) - len(coming)):
                     part = self._sent(number)
-                    begun.append((number, part, self._client.submit(count, part, **urgent)))
+                    begun.append((number, part, self._urgent(number, count, part)))
                 while begun and len(coming) < max(at_most // 2, 1):
                     number, part, counted = begun.popleft()
                     n = self._asked(counted.result, number)
-                    coming.append((number, self._client.submit(make, part, told(number, row), **urgent)))
+                    coming.append((number, self._urgent(number, make, part, told(number, row))))
                     row += n
                     del part, counted
                 if not coming:
@@ -100,8 +107,7 @@ class DaskParts:
                 yield self._asked(found.result, number)
                 del found
         finally:
-            for future in (*(future for one in begun for future in one[1:]), *(future for _, future in coming)):
-                future.cancel()
+            _cancel(*(future for one in begun for future in one[1:]), *(future for _, future in coming))
 
     def computed(self, start: int, at_most: int) -> Generator[tuple[Any, ...], None, None]:
         """Partitions from `start` on, in order; at most `at_most` are being computed or waiting.
@@ -125,6 +131,19 @@ class DaskParts:
         with ThreadPoolExecutor(here, thread_name_prefix="bigsvm-dask") as pool:
             yield from self._in_order(start, at_most, here, self._sent, lambda future: pool.submit(future.result))
 
+    @property
+    def _is_closed(self) -> bool:
+        return self._client is not None and self._client.status != "running"
+
+    def _remedy(self) -> str:
+        """What to try after a partition was lost: another cluster, or workers that do not die of it."""
+        if self._is_closed:
+            return _AGAIN
+        return (
+            "give its workers more memory, or make smaller partitions; where workers are killed for other reasons, "
+            "set distributed.scheduler.allowed-failures higher on the scheduler"
+        )
+
     def _in_order(
         self, start: int, at_most: int, here: int, begin: Callable[[int], Any], fetch: Callable[[Any], Any]
     ) -> Generator[tuple[Any, ...], None, None]:
@@ -142,15 +161,19 @@ class DaskParts:
                     coming.append((begun[0], fetch(begun.popleft())))
                 yield self._asked(coming.popleft()[1].result, number)
         finally:
-            for future in (*begun, *(one for two in coming for one in two)):
-                future.cancel()
+            _cancel(*begun, *(one for two in coming for one in two))
 
     def _sent(self, number: int) -> Any:
         """The future of a partition that a worker computes."""
         if number in self._begun:
             return self._begun.pop(number)
-        key = self._keys[number]
-        return self._client.compute(Delayed(key, self._needed(number)), optimize_graph=False, retries=_RETRIES)
+        part = Delayed(self._keys[number], self._needed(number))
+        return self._asked(lambda: self._client.compute(part, optimize_graph=False, retries=_RETRIES), number)
+
+    def _urgent(self, number: int, task: Callable[..., Any], *given: Any) -> Any:
+        """The future of a task that workers take before partitions that nobody waits for yet."""
+        how = {"pure": False, "retries": _RETRIES, "priority": 1}
+        return self._asked(lambda: self._client.submit(task, *given, **how), number)
 
     def _task(self, number: int) -> Callable[[], tuple[Any, ...]]:
         graph, key = self._needed(number), self._keys[number]
@@ -200,9 +223,8 @@ class DaskParts:
         except (OSError, TimeoutError) as error:
             raise ReadFailed(f"{what} could not be computed: {_said(error)}", self.where) from error
         except Exception as error:
-            if type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError", "CommClosedError"):
-                hint = "give its workers more memory, or make smaller partitions"
-                raise ReadFailed(f"the cluster lost {what}: {_said(error)}", self.where, hint) from error
+            if type(error).__name__ in _LOST or self._is_closed:
+                raise ReadFailed(f"the cluster lost {what}: {_said(error)}", self.where, self._remedy()) from error
             hint = f"collection.partitions[{number}].compute() shows where" if number is not None else ""
             raise DataError(f"{what} could not be computed: {_said(error)}", self.where, hint) from error
 
@@ -258,6 +280,13 @@ def _current_client() -> Any:
     except ValueError:
         return None
     return client if client.status == "running" else None
+
+
+def _cancel(*futures: Any) -> None:
+    """Nobody wants these any more; of a client that has closed, nobody can be told so."""
+    with suppress(Exception):
+        for future in futures:
+            future.cancel()
 
 
 def _is_value(node: Any) -> bool:
