@@ -230,7 +230,7 @@ def test_a_proof_rides_on_the_rounds_of_a_pass(own: dict[str, Any], monkeypatch:
     here = bigsvm.fit(rows, scheduler="serial", rounds_per_pass=8, **options)
     assert here.status == "converged"
     whole = [[proof for proof in found if proof.n_rows == 400] for found in (alone, ridden)]  # not those that compile
-    assert len(whole[1]) > 3
+    assert len(whole[1]) > 2
     for own, other in zip(*whole, strict=False):  # the last one may have met no further pass
         np.testing.assert_allclose(own.dual, other.dual, rtol=1e-12)
         np.testing.assert_allclose(own.primal, other.primal, rtol=1e-12)
