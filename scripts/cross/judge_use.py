@@ -44,7 +44,7 @@ def judge_certify(step: Step, outcome: Outcome, certified: Outcome, error: float
 
 def judge_scores(asked: Asked, step: Step, saved: Saved, scores: np.ndarray, labels: list[Any]) -> list[Finding]:
     """Scores (n, n_models) and labels as predicted, against the written arrays."""
-    own, sure = np.empty(scores.shape, Real), np.empty(scores.shape, bool)
+    own, off_by = np.empty(scores.shape, Real), np.empty(scores.shape, Real)
     for m in range(scores.shape[1]):
         f, errors = scores_of(asked, step, saved, m)
         own[:, m] = f + saved.intercept[m]
@@ -53,10 +53,10 @@ def judge_scores(asked: Asked, step: Step, saved: Saved, scores: np.ndarray, lab
         if off.any() or not np.isfinite(scores[:, m]).all():
             row = int(np.argmax(off | ~np.isfinite(scores[:, m])))
             return [Finding("scores", f"model {m}, row {row}: {scores[row, m]!r} is said, {float(own[row, m])!r} is")]
-        sure[:, m] = np.abs(own[:, m]) > 2 * slack
+        off_by[:, m] = slack
     if step.options.regression:
         return []
-    codes, decided = _decide(own, sure, asked, step)
+    codes, decided = _decide(own, off_by, asked, step)
     names = [plain(x) for x in asked.classes.tolist()]
     for row in np.flatnonzero(decided).tolist():
         if plain(labels[row]) != names[codes[row]]:
@@ -64,14 +64,15 @@ def judge_scores(asked: Asked, step: Step, saved: Saved, scores: np.ndarray, lab
     return []
 
 
-def _decide(own: np.ndarray, sure: np.ndarray, asked: Asked, step: Step) -> tuple[np.ndarray, np.ndarray]:
-    """(class codes, where rounding cannot change them)."""
-    n_classes = len(asked.classes)
+def _decide(own: np.ndarray, off_by: np.ndarray, asked: Asked, step: Step) -> tuple[np.ndarray, np.ndarray]:
+    """(class codes, where rounding cannot change them).  off_by : what a score that is said may be off by, as `own`"""
+    n_classes, sure = len(asked.classes), np.abs(own) > 2 * off_by
     if n_classes == 2:
         return (own[:, 0] > 0).astype(int), sure[:, 0]
     if not step.options.pairs:
         ordered = np.sort(own, axis=1)
-        return np.argmax(own, axis=1), ordered[:, -1] - ordered[:, -2] > 1e-9 * np.abs(own).max(axis=1)
+        apart = np.maximum(1e-9 * np.abs(own).max(axis=1), 2 * off_by.max(axis=1))
+        return np.argmax(own, axis=1), ordered[:, -1] - ordered[:, -2] > apart
     votes, order = np.zeros((len(own), n_classes), int), asked.classes.tolist()
     for m, wanted in enumerate(asked.models):
         votes[:, order.index(wanted.positive)] += own[:, m] > 0
