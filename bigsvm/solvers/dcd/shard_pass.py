@@ -123,7 +123,8 @@ class ShardedGroup:
     ) -> None:  # fmt: skip
         """One round of all shards: w and alpha go to the top of the dual along their changes.
 
-        riding : the certificate of the point that the pass began at, where it is to see the rows of the pass
+        riding : the certificate of the mean that the last pass left and of its alpha, which is to see the rows of this
+            pass
         """
         self._restore(riding if part else None)
         if part == 0:

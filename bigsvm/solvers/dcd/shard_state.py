@@ -86,7 +86,7 @@ class Round(NamedTuple):
     buckets : uint8, (n_features,)   of each feature, from here on; (0,) where they are as they were
     ahead : float64, (n_models,)   in the first round of a pass: how far ahead of where the last one ended it starts;
         w is there already; (0,) where passes do not
-    point : where the pass would start without, of a proof that rides on it; (0,) where w is that
+    point : as w, in the first round of a pass that a proof rides on: the w that it is of; else (0,)
     """
 
     number: int
