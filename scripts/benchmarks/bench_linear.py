@@ -13,6 +13,8 @@ cache; with --throttle the kernel also slows the device down (scripts/stress/mem
     scripts/benchmarks/bench_linear.py --suite hard --make GENERATOR --json hard.json --plot hard.svg
     scripts/benchmarks/bench_linear.py --suite hard --smoke                 seconds, for the test suite
 
+A run that is stopped (Ctrl-C, SIGTERM) reports the problems and losses that it had ended.
+
 The suite `hard` is another plan on the same machinery: large C and mostly few features, bigsvm by its command line
 with several solvers, LIBLINEAR and snapml, a table for each C; problems that are not at hand are left out.  It takes
 hours: with --json every finished run is kept there, and the same command goes on where it was stopped.
@@ -210,36 +212,40 @@ def hard(options: argparse.Namespace) -> None:
 def main() -> None:
     """Measure and report."""
     options = parse()
+    # A child has a session of its own, so that it can be ended with its cage: no signal but ours reaches it.
     if options.suite:
-        # A child has a session of its own, so that it can be ended with its cage: no signal but ours reaches it.
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         try:
             hard(options)
         except KeyboardInterrupt:
             raise SystemExit(130) from None
         return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     asked = tuple(peer for peer in options.peers if peer in PEERS and not (peer == "sgd" and options.bias != "none"))
     absent = missing_peers(asked)
     report: list[Findings] = []
     axes: list[str] = []
     ratios: list[float] = []
-    n_classes = 0
+    n_classes, stopped = 0, False
     with tempfile.TemporaryDirectory(prefix="bench-linear-", dir=options.work) as folder:
         work = Path(folder).resolve()
-        for one_class, all_classes in problems(options, work):
-            for loss in options.losses:
-                settings = Settings(
-                    C=options.C, bias=options.bias, tols=options.tols, cores=options.cores, repeats=options.repeats,
-                    limit_s=options.limit, read_rate=_rate(options.throttle),
-                    peers=tuple(peer for peer in asked if peer not in absent), ladders=ladders(loss, options.smoke),
-                    budget=None if options.memory is None else parse_bytes(options.memory),
-                )  # fmt: skip
-                report.append(run_problem(one_class, loss, settings, work))
-                if all_classes is not None:
-                    report.append(run_problem(all_classes, loss, settings, work))
-                    axes += model_axis(report[-1], report[-2], settings)
-                    ratios += class_ratios(report[-1], report[-2], settings)
-                    n_classes = max(n_classes, all_classes.n_models)
+        try:
+            for one_class, all_classes in problems(options, work):
+                for loss in options.losses:
+                    settings = Settings(
+                        C=options.C, bias=options.bias, tols=options.tols, cores=options.cores, repeats=options.repeats,
+                        limit_s=options.limit, read_rate=_rate(options.throttle),
+                        peers=tuple(peer for peer in asked if peer not in absent), ladders=ladders(loss, options.smoke),
+                        budget=None if options.memory is None else parse_bytes(options.memory),
+                    )  # fmt: skip
+                    report.append(run_problem(one_class, loss, settings, work))
+                    if all_classes is not None:
+                        report.append(run_problem(all_classes, loss, settings, work))
+                        axes += model_axis(report[-1], report[-2], settings)
+                        ratios += class_ratios(report[-1], report[-2], settings)
+                        n_classes = max(n_classes, all_classes.n_models)
+        except KeyboardInterrupt:  # what was measured by then is told all the same
+            stopped = True
         if not report:
             raise SystemExit("no problem to measure")
         text = "\n".join([*markdown(report, settings, [PEERS[name] for name in absent]), *axes, ""])
@@ -260,6 +266,8 @@ def main() -> None:
             draw(options.plot, report)
     if options.smoke and any(findings.errors for findings in report):
         raise SystemExit("a run failed")
+    if stopped:
+        raise SystemExit(130)
 
 
 def _rate(text: str | None) -> int | None:
