@@ -47,6 +47,29 @@ def test_the_model_is_the_mean_of_the_last_quarter_of_the_rounds(
 
 
 @pytest.mark.usefixtures("streaming")
+def test_a_proof_of_its_own_in_mid_pass_is_not_taken_for_the_one_that_rides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where time is up: w becomes that of alpha as it is, and the point where the pass began is kept."""
+    looked: list[bool] = []
+    one = ShardedGroup.round
+
+    def watched(self: ShardedGroup, sweep: int, part: int, parts: int, *given: Any) -> None:
+        one(self, sweep, part, parts, *given)
+        if self.stood is None or part == parts - 1:
+            return
+        w, rebuilt = self.models.w.copy(), self.models.w.astype(np.float64) + 1.0
+        self.learn(rebuilt, False)
+        looked.append(np.allclose(self.models.w[:-1], rebuilt[:-1]) and self.stood is not None)
+        self.models.w[...] = w
+
+    monkeypatch.setattr(ShardedGroup, "round", watched)
+    rows = rows_of("hinge", 10, weights=False, n=300)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "bias": "none", "C": 0.1, "tol": 1e-3}
+    assert bigsvm.fit(rows, shards=2, rounds_per_pass=4, scheduler="serial", **options).status == "converged"
+    assert looked
+    assert all(looked)
+
+
+@pytest.mark.usefixtures("streaming")
 def test_a_checkpoint_without_a_mean_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of("hinge", 10, weights=False, n=300)
     config = FitConfig.of(solver="dcd", loss="hinge", tol=1e-3, shards=2, scheduler="serial")

@@ -106,9 +106,8 @@ def test_what_is_known_of_alpha_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[tuple[float, ...]] = []
     learn = ShardedGroup.learn
 
-    def learnt(self: ShardedGroup, rebuilt: np.ndarray) -> None:
-        rode = self.stood is not None
-        learn(self, rebuilt)
+    def learnt(self: ShardedGroup, rebuilt: np.ndarray, rode: bool) -> None:
+        learn(self, rebuilt, rode)
         sums = Accumulator(self.models.problem, self.models.w)
         for terms in self.prove(self.models.w, False):
             sums.add(terms)

@@ -437,16 +437,15 @@ class DualCD(SolverBase):
         too stale): all rows come back, and the next proof is asked for at a smaller estimate.
         """
         proved = certificate.relative_gap
-        moved = any(w is not group.w for group, w in zip(state.groups, of, strict=True))
-        if state.shards is not None:
-            moved = any(shards.stood is not None for shards in state.shards)
+        own = [group.w for group in state.groups] if state.shards is None else [one.proved for one in state.shards]
+        moved = any(w is not point for w, point in zip(of, own, strict=True))
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
             state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         first = 0
         for group, v, w in zip(state.groups, rebuilt, of, strict=True):
             if state.shards is not None:
-                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v)
+                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v, moved)
             elif w is group.w:
                 group.w[...] = v
             else:

@@ -271,13 +271,13 @@ class ShardedGroup:
         total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
         return terms_of(total.each, total.vectors[0])
 
-    def learn(self, rebuilt: np.ndarray) -> None:
+    def learn(self, rebuilt: np.ndarray, rode: bool) -> None:
         """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way.
 
-        rebuilt : w of the alpha that was proved: of where the last pass began, if the proof rode on it
+        rebuilt : w of the alpha that was proved;  rode : that is alpha of where the last pass began
         """
         w = self.models.w
-        if self.stood is not None:
+        if rode and self.stood is not None:
             drift = rebuilt[:-1] - self.stood[:-1]
             w[:-1] += np.where(self.bias.began if w.ndim == 2 else self.bias.began[0], 0.0, drift).astype(w.dtype)
             self.stood = None
