@@ -22,6 +22,7 @@ SPARE_SHARE = 16  # of streamed fits: per-row vectors of more than this part of 
 _UNPACKED = 4  # times the bytes of packed rows, that rows and what a solver of them needs take at most
 _SMALLEST_ROW_BUFFER = MIB // 4
 _ROW_BUFFER_SWEEPS = 20  # a pass; more gain little where features are many
+_ROW_BUFFER_SWEEPS_SMOOTH = 14  # of a smooth loss, whose rows settle sooner
 _ROW_BUFFER_SWEEPS_MANY = 10  # of many models, each of which a sweep costs, while they share the reading
 _MANY_MODELS = 8
 _ROW_BUFFER_SWEEPS_NARROW = 60  # where the row buffer holds many more rows than there are features, they pay
@@ -84,7 +85,9 @@ class Sizes:
         if narrow:
             return _ROW_BUFFER_SWEEPS_NARROW
         many = self.shape.n_models >= _MANY_MODELS and not self.shape.folded and not self.shape.joint
-        return _ROW_BUFFER_SWEEPS_MANY if many else _ROW_BUFFER_SWEEPS
+        if many:
+            return _ROW_BUFFER_SWEEPS_MANY
+        return _ROW_BUFFER_SWEEPS_SMOOTH if self.shape.smooth_loss else _ROW_BUFFER_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""

@@ -23,6 +23,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
+from bigsvm.solvers.dcd.admission import Admission
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 
 _KEEP = 0.9  # of a full row buffer; the rows that violate least leave
@@ -43,6 +44,7 @@ class ActiveRowBuffer:
     threshold : float   score that a row must exceed to be admitted
     full : bool         it has overflowed in this pass
     keep : float        part of the rows that stays when it overflows
+    admission : asks for more than `threshold`, where the loss is smooth
     """
 
     rows: Any
@@ -51,10 +53,13 @@ class ActiveRowBuffer:
     threshold: float = 0.0
     full: bool = False
     keep: float = _KEEP_FIRST
+    admission: Admission | None = None
 
     def begin_pass(self) -> None:
-        """Anybody who violates may come in again."""
+        """Anybody who violates, or violates enough, may come in again."""
         self.threshold, self.full, self.keep = 0.0, False, _KEEP
+        if self.admission is not None:
+            self.admission.begin_pass(self.n)
 
     def dump(self) -> dict[str, Any]:
         """What is in use, for a checkpoint."""
@@ -69,7 +74,8 @@ class ActiveRowBuffer:
             used = [rows[:n]]
         slots = [array[:n] for array in self.slots]
         numbers = {"n": n, "threshold": self.threshold, "full": self.full, "keep": self.keep}
-        return {"rows": used, "slots": slots, **numbers}
+        admission = None if self.admission is None else self.admission.dump()
+        return {"rows": used, "slots": slots, "admission": admission, **numbers}
 
     def load(self, tree: dict[str, Any]) -> None:
         """Take over what `dump` gave."""
@@ -80,17 +86,30 @@ class ActiveRowBuffer:
         for array, saved in [*zip(arrays, tree["rows"], strict=True), *zip(self.slots, tree["slots"], strict=True)]:
             array[: len(saved)] = saved
         self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
+        if self.admission is not None:
+            self.admission.load(tree["admission"])
 
-    def admit(self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray) -> None:
-        """Take over rows that were just visited and violated; make room by letting the least ones go.
+    def offer(self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray) -> None:
+        """`admit` those of the rows that a pass has just visited which violate enough."""
+        least = 0.0
+        if self.admission is not None:
+            self.admission.see(score[order])
+            least = self.admission.least
+        self.admit(visited, order, score, streams, least)
+
+    def admit(
+        self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray, least: float = 0.0
+    ) -> None:
+        """Take over rows that violate more than `least`; make room by letting the least ones go.
 
         All as for `dual_cd_visit`, which has filled order (cut to the rows visited) and score.
         """
         begin = 0
         while begin < len(order):
+            above = max(self.threshold, least)
             self.n, begin = kernel.admit(
-                self.rows, self.slots, self.n, visited, order, len(order), score, self.threshold, begin, streams
-            )  # fmt: skip
+                self.rows, self.slots, self.n, visited, order, len(order), score, above, begin, streams
+            )
             if begin < len(order):
                 if self.n == 0:
                     return  # a row that is larger than the row buffer
@@ -212,17 +231,25 @@ def _y_type(data: RowBlocks) -> np.dtype:
     return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
-def shared_row_buffer(n_groups: int, ctx: Context) -> ActiveRowBuffer:
-    """An empty row buffer for groups of models, with room beside it for the scores that each group gives its rows."""
+def shared_row_buffer(n_groups: int, problem: Problem, ctx: Context) -> ActiveRowBuffer:
+    """An empty row buffer for groups of models, with room beside it for the scores that each group gives its rows.
+
+    problem : of any of the groups
+    """
     nbytes = float(ctx.row_buffer_bytes)
     if n_groups > 1:
         each = _row_bytes(ctx.data, ctx.row_buffer_packed)
         nbytes *= each / (each + _SCORE_BYTES * n_groups)
-    return make_row_buffer(int(nbytes), ctx.data, ctx.row_buffer_packed)
+    return make_row_buffer(int(nbytes), ctx.data, ctx.row_buffer_packed, smooth=problem.loss.smooth)
 
 
-def make_row_buffer(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1) -> ActiveRowBuffer:
-    """An empty row buffer of at most `nbytes`; its memory is touched only as it fills."""
+def make_row_buffer(
+    nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1, smooth: bool = False
+) -> ActiveRowBuffer:
+    """An empty row buffer of at most `nbytes`; its memory is touched only as it fills.
+
+    smooth : the loss is, so that rows are rationed
+    """
     n = max(slots_in(nbytes, data, packed), at_least)
     rows: Any
     if data.layout == "csr":
@@ -248,4 +275,4 @@ def make_row_buffer(nbytes: int, data: RowBlocks, packed: bool, at_least: int = 
         sqnorm=np.empty(n),
         score=np.empty(n, np.float32),
     )
-    return ActiveRowBuffer(rows, slots)
+    return ActiveRowBuffer(rows, slots, admission=Admission() if smooth else None)

@@ -28,7 +28,6 @@ from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, 
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
-from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
@@ -56,6 +55,7 @@ from bigsvm.solvers.dcd.dual_cd_state import (
     open_thresholds,
 )
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
+from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
 from bigsvm.solvers.dcd.shard_state import RESCALED
@@ -310,23 +310,9 @@ class DualCD(SolverBase):
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Make room for what a saved state has beyond a new one: its row buffer."""
-        if "row_buffer" not in tree:
-            hint = "start again without --resume"
-            raise DataError("the checkpoint is of an earlier version, which kept rows otherwise", ctx.data.uri, hint)
-        if any("stiffness" not in saved for saved in tree["shards"] or ()):
-            hint = "start again without --resume"
-            what = "the checkpoint is of an earlier version, whose shards had one stiffness for all features"
-            raise DataError(what, ctx.data.uri, hint)
-        if any("mean" not in saved for saved in tree["shards"] or ()):
-            hint = "start again without --resume"
-            what = "the checkpoint is of an earlier version, whose shards kept no mean of w"
-            raise DataError(what, ctx.data.uri, hint)
-        pairs = zip(state.groups, tree["groups"], strict=True)
-        if state.shards and any((group.momentum is None) != (saved["momentum"] is None) for group, saved in pairs):
-            hint = "start again without --resume"
-            raise DataError("the checkpoint is of an earlier version, whose shards had no leaps", ctx.data.uri, hint)
+        refuse_earlier(state, tree, ctx.data.uri)
         if tree["row_buffer"] is not None:
-            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
+            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
             for name in ("seen", "row_buffer_stats"):
                 setattr(group, name, np.empty(saved[name].shape))

@@ -92,7 +92,7 @@ class DualStart:
         """Into the row buffer, where those with the smallest scores leave when it is full."""
         state, ctx = self._state, self._ctx
         if state.row_buffer is None:
-            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
+            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
         state.row_buffer.admit(rows, np.arange(len(scores)), scores, state.groups[0].active.values[:, 0])
 
 

@@ -205,7 +205,7 @@ class _KeptRows:
         order, score = found[0]
         for _, other in found[1:]:
             score = np.maximum(score, other)
-        row_buffer.admit(work.rows, order, score, self._runs[0].models.active.values[:, 0])
+        row_buffer.offer(work.rows, order, score, self._runs[0].models.active.values[:, 0])
         self._sweep(row_buffer, self._runs, work.key, due)
 
     def _sweep(self, row_buffer: ActiveRowBuffer, runs: list[_Run], key: tuple[int, int], due: range) -> None:
@@ -221,5 +221,5 @@ class _KeptRows:
     def _row_buffer(self) -> ActiveRowBuffer | None:
         state, ctx = self._state, self._ctx
         if state.row_buffer is None and ctx.row_buffer_bytes > 0:
-            state.row_buffer = shared_row_buffer(len(state.groups), ctx)
+            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
         return state.row_buffer

@@ -1,0 +1,37 @@
+"""Checkpoints of earlier versions, which lack what `dcd` goes on from: refused by name, never taken for today's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState
+
+
+def refuse_earlier(state: DualCDState, tree: dict[str, Any], uri: str) -> None:
+    """Compare a saved state with a new one of the same fit.
+
+    uri : of the data, for the message
+
+    Raises `DataError` where the saved one was written by an earlier version.
+    """
+    for lack in _lacks(state, tree):
+        raise DataError(f"the checkpoint is of an earlier version, {lack}", uri, "start again without --resume")
+
+
+def _lacks(state: DualCDState, tree: dict[str, Any]) -> Iterator[str]:
+    if "row_buffer" not in tree:
+        yield "which kept rows otherwise"
+    shards = tree["shards"] or ()
+    if any("stiffness" not in saved for saved in shards):
+        yield "whose shards had one stiffness for all features"
+    if any("mean" not in saved for saved in shards):
+        yield "whose shards kept no mean of w"
+    pairs = zip(state.groups, tree["groups"], strict=True)
+    if state.shards and any((group.momentum is None) != (saved["momentum"] is None) for group, saved in pairs):
+        yield "whose shards had no leaps"
+    of_shards = (shard for saved in shards for shard in saved["states"])
+    row_buffers = (saved["row_buffer"] for saved in (tree, *of_shards))
+    if any(saved is not None and "admission" not in saved for saved in row_buffers):
+        yield "whose row buffer let in every row that violated"
