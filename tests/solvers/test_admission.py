@@ -17,7 +17,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.sizes import Sizes
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, whole_row_buffer
 from bigsvm.solvers.dcd.admission import Admission
-from tests.run.test_checkpoint import stopped
+from tests.run.test_checkpoint import comes_to_the_same, stopped
 from tests.shards.test_shard_momentum import rows_of
 
 KINDS = {
@@ -75,6 +75,20 @@ def test_rows_of_a_smooth_loss_are_rationed(loss: str, shards: int, monkeypatch:
         return
     assert came[1] < 0.6 * came[0]
     assert gaps[1] < 2.0 * gaps[0]
+
+
+@pytest.mark.usefixtures("streaming_hundreds")
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_fit_that_is_stopped_in_mid_pass_goes_on_with_the_same_rations(
+    shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Sizes, "row_buffer", lambda self, store, *_: whole_row_buffer(store, self.packed) // 20)
+    rows = rows_of("squared_hinge", 40, weights=False, n=1000)
+    config = FitConfig.of(
+        solver="dcd", loss="squared_hinge", bias="none", C=0.1, tol=1e-6, max_passes=5, memory="64MiB", shards=shards,
+        scheduler="serial",
+    )  # fmt: skip
+    comes_to_the_same(rows, config, tmp_path, 7)
 
 
 def counted(patch: pytest.MonkeyPatch) -> list[int]:
