@@ -35,7 +35,7 @@ class Admission:
     def begin_pass(self, n: int) -> None:
         """Ask for what was seen of the last pass; n : rows in the row buffer."""
         at_least = np.cumsum(self._counts[::-1])[::-1]  # rows in each bucket and in those above
-        enough = np.flatnonzero(at_least >= _TIMES * n) if n else ()
+        enough = np.flatnonzero((at_least >= _TIMES * n) & (n > 0))
         bits = (int(enough[-1]) << _SHIFT) - 1 if len(enough) else -1  # less than the bucket: its least rows come in
         self.least = float(np.int32(bits).view(np.float32)) if bits > 0 else 0.0
         self._counts[:] = 0
