@@ -33,5 +33,6 @@ def _lacks(state: DualCDState, tree: dict[str, Any]) -> Iterator[str]:
         yield "whose shards had no leaps"
     of_shards = (shard for saved in shards for shard in saved["states"])
     row_buffers = (saved["row_buffer"] for saved in (tree, *of_shards))
-    if any(saved is not None and "admission" not in saved for saved in row_buffers):
+    smooth = state.groups[0].problem.loss.smooth
+    if smooth and any(saved is not None and "admission" not in saved for saved in row_buffers):
         yield "whose row buffer let in every row that violated"
