@@ -87,7 +87,8 @@ class Sizes:
         many = self.shape.n_models >= _MANY_MODELS and not self.shape.folded and not self.shape.joint
         if many:
             return _ROW_BUFFER_SWEEPS_MANY
-        return _ROW_BUFFER_SWEEPS_SMOOTH if self.shape.smooth_loss else _ROW_BUFFER_SWEEPS
+        smooth = self.shape.smooth_loss and self.shape.shards == 1  # on shards a pass costs more than its sweeps
+        return _ROW_BUFFER_SWEEPS_SMOOTH if smooth else _ROW_BUFFER_SWEEPS
 
     def piece_rows(self, budget: int, resident: bool) -> int:
         """Rows read from the store at a time; a multiple of the block's, since staging cuts pieces into blocks."""

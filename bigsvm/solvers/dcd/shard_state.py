@@ -168,8 +168,8 @@ class ShardState:
         self._problem = rows.problem
         self.row_buffer: ActiveRowBuffer | None = None
         if rows.row_buffer_bytes and rows.n_rows:
-            smooth = rows.problem.loss.smooth
-            self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed, smooth=smooth)
+            # Without rations, whatever the loss: they took a pass more, and here passes cost most.
+            self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
         self.momentum = ShareMomentum()
         self.buckets = np.empty(0, np.uint8)
@@ -352,7 +352,7 @@ class ShardState:
             given, problem.dual_models, self.alpha, w, self.streams, stiffness, key, order, stats, score
         )  # fmt: skip
         if self.row_buffer is not None:
-            self.row_buffer.offer(given, order[:visited], score, self.streams)
+            self.row_buffer.admit(given, order[:visited], score, self.streams)
         return visited, stats
 
     def _remember_kept(self, buffer: ActiveRowBuffer, problem: Problem) -> None:
