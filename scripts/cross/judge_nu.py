@@ -20,7 +20,8 @@ _NO_MARGIN = 1e-10  # of the square of what |w| could be
 
 def foresee_nu(step: Step, asked: Asked) -> None:
     """A nu that is too large for a class must be refused."""
-    room = min((_programme(wanted).feasible for wanted in asked.models), default=Real(np.inf))  # one class: none
+    rooms = [_programme(wanted).feasible for wanted in asked.models]
+    room = min((each for each in rooms if not np.isnan(each)), default=Real(np.inf))  # one class, or no weight: none
     if not step.refusal and room < 1 + 1e-9:
         step.refusal, step.why = (MUST if room < 1 - 1e-9 else MAY), "a class has too few rows for nu"
 

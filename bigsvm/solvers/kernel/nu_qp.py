@@ -133,7 +133,7 @@ def _fill(beta: np.ndarray, room: np.ndarray, sign: float, wanted: float) -> Non
     mine = np.flatnonzero(room > 0.0)
     size = beta[mine] * sign
     lacks = wanted - float(size.sum())
-    if lacks <= 0.0:
+    if lacks < 0.0:
         size *= wanted / (wanted - lacks)
     else:
         left = room[mine] - size
@@ -152,6 +152,10 @@ def check_feasible(qp: NuQP, nu: float, named: tuple[str, str], where: str) -> N
     sides = float(qp.upper.sum()), float(-qp.lower.sum())
     least = min(sides)
     if 0.5 * qp.total > least * (1.0 + 1e-12):
+        if least == 0.0:
+            without = named[sides.index(0.0)]
+            hint = f"give rows of the class {without} weights above 0, or leave the class out with --labels"
+            raise DataError(f"no nu is feasible: no row of the class {without} has a weight above 0", where, hint)
         most = 2.0 * least / sum(sides)
         raise DataError(
             f"nu = {nu:g} is infeasible: of the classes {named[0]} and {named[1]} one has too few rows for it",

@@ -179,3 +179,17 @@ def test_rows_far_from_the_origin_have_a_margin(loss: str, kernel: str) -> None:
     if loss == "nu_svc":  # where a bias takes up what all rows share
         there = bigsvm.fit((near, np.where(near[:, 0] > 0, 1, -1)), **options)
         assert found.figures["objective"] == pytest.approx(there.figures["objective"], rel=1e-4)
+
+
+@pytest.mark.parametrize("weightless", [(0,), (3,), (0, 1), (1, 3)])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_classes_without_weight_are_refused_by_name(weightless: tuple[int, ...], kernel: str) -> None:
+    """A pair of two such classes wants a sum of 0 over rows that weigh 0, which is no division."""
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(80, 3)), np.repeat(np.arange(4), 20)
+    weight = np.where(np.isin(y, weightless), 0.0, 1.0)
+    options: dict[str, Any] = {"solver": "smo", "loss": "nu_svc", "bias": "free", "kernel": kernel, "nu": 0.3}
+    with pytest.raises(
+        DataError, match=f"no nu is feasible: no row of the class [{''.join(map(str, weightless))}] has"
+    ):
+        bigsvm.fit((X, y, weight), **options)
