@@ -184,6 +184,9 @@ def main() -> None:
     document = summary.document(options.seed)
     if options.json is not None:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
+    endless = summary.kinds["endless"]
+    wrong = len(summary.failures) - endless
+    sys.stdout.write(f"{summary.fits:,} fits in one run, {wrong:,} wrong claims, {endless:,} endless\n")
     short = {name: value for name, value in document.items() if name not in ("failures", "seen")}
     sys.stdout.write(json.dumps(short) + "\n")
     if summary.failures:
