@@ -58,7 +58,7 @@ def test_flags_are_zero_exactly_for_the_rows_inside_and_nobody_is_there_twice(
         _consistent(slots, used, streams)
         limit = float(np.quantile(slots.score[:used], 0.3)) if used else 0.0
         rows = slots.row[:used][slots.score[:used] > limit]
-        used = evict(A, slots, used, limit, streams, np.empty(4, np.uint16))
+        used = evict(A, slots, used, limit, streams)
         np.testing.assert_array_equal(slots.row[:used], rows)
         _consistent(slots, used, streams)
 
@@ -79,5 +79,5 @@ def test_who_does_not_violate_stays_out_and_leaves_first(score: float) -> None:
     used, _ = admit(A, slots, 0, rows, at, 2, scores, 0.0, 0, streams)
     assert slots.row[:used].tolist() == [1]
     slots.score[0] = score  # a later sweep found it so
-    assert evict(A, slots, used, 0.0, streams, np.empty(4, np.uint16)) == 0
+    assert evict(A, slots, used, 0.0, streams) == 0
     assert streams.tolist() == [1, 1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.packed import move_rows, pack_row
+from bigsvm.compiled.shared.vectors.moving import move_along
 
 
 class Slots(NamedTuple):
@@ -56,11 +57,8 @@ def admit(A, slots, n, rows, order, visited, score, threshold, begin, streams):
 
 
 @inner_loop
-def evict(A, slots, n, threshold, streams, spare):
-    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use.
-
-    spare : uint16, work space
-    """
+def evict(A, slots, n, threshold, streams):
+    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use."""
     kept = 0
     slot = 0
     while slot < n:
@@ -71,12 +69,12 @@ def evict(A, slots, n, threshold, streams, spare):
         while slot < n and slots.score[slot] > threshold:
             slot += 1
         if kept < first < slot:
-            move_rows(A, kept, first, slot, spare)
-            for s in range(first, slot):
-                to = kept + s - first
-                slots.row[to], slots.y[to] = slots.row[s], slots.y[s]
-                if slots.sample_weight.shape[0]:
-                    slots.sample_weight[to] = slots.sample_weight[s]
-                slots.sqnorm[to], slots.score[to] = slots.sqnorm[s], slots.score[s]
+            move_rows(A, kept, first, slot)
+            move_along(slots.row, kept, first, slot)
+            move_along(slots.y, kept, first, slot)
+            if slots.sample_weight.shape[0]:
+                move_along(slots.sample_weight, kept, first, slot)
+            move_along(slots.sqnorm, kept, first, slot)
+            move_along(slots.score, kept, first, slot)
         kept += slot - first
     return kept

@@ -33,7 +33,7 @@ from bigsvm.compiled.linear.stiff import stiff_axpys, stiff_sqnorm
 from bigsvm.compiled.shared.compile import inner_loop, njit, overload, register_jitable
 from bigsvm.compiled.shared.losses import JointModels
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
-from bigsvm.compiled.shared.prefetch import ask_row, prefetch
+from bigsvm.compiled.shared.prefetch import ask_place, ask_row, prefetch
 from bigsvm.compiled.shared.targets import (
     best_alpha,
     class_cost,
@@ -51,6 +51,7 @@ from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_ord
 _ROUNDING = 1e-12  # of a gradient, relative to a target: smaller ones move nothing
 _AHEAD = 8  # rows: their alpha lies anywhere in memory
 _ROWS_AHEAD = 4  # likewise, of the rows themselves
+_PLACES_AHEAD = 14  # likewise, of where rows and their alpha lie
 
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
@@ -121,6 +122,11 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
     for t in range(n):
         i = order[t]
         row = row_at(at, i)
+        if t + _PLACES_AHEAD < n:
+            ahead = order[t + _PLACES_AHEAD]
+            ask_place(X, ahead)
+            if at.shape[0]:
+                prefetch(at, ahead)
         if t + _ROWS_AHEAD < n:
             ask_row(X, order[t + _ROWS_AHEAD])
         if t + 1 < n:
@@ -130,6 +136,8 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             prefetch(alpha, row_at(at, ahead))
             prefetch(y, ahead)
             prefetch(sqnorm, ahead)
+            if score.shape[0]:
+                prefetch(score, ahead)
         cost = class_cost(class_weight, y, i)
         if sample_weight.shape[0]:
             cost *= sample_weight[i]

@@ -44,18 +44,21 @@ def line_sums(alpha, before, cost, C, diag_factor, run, sums):
 
 
 @inner_loop
-def clipped(alpha, before, cost, C, upper_factor, theta, sums):
-    """sums[m] += how far, over all rows, alpha + theta (alpha - before) lies outside of [0, upper_factor C_i].
+def clipped(alpha, before, cost, C, upper_factor, steps, sums):
+    """sums[k, m] += how far, over all rows, alpha + steps[k, m] (alpha - before) lies outside of [0, upper_factor C_i].
 
-    theta, sums : float64, (n_models,);  a model whose theta is 0 is left out
+    steps, sums : float64, (n_steps, n_models);  a model whose first step is 0 is left out
     """
     n, models = alpha.shape
     for i in range(n):
         c = cost[i] if cost.shape[0] else 1.0
         for m in range(models):
-            if theta[m] != 0.0 and c > 0.0:
-                a = alpha[i, m] + theta[m] * (alpha[i, m] - before[i, m])
-                sums[m] += max(max(-a, a - upper_factor * (c * C[m])), 0.0)
+            if steps[0, m] != 0.0 and c > 0.0:
+                a, upper = alpha[i, m], upper_factor * (c * C[m])
+                d = a - before[i, m]
+                for k in range(steps.shape[0]):
+                    ahead = a + steps[k, m] * d
+                    sums[k, m] += max(max(-ahead, ahead - upper), 0.0)
 
 
 @inner_loop

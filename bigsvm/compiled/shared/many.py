@@ -339,6 +339,28 @@ def prefetch_features(X, i, w):
     raise NotImplementedError
 
 
+def prefetch_rare(X, i, w):
+    """`prefetch_features` without the frequent ones, where rows tell them apart: a core's cache holds their weights.
+
+    Compiled only.
+    """
+    raise NotImplementedError
+
+
+@overload(prefetch_rare)
+def _prefetch_rare(X, i, w):
+    def packed(X, i, w):
+        pool = X.pool
+        a, hot = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
+        end = np.uint64(X.ptr[i + 1])
+        j = a + (end - a + hot) // np.uint64(3) + hot
+        while j < end:
+            prefetch(w, np.uint64(_large(pool, j)))
+            j += _ONE + _ONE
+
+    return packed if _is(X, PackedCSR) else (lambda X, i, w: prefetch_features(X, i, w))
+
+
 @overload(prefetch_features)
 def _prefetch_features(X, i, w):
     def sparse(X, i, w):

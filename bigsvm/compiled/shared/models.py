@@ -13,7 +13,7 @@ from bigsvm.compiled.shared.many import (
     few,
     many_axpys,
     many_dots,
-    prefetch_features,
+    prefetch_rare,
     prefetch_weights,
     some_dots,
     sparse_rows,
@@ -116,7 +116,7 @@ _CACHED = 3 << 19  # bytes of one model's weights that a core's own cache may ho
 def _ask_weights(X, i, W):
     def one(X, i, W):
         if W.size * W.itemsize > _CACHED:
-            prefetch_features(X, i, W)
+            prefetch_rare(X, i, W)
 
     if not _one(W):
         return lambda X, i, W: prefetch_weights(X, i, W)

@@ -19,6 +19,7 @@ from numba import types
 
 from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.rows import _is_csr, row_axpy, row_axpys, row_dot, row_dots
+from bigsvm.compiled.shared.vectors.moving import move_along
 
 _LARGEST = 32767.0
 _SMALL = 1 << 16
@@ -177,25 +178,9 @@ def pack_row(A, slot, X, i):
     raise NotImplementedError
 
 
-def move_rows(A, target, first, stop, spare):
-    """Rows [first, stop) of A to `target` <= first and after; `spare` is work space, uint16.  Compiled only."""
+def move_rows(A, target, first, stop):
+    """Rows [first, stop) of A to `target` <= first and after.  Compiled only."""
     raise NotImplementedError
-
-
-@register_jitable
-def _move(array, target, first, stop, spare):
-    """array[first:stop] to `target` <= first and after, by way of `spare`: neither copy overlaps itself, and
-    both use whole vector registers."""
-    a, b, end = np.uint64(first), np.uint64(target), np.uint64(stop)  # unsigned: no test for negative places
-    room = np.uint64(spare.shape[0])
-    while a < end:
-        n = min(end - a, room)
-        for k in range(n):
-            spare[k] = array[a + k]
-        for k in range(n):
-            array[b + k] = spare[k]
-        a += n
-        b += n
 
 
 @overload(pack_row)
@@ -277,33 +262,28 @@ def _pack_row(A, slot, X, i):
 
 
 @overload(move_rows)
-def _move_rows(A, target, first, stop, spare):
-    def sparse(A, target, first, stop, spare):
+def _move_rows(A, target, first, stop):
+    def sparse(A, target, first, stop):
         shift = A.ptr[first] - A.ptr[target]
-        _move(A.pool, A.ptr[target], A.ptr[first], A.ptr[stop], spare)
+        move_along(A.pool, A.ptr[target], A.ptr[first], A.ptr[stop])
+        move_along(A.hot, target, first, stop)
+        move_along(A.scale, target, first, stop)
         for slot in range(first, stop):
-            to = target + slot - first
-            A.hot[to], A.scale[to] = A.hot[slot], A.scale[slot]
-            A.ptr[to + 1] = A.ptr[slot + 1] - shift
+            A.ptr[target + slot - first + 1] = A.ptr[slot + 1] - shift
 
-    def dense(A, target, first, stop, spare):
-        for slot in range(first, stop):
-            to = target + slot - first
-            for j in range(A.values.shape[1]):  # another row: nothing overlaps
-                A.values[to, j] = A.values[slot, j]
-            A.scale[to] = A.scale[slot]
+    def dense(A, target, first, stop):
+        move_along(A.values, target, first, stop)
+        move_along(A.scale, target, first, stop)
 
-    def as_it_is(A, target, first, stop, spare):
-        a, b = np.uint64(A.indptr[first]), np.uint64(A.indptr[target])
-        for k in range(np.uint64(A.indptr[stop]) - a):  # upwards: what is overwritten has been read
-            A.data[b + k], A.indices[b + k] = A.data[a + k], A.indices[a + k]
+    def as_it_is(A, target, first, stop):
+        a, b = A.indptr[first], A.indptr[target]
+        move_along(A.data, b, a, A.indptr[stop])
+        move_along(A.indices, b, a, A.indptr[stop])
         for slot in range(first, stop):
-            A.indptr[target + slot - first + 1] = A.indptr[slot + 1] - np.int64(a - b)
+            A.indptr[target + slot - first + 1] = A.indptr[slot + 1] - (a - b)
 
-    def dense_as_it_is(A, target, first, stop, spare):
-        for slot in range(first, stop):
-            for j in range(A.shape[1]):
-                A[target + slot - first, j] = A[slot, j]
+    def dense_as_it_is(A, target, first, stop):
+        move_along(A, target, first, stop)
 
     if isinstance(A, types.Array):
         return dense_as_it_is

@@ -68,3 +68,28 @@ def _ask_row(X, i):
     if "pool" in X.fields:
         return pooled
     return whole
+
+
+def ask_place(X, i):
+    """Prefetch where row i lies, which `ask_row` reads: a load that is waited for would hold up every row."""
+    raise NotImplementedError
+
+
+@overload(ask_place)
+def _ask_place(X, i):
+    def sparse(X, i):
+        prefetch(X.indptr, i)
+
+    def pooled(X, i):
+        prefetch(X.ptr, i)
+        prefetch(X.hot, i)
+        prefetch(X.scale, i)
+
+    def scaled(X, i):
+        prefetch(X.scale, i)
+
+    if isinstance(X, types.Array):
+        return lambda X, i: None
+    if "indptr" in X.fields:
+        return sparse
+    return pooled if "pool" in X.fields else scaled

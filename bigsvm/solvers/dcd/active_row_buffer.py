@@ -115,7 +115,7 @@ class ActiveRowBuffer:
                     return  # a row that is larger than the row buffer
                 self.full = True
                 self.threshold = self._least()
-                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams, np.empty(4096, np.uint16))
+                self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
 
     def sweep(
         self,

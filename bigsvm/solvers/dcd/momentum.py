@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate, repeat
+from operator import mul
 
 import numpy as np
 
@@ -31,6 +33,7 @@ _CLIPPED = 0.25  # of the step's l1 mass, at most
 _CUT = 0.7
 _FARTHEST = 0.9  # of the last direction: what w has drifted from alpha is then made at most ten times as large
 _CUTS = 24  # beyond, what is left of the step is nothing
+_CUTS_AT_ONCE = 8  # tried on one reading of alpha
 _PIECE = 1 << 16  # rows: what is added up apart
 
 
@@ -104,20 +107,21 @@ class Momentum:
         self, problem: Problem, alpha: RowVector, cost: np.ndarray, theta: np.ndarray, length: np.ndarray
     ) -> np.ndarray:
         """The steps cut until the box clips no more than a part of each; `length`: l1 norms of the directions."""
-        for _ in range(_CUTS):
+        for _ in range(0, _CUTS, _CUTS_AT_ONCE):
+            steps = np.array(list(accumulate(repeat(_CUT, _CUTS_AT_ONCE - 1), mul, initial=theta)))
             parts = []
             for rows in _pieces(len(alpha.values)):
-                part = np.zeros(len(theta))
+                part = np.zeros(steps.shape)
                 kernel.clipped(
                     alpha.values[rows], self.alpha.values[rows], cost[rows], problem.C, problem.loss.upper_factor,
-                    theta, part,
+                    steps, part,
                 )  # fmt: skip
                 parts.append(part)
-            too_far = _added(parts) > _CLIPPED * theta * length
-            if not too_far.any():
+            fits = _added(parts) <= _CLIPPED * steps * length
+            theta = np.where(fits.any(axis=0), steps[fits.argmax(axis=0), np.arange(len(theta))], _CUT * steps[-1])
+            if fits.any(axis=0).all():
                 return theta
-            theta = np.where(too_far, _CUT * theta, theta)
-        return np.where(too_far, 0.0, theta)
+        return np.where(fits.any(axis=0), theta, 0.0)
 
 
 def _pieces(n_rows: int) -> list[slice]:

@@ -1,1 +1,1 @@
-"""Numbers side by side in vector registers, as values of compiled code."""
+"""Numbers side by side in vector registers, as values of compiled code; and moves of whole rows."""
