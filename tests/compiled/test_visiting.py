@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, mixed_runs_of, shuffled, visiting_order
+from bigsvm.compiled.shared.visiting import (
+    RUN_ROWS,
+    WITH_REPLACEMENT,
+    mixed_runs_of,
+    part_of_order,
+    shuffled,
+    visiting_order,
+)
 from bigsvm.testing.problems import as_csr, random_problem
 
 MIXED_RUNS = 28
@@ -119,3 +128,20 @@ def test_the_last_runs_are_mixed_too() -> None:
     order = visiting_order(np.ones(100, np.uint8), 28, 3, 0, 0)
     assert sorted(order.tolist()) == list(range(100))
     assert np.count_nonzero(np.diff(order) < 0) > 25
+
+
+@given(
+    n=st.integers(1, 2000), room=st.integers(0, 300), parts=st.integers(1, 40), mixed=st.integers(1, 5),
+    number=st.integers(0, 50),
+)  # fmt: skip
+def test_parts_of_an_order_are_a_whole(n: int, room: int, parts: int, mixed: int, number: int) -> None:
+    """Each row once, whatever the number of parts; and neighbours do not stay in one part from sweep to sweep."""
+    runs = -(-(n + room) // RUN_ROWS)
+    edges = [k * runs // parts for k in range(parts + 1)]
+    found = [part_of_order(n, runs, first, stop, mixed, (3, 4), number) for first, stop in pairwise(edges)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(n))
+
+
+def test_the_parts_of_two_sweeps_hold_other_rows() -> None:
+    first, second = (set(part_of_order(6400, 100, 0, 50, 1, (3, 4), number).tolist()) for number in (0, 1))
+    assert 0.25 * 6400 / 2 < len(first & second) < 0.75 * 6400 / 2

@@ -14,7 +14,13 @@ from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem, zero_weights
 from bigsvm.solvers.dcd import active_row_buffer
-from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, whole_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import (
+    ActiveRowBuffer,
+    SweepPart,
+    make_row_buffer,
+    parts_due,
+    whole_row_buffer,
+)
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
@@ -82,7 +88,7 @@ def test_every_sweep_raises_the_dual_value_up_to_packing(
         assert not streams.any()
         alpha, w, values = np.zeros((N, 1)), zero_weights(FEATURES, 1, wide), [0.0]
         for number in range(12):
-            row_buffer.sweep(problem, alpha, w, (7, 0), number)
+            row_buffer.sweep(problem, alpha, w, row_buffer.order((7, 0), SweepPart(number)))
             values.append(dual_of(problem, store, alpha))
         assert np.all(np.diff(values) >= (-1e-4 if packed else -1e-6 if wide is np.float32 else -1e-12) * values[-1])
         assert values[-1] > values[1] > 0
@@ -117,10 +123,10 @@ def test_a_row_larger_than_the_row_buffer_streams_on(packed: bool) -> None:
     assert streams.all()
 
 
-@pytest.mark.parametrize("part", [None, slice(5, 20)])
+@pytest.mark.parametrize("part", [SweepPart(0), SweepPart(3, 0, 3, 3)])
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 def test_rows_that_stay_are_visited_by_the_loop_that_visits_those_that_arrive(
-    layout: str, part: slice | None, monkeypatch: pytest.MonkeyPatch
+    layout: str, part: SweepPart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrays that may be written would be other types, and the largest loop of all would be compiled twice."""
     visited: list[Any] = []
@@ -130,7 +136,20 @@ def test_rows_that_stay_are_visited_by_the_loop_that_visits_those_that_arrive(
     offer(row_buffer, store, np.ones(N, np.float32), np.ones(N, np.uint8))
     assert row_buffer.n == N
     problem = make_problem(FitConfig.of(loss="hinge"), store)
-    row_buffer.sweep(problem, np.zeros((N, 1)), zero_weights(FEATURES, 1), (0, 0), 0, part=part)
+    row_buffer.sweep(problem, np.zeros((N, 1)), zero_weights(FEATURES, 1), row_buffer.order((0, 0), part))
     block = store.read(store.refs(N)[0])
     arriving = (readonly_view(block.X), block.y.astype(np.int32), block.sample_weight.copy(), np.empty(N), np.arange(N))
     assert [typeof(array) for array in visited[0]] == [typeof(array) for array in arriving]
+
+
+@pytest.mark.parametrize("turns", [1, 3, 18, 372])
+@pytest.mark.parametrize("sweeps", [0, 1, 7, 20, 60])
+def test_what_is_due_in_the_turns_of_a_pass_is_so_many_sweeps(turns: int, sweeps: int) -> None:
+    """One after another, none left out and none twice; each turn has its share, to the least part there is."""
+    due = [list(parts_due(turn, turns, sweeps)) for turn in range(turns)]
+    assert [sum(part.stop - part.first for part in parts) for parts in due] == [sweeps] * turns
+    end = (0, 0)
+    for part in (part for parts in due for part in parts):
+        assert (part.number, part.first, part.of) == (*end, turns)
+        end = (part.number + 1, 0) if part.ends else (part.number, part.stop)
+    assert end == (sweeps, 0)

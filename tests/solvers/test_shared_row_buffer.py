@@ -41,7 +41,8 @@ def test_a_row_stays_for_the_group_that_it_violates_most(full: bool) -> None:
     row_buffer = filled(full)
     before = row_buffer.threshold
     scores = np.random.default_rng(1).random((3, row_buffer.n)).astype(np.float32)
-    row_buffer.take_scores(scores)
+    row_buffer.take_scores(scores, np.arange(row_buffer.n))
+    row_buffer.end_sweep()
     np.testing.assert_array_equal(row_buffer.slots.score[: row_buffer.n], scores.max(axis=0))
     if not full:
         assert row_buffer.threshold == before

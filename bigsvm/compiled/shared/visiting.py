@@ -17,6 +17,7 @@ from bigsvm.compiled.shared.rows import CSR
 RUN_ROWS = 64
 MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
 WITH_REPLACEMENT = -1  # in place of `mixed_runs`: every visit is to a row drawn anew
+AS_GIVEN = -2  # in place of `mixed_runs`: the order is there already
 
 
 class VisitingOrder(NamedTuple):
@@ -85,6 +86,23 @@ def row_at(at, i):
 
 
 @register_jitable
+def _rows_of_runs(runs, first, stop, n_rows, at, active, order, mixed_runs, state):
+    """Fill `order` with the active rows of runs[first:stop]; returns how many.  All else as for `fill_order`."""
+    n = 0
+    mixed = 0
+    for b in range(first, stop):
+        a = runs[b] * RUN_ROWS
+        for i in range(a, min(a + RUN_ROWS, n_rows)):
+            # No branch, which nothing could guess where some rows are active: the next row may take the place.
+            order[n] = i
+            n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
+        if mixed_runs > 0 and ((b - first) % mixed_runs == mixed_runs - 1 or b == stop - 1):
+            state = _shuffle(order, mixed, n, state)
+            mixed = n
+    return n
+
+
+@register_jitable
 def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     """Fill `order` with the local rows whose working row is active, in visiting order; returns how many.
 
@@ -95,7 +113,10 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
     mixed_runs : int           runs shuffled together row by row; 0: rows of a run stay in order
                                WITH_REPLACEMENT: n_rows draws from all rows, whether active or not
+                               AS_GIVEN: `order` stays as it is, all n_rows of it
     """
+    if mixed_runs == AS_GIVEN:
+        return n_rows
     state = stream_of(seed, epoch, start)
     if mixed_runs == WITH_REPLACEMENT:
         for t in range(n_rows):
@@ -105,18 +126,23 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     for b in range(n_runs):
         runs[b] = b
     state = _shuffle(runs, 0, n_runs, state)
-    n = 0
-    mixed = 0
-    for b in range(n_runs):
-        a = runs[b] * RUN_ROWS
-        for i in range(a, min(a + RUN_ROWS, n_rows)):
-            # No branch, which nothing could guess where some rows are active: the next row may take the place.
-            order[n] = i
-            n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
-        if mixed_runs > 0 and (b % mixed_runs == mixed_runs - 1 or b == n_runs - 1):
-            state = _shuffle(order, mixed, n, state)
-            mixed = n
-    return n
+    return _rows_of_runs(runs, 0, n_runs, n_rows, at, active, order, mixed_runs, state)
+
+
+@njit(cache=True)
+def part_of_order(n_rows, n_runs, first, stop, mixed_runs, key, number):
+    """Rows of some of the runs, in the order in which a sweep over all visits them: int64, (number of rows,).
+
+    n_rows : int       rows at present, of `n_runs` runs that there may be
+    first, stop : of the runs in their random order: parts that follow one another are the whole sweep
+    mixed_runs : as for `fill_order`;  key : (seed, epoch);  number : of the sweep
+    """
+    runs = np.arange(n_runs)
+    state = _shuffle(runs, 0, n_runs, stream_of(key[0], key[1], number))
+    order = np.empty((stop - first) * RUN_ROWS, np.int64)
+    everything = np.empty(0, np.uint8)
+    state = _mix64(state ^ np.uint64(first))  # parts are mixed apart
+    return order[: _rows_of_runs(runs, first, stop, n_rows, order[:0], everything, order, mixed_runs, state)]
 
 
 @njit(cache=True)

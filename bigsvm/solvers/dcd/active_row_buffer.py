@@ -9,9 +9,9 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from bigsvm.compiled.linear.active_row_buffer import Slots
 from bigsvm.compiled.linear.dual_cd import EXACT, BlockRows, Stiffness, dual_cd_visit
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.compiled.shared.visiting import MIXED_BYTES, RUN_ROWS, VisitingOrder
+from bigsvm.compiled.shared.visiting import AS_GIVEN, MIXED_BYTES, RUN_ROWS, VisitingOrder, part_of_order
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.dcd.admission import Admission
@@ -31,7 +31,7 @@ _KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and let
 _SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
 _SCORE_BYTES = 4
 _ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
-_PLACE = 1 << 61  # in place of a first row, in the key of a row buffer sweep's order
+_PLACE = 1 << 61  # and the number of a sweep, in place of a first row: the key of its order
 
 
 @dataclass
@@ -117,54 +117,58 @@ class ActiveRowBuffer:
                 self.threshold = self._least()
                 self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
 
+    def order(self, key: tuple[int, int], part: SweepPart) -> np.ndarray:
+        """Slots that a part of a sweep visits, in a random order: int64, (number of rows,).
+
+        key : (seed, pass)
+        """
+        # With or without a bias: rows that were kept meet each other again and again, and words that all of them share
+        # tie them together as a bias does.  In runs that stay in order 20news, C = 100, takes four times the passes.
+        mixed = max(int(MIXED_BYTES * self.n // max(_bytes_used(self.rows, self.n) * RUN_ROWS, 1)), 1)
+        runs = -(-len(self.slots.row) // RUN_ROWS)  # of all slots: rows come in and go while a sweep goes on
+        first, stop = part.first * runs // part.of, part.stop * runs // part.of
+        return part_of_order(self.n, runs, first, stop, mixed, key, _PLACE + part.number)
+
     def sweep(
         self,
         problem: Problem,
         alpha: np.ndarray,
         W: np.ndarray,
-        key: tuple[int, int],
-        number: int,
+        order: np.ndarray,
         stiffness: Stiffness = EXACT,
-        part: slice | None = None,
         score: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Visit every row once, in a random order; the sweep's statistics, float64, shape (n_proofs, 4).
+        """Visit slots in their `order`; the visits' statistics, float64, shape (n_proofs, 4).
 
-        key : (seed, pass);  number : of the sweep within the pass
         stiffness : of the local problem
-        part : the slots that are visited, all by default
-        score : float32, one a slot visited: filled in place of the slots' own; nothing of the row buffer changes then
+        score : float32, one a slot: filled where visited in place of the slots' own; nothing of the row buffer changes
+            then
         """
-        slots, first, stop = self.slots, 0, self.n
-        if part is not None:
-            first, stop = part.start, min(part.stop, self.n)
-        n = stop - first
+        slots, n = self.slots, self.n
         stats = np.zeros((problem.n_proofs, 4))
-        if n <= 0:
+        if len(order) == 0:
             return stats
-        weight = slots.sample_weight[first:stop] if len(slots.sample_weight) else slots.sample_weight
-        # With or without a bias: rows that were kept meet each other again and again, and words that all of them share
-        # tie them together as a bias does.  In runs that stay in order 20news, C = 100, takes four times the passes.
-        mixed = max(int(MIXED_BYTES * self.n // max(_bytes_used(self.rows, self.n) * RUN_ROWS, 1)), 1)
-        X = self.rows if part is None else _slots_between(self.rows, first, stop)
+        weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
+        X = self.rows
         if not isinstance(X, PackedCSR | PackedDense):
             X = readonly_view(X)  # as rows that arrive are: one compiled loop visits both
-        rows = BlockRows(X, slots.y[first:stop], weight, slots.sqnorm[first:stop], slots.row[first:stop])
+        rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
         dual_cd_visit(
-            rows, problem.dual_models, alpha, W, _ALL, stiffness, VisitingOrder(mixed, *key, _PLACE + number),
-            np.empty(n, np.int64), stats, slots.score[first:stop] if score is None else score,
+            rows, problem.dual_models, alpha, W, _ALL, stiffness, _IN_ORDER, order, stats,
+            slots.score[:n] if score is None else score,
         )  # fmt: skip
-        if self.full and score is None:
-            self.threshold = self._least()
         return stats
 
-    def take_scores(self, scores: Iterable[np.ndarray]) -> None:
-        """Each slot's score is the largest that groups of models, which swept all slots beside one another, gave it."""
-        kept = self.slots.score[: self.n]
-        kept[...] = 0.0
-        for score in scores:
-            np.maximum(kept, score, out=kept)
-        if self.full and self.n:
+    def take_scores(self, scores: np.ndarray, order: np.ndarray) -> None:
+        """Each slot's score is the largest that groups of models, which visited slots beside one another, gave it.
+
+        scores : float32, (n_groups, n)
+        """
+        self.slots.score[order] = scores[:, order].max(axis=0)
+
+    def end_sweep(self) -> None:
+        """Every slot was swept: ask of rows that come what the least of them show."""
+        if self.full and self.n > 0:
             self.threshold = self._least()
 
     def _least(self) -> float:
@@ -175,17 +179,36 @@ class ActiveRowBuffer:
 
 
 _ALL = np.empty(0, np.uint8)
+_IN_ORDER = VisitingOrder(AS_GIVEN, 0, 0, 0)
 
 
-def _slots_between(rows: Any, first: int, stop: int) -> Any:
-    """Rows of some slots that follow one another, as views."""
-    if isinstance(rows, PackedCSR):
-        return rows._replace(ptr=rows.ptr[first : stop + 1], hot=rows.hot[first:stop], scale=rows.scale[first:stop])
-    if isinstance(rows, CSR):
-        return rows._replace(indptr=rows.indptr[first : stop + 1])
-    if isinstance(rows, PackedDense):
-        return PackedDense(rows.values[first:stop], rows.scale[first:stop])
-    return rows[first:stop]
+class SweepPart(NamedTuple):
+    """A part of a sweep over the row buffer: [first, stop) of `of` equal parts.  The default is all of it.
+
+    number : of the sweep within the pass
+    """
+
+    number: int
+    first: int = 0
+    stop: int = 1
+    of: int = 1
+
+    @property
+    def ends(self) -> bool:
+        """The sweep ends with it."""
+        return self.stop == self.of
+
+
+def parts_due(turn: int, turns: int, sweeps: int) -> Iterator[SweepPart]:
+    """What one of the `turns` of a pass sweeps of a row buffer that a pass sweeps `sweeps` times.
+
+    A part in every turn, not the whole in some: while rows are swept a disk reads on only as far as there is room.
+    """
+    first, stop = turn * sweeps, (turn + 1) * sweeps  # in turns-th parts of a sweep
+    while first < stop:
+        number, inside = divmod(first, turns)
+        first = min(stop, (number + 1) * turns)
+        yield SweepPart(number, inside, first - number * turns, turns)
 
 
 def _bytes_used(rows: Any, n: int) -> int:

@@ -16,7 +16,7 @@ from bigsvm.problem.certificate import Certificate, slacks_of
 from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import SweepPart, shared_row_buffer
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import writable
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
@@ -75,17 +75,17 @@ class DualStart:
             first = models.stop
             enough = _SETTLED * ctx.tol * certificate.primal[models]
             for number in range(_MOST_SWEEPS):
-                stats = row_buffer.sweep(
-                    group.problem, group.alpha.values, group.w, (ctx.seed, _PASS), number,
-                    score=score if len(groups) > 1 else None,
-                )  # fmt: skip
+                order = row_buffer.order((ctx.seed, _PASS), SweepPart(number))
+                own = score if len(groups) > 1 else None
+                stats = row_buffer.sweep(group.problem, group.alpha.values, group.w, order, score=own)
                 visits += row_buffer.n
                 if ctx.stopping():
                     return None
                 if np.all(stats[:, GAP] <= enough):
                     break
         if len(groups) > 1:
-            row_buffer.take_scores(scores)
+            row_buffer.take_scores(scores, np.arange(row_buffer.n))
+        row_buffer.end_sweep()
         return visits // len(groups)
 
     def _keep(self, rows: BlockRows, scores: np.ndarray) -> None:

@@ -21,12 +21,14 @@ from bigsvm.compiled.shared.visiting import VisitingOrder
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
-from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, shared_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, SweepPart, parts_due, shared_row_buffer
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+
+_BEFORE_ALL = SweepPart(-1)
 
 MixedRuns = Callable[[Matrix, Problem], int]
 """How a group of rows is visited: see `visiting.fill_order`."""
@@ -78,13 +80,12 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
             if paused:  # only now have the proofs, too, seen the rows of the group before
                 break
             ctx.charge(block.nbytes)
-            due = range(done * ctx.row_buffer_sweeps // len(groups), (done + 1) * ctx.row_buffer_sweeps // len(groups))
             work = _work(models[0].problem, group, block, (ctx.seed, number))
             if cost is not None and number == 0:
                 cost.values[work.rows.at, 0] = models[0].problem.y_and_cost(block)[1]
             if done == 0:
                 kept.settle(work.key)
-            kept.take(work, due)
+            kept.take(work, done, len(groups))
             done += 1
             paused = done < len(groups) and ctx.pause()
     ctx.reads.waited_s += source.waited_s
@@ -156,14 +157,12 @@ class _Run:
         self._note(stats)
         return order[:visited], score
 
-    def sweep(self, row_buffer: ActiveRowBuffer, key: tuple[int, int], sweeps: range, score: np.ndarray | None) -> None:
-        """Sweep the rows that were kept, as often as is due; `score` as of `ActiveRowBuffer.sweep`."""
+    def sweep(self, row_buffer: ActiveRowBuffer, order: np.ndarray, begins: bool, score: np.ndarray | None) -> None:
+        """Sweep some of the rows that were kept, `begins`: the first of a sweep; else as `ActiveRowBuffer.sweep`."""
         models = self.models
-        for number in sweeps:
-            models.row_buffer_stats = row_buffer.sweep(
-                self.problem, models.alpha.values, models.w, key, number, score=score
-            )
-            models.visits += row_buffer.n
+        stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score)
+        models.row_buffer_stats = stats if begins else _together(models.row_buffer_stats, stats)
+        models.visits += len(order)
 
     def _note(self, stats: np.ndarray) -> None:
         spread = self.models.spread
@@ -172,6 +171,14 @@ class _Run:
         self._seen.append(stats[:, (GAP, LOSS)])
         if len(self._seen) > 512:
             self._seen = [np.sum(self._seen, axis=0)]
+
+
+def _together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Statistics of the rows of two visits, as `dual_cd_visit` has them."""
+    both = one + other
+    both[:, PG_MAX] = np.maximum(one[:, PG_MAX], other[:, PG_MAX])
+    both[:, PG_MIN] = np.minimum(one[:, PG_MIN], other[:, PG_MIN])
+    return both
 
 
 class _KeptRows:
@@ -186,17 +193,17 @@ class _KeptRows:
 
     def settle(self, key: tuple[int, int]) -> None:
         """Visit the buffered rows before any may leave: where the pass starts ahead, alpha is infeasible."""
-        row_buffer, number = self._state.row_buffer, self._ctx.row_buffer_sweeps
+        row_buffer = self._state.row_buffer
         ahead = [run for run in self._runs if run.ahead]
         if row_buffer is None or not ahead:
             return
         stats = [run.models.row_buffer_stats for run in ahead]
-        self._sweep(row_buffer, ahead, key, range(number, number + 1))
+        self._sweep(row_buffer, ahead, key, _BEFORE_ALL)
         for run, before in zip(ahead, stats, strict=True):  # what is told of a pass is of its own sweeps
             run.models.row_buffer_stats = before
 
-    def take(self, work: _Work, due: range) -> None:
-        """Visit the rows, keep those that violate, sweep the row buffer as often as is due."""
+    def take(self, work: _Work, turn: int, turns: int) -> None:
+        """Visit the rows, keep those that violate, sweep what is due of the row buffer in this of the pass' turns."""
         found = list(self._each(lambda run: run.visit(work), self._runs))
         row_buffer = self._row_buffer()
         if row_buffer is None:
@@ -206,17 +213,19 @@ class _KeptRows:
         for _, other in found[1:]:
             score = np.maximum(score, other)
         row_buffer.offer(work.rows, order, score, self._runs[0].models.active.values[:, 0])
-        self._sweep(row_buffer, self._runs, work.key, due)
+        for part in parts_due(turn, turns, self._ctx.row_buffer_sweeps):
+            self._sweep(row_buffer, self._runs, work.key, part)
 
-    def _sweep(self, row_buffer: ActiveRowBuffer, runs: list[_Run], key: tuple[int, int], due: range) -> None:
-        if len(due) == 0:
-            return
+    def _sweep(self, row_buffer: ActiveRowBuffer, runs: list[_Run], key: tuple[int, int], part: SweepPart) -> None:
+        order, begins = row_buffer.order(key, part), part.first == 0
         if len(self._runs) == 1:
-            runs[0].sweep(row_buffer, key, due, None)
-            return
-        scores = np.zeros((len(runs), row_buffer.n), np.float32)
-        list(self._each(lambda run, score: run.sweep(row_buffer, key, due, score), runs, scores))
-        row_buffer.take_scores(scores)
+            runs[0].sweep(row_buffer, order, begins, None)
+        else:
+            scores = np.zeros((len(runs), row_buffer.n), np.float32)
+            list(self._each(lambda run, score: run.sweep(row_buffer, order, begins, score), runs, scores))
+            row_buffer.take_scores(scores, order)
+        if part.ends:
+            row_buffer.end_sweep()
 
     def _row_buffer(self) -> ActiveRowBuffer | None:
         state, ctx = self._state, self._ctx

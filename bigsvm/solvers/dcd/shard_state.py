@@ -18,7 +18,7 @@ from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, parts_due
 from bigsvm.solvers.dcd.shard_momentum import ShareMomentum, by_model, products
 from bigsvm.solvers.dcd.shard_stiffness import FeatureCounts, by_bucket, by_feature, of_features
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
@@ -279,11 +279,14 @@ class ShardState:
             visited, stats = self._visit(rows, block, at, told, stiffness, w)
             visits, nbytes, seen = visits + visited, nbytes + block.nbytes, seen + stats
         if buffer is not None and rows.row_buffer_sweeps:
-            place = told.part * (1 << 20) + rows.number * (1 << 10)
             swept = 0
-            for turn, part in enumerate(_due(buffer.n, told, rows.row_buffer_sweeps)):
-                kept += buffer.sweep(problem, self.alpha, w, key, place + turn, stiffness, part)
-                swept += part.stop - part.start
+            for part in parts_due(told.part, told.parts, rows.row_buffer_sweeps):
+                place = part._replace(number=rows.number * (1 << 20) + part.number)
+                order = buffer.order(key, place)
+                kept += buffer.sweep(problem, self.alpha, w, order, stiffness)
+                swept += len(order)
+                if part.ends:
+                    buffer.end_sweep()
             kept *= buffer.n / max(swept, 1)
             visits += swept
         change = w - start
@@ -396,17 +399,6 @@ def _read(data: RowBlocks, group: BlockGroup) -> Block:
         for ref in group.refs:
             data.release(ref)
     return block
-
-
-def _due(n: int, told: Round, sweeps: int) -> list[slice]:
-    """Parts of a row buffer of n rows that a round sweeps, so that a pass makes `sweeps` of the whole."""
-    first, stop = (told.part * sweeps * n // told.parts, (told.part + 1) * sweeps * n // told.parts)
-    due = []
-    while n and first < stop:
-        begin = first % n
-        due.append(slice(begin, min(begin + stop - first, n)))
-        first += due[-1].stop - begin
-    return due
 
 
 def _between(block: Block, a: int, b: int) -> Block:

@@ -249,6 +249,8 @@ class StagedRows(StoreBase):
                 path = segment_files(self.folder, segment).blocks
                 try:
                     self._files[segment] = os.open(path, os.O_RDONLY)
+                    # Extents come in a random order, each read whole: what the kernel reads beyond one is in vain.
+                    os.posix_fadvise(self._files[segment], 0, 0, os.POSIX_FADV_RANDOM)
                 except OSError as error:
                     raise damaged(path, str(error)) from error
             return self._files[segment]
