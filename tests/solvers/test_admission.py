@@ -36,7 +36,7 @@ KINDS = {
 def test_it_asks_for_what_four_times_the_row_buffer_did(kind: str, n: int) -> None:
     scores, admission = KINDS[kind](np.random.default_rng(3)).astype(np.float32), Admission()
     for part in np.array_split(scores, 7):
-        admission.see(part)
+        admission.see(part, np.arange(len(part)))
     assert admission.least == 0.0
     admission.begin_pass(n)
     if n == 0 or 4 * n > len(scores):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.packed import move_rows, pack_row
 from bigsvm.compiled.shared.vectors.moving import move_along
 
@@ -78,3 +78,16 @@ def evict(A, slots, n, threshold, streams):
             move_along(slots.score, kept, first, slot)
         kept += slot - first
     return kept
+
+
+@njit(cache=True)
+def count_by_bits(bits, rows, shift, counts):
+    """counts[bits[i] >> shift] += 1 for each i of `rows`, at most the last of counts.
+
+    bits : int32, those of float32 numbers, whose sign does not matter;  counts : int64
+
+    Short, and so it keeps the interpreter's lock: to get that back from threads that read takes longer.
+    """
+    last = counts.shape[0] - 1
+    for i in rows:
+        counts[min((bits[i] & 0x7FFFFFFF) >> shift, last)] += 1

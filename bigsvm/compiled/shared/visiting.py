@@ -161,6 +161,23 @@ def visiting_order(active, mixed_runs, seed, epoch, start):
     return order[: fill_order(n, np.empty(0, np.int64), active, order, runs, mixed_runs, seed, epoch, start)]
 
 
+@njit(cache=True)
+def rows_of(ranges, n):
+    """The rows of some ranges, one range after another: int64, (n,).
+
+    ranges : int64, (n_ranges, 2)   first row, and the row behind the last
+
+    Short, and so it keeps the interpreter's lock: to get that back from threads that read takes longer.
+    """
+    rows = np.empty(n, np.int64)
+    place = 0
+    for k in range(ranges.shape[0]):
+        for row in range(ranges[k, 0], ranges[k, 1]):
+            rows[place] = row
+            place += 1
+    return rows
+
+
 @njit(cache=True, nogil=True)
 def draw(start, seed, epoch, out):
     """out[i] = a number in [0, 1) that belongs to row start + i in this epoch; out is float64, shape (n_rows,)."""

@@ -93,7 +93,7 @@ class ActiveRowBuffer:
         """`admit` those of the rows that a pass has just visited which violate enough."""
         least = 0.0
         if self.admission is not None:
-            self.admission.see(score[order])
+            self.admission.see(score, order)
             least = self.admission.least
         self.admit(visited, order, score, streams, least)
 

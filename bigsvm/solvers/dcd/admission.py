@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.compiled.linear.active_row_buffer import count_by_bits
+
 _TIMES = 4  # as many rows of the last pass as the row buffer holds, and so many times more, violated as much
 _SHIFT = 20  # bits of a float32 that a bucket does not tell apart: eight buckets for a factor of two
 _BUCKETS = 0x7F800000 >> _SHIFT  # of finite numbers
@@ -27,10 +29,9 @@ class Admission:
         self.least = 0.0
         self._counts = np.zeros(_BUCKETS, np.int64)
 
-    def see(self, score: np.ndarray) -> None:
-        """Rows that streamed by; score : float32, >= 0, how much each violated."""
-        bucket = np.minimum(np.abs(score).view(np.int32) >> _SHIFT, _BUCKETS - 1)
-        self._counts += np.bincount(bucket, minlength=_BUCKETS)
+    def see(self, score: np.ndarray, rows: np.ndarray) -> None:
+        """Rows that streamed by; score : float32, how much each violated, those of `rows` alone."""
+        count_by_bits(score.view(np.int32), rows, _SHIFT, self._counts)
 
     def begin_pass(self, n: int) -> None:
         """Ask for what was seen of the last pass; n : rows in the row buffer."""

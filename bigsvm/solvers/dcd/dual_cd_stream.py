@@ -17,7 +17,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, PG_MAX, PG_MIN, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import VisitingOrder
+from bigsvm.compiled.shared.visiting import VisitingOrder, rows_of
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
@@ -110,7 +110,7 @@ def _work(problem: Problem, group: BlockGroup, block: Block, key: tuple[int, int
     if sqnorm is None:
         sqnorm = np.empty(block.n_rows)
         sqnorms(X, sqnorm)
-    at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])
+    at = rows_of(np.array([(ref.start, ref.stop) for ref in group.refs]), block.n_rows)
     rows = BlockRows(X, problem.y_of(block), writable(block.sample_weight), sqnorm, at)
     return _Work(group.start, rows, key)
 
