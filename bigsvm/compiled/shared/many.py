@@ -339,6 +339,26 @@ def prefetch_features(X, i, w):
     raise NotImplementedError
 
 
+@overload(prefetch_features)
+def _prefetch_features(X, i, w):
+    def sparse(X, i, w):
+        indices = X.indices
+        for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
+            prefetch(w, indices[k])
+
+    def packed(X, i, w):
+        pool = X.pool
+        a, hot = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
+        j = a + (np.uint64(X.ptr[i + 1]) - a + hot) // np.uint64(3)  # first the numbers of one piece, then those of two
+        large = j + hot
+        while j < large:
+            prefetch(w, np.uint64(pool[j]))
+            j += _ONE
+        prefetch_rare(X, i, w)
+
+    return packed if _is(X, PackedCSR) else sparse
+
+
 def prefetch_rare(X, i, w):
     """`prefetch_features` without the frequent ones, where rows tell them apart: a core's cache holds their weights.
 
@@ -359,26 +379,3 @@ def _prefetch_rare(X, i, w):
             j += _ONE + _ONE
 
     return packed if _is(X, PackedCSR) else (lambda X, i, w: prefetch_features(X, i, w))
-
-
-@overload(prefetch_features)
-def _prefetch_features(X, i, w):
-    def sparse(X, i, w):
-        indices = X.indices
-        for k in range(np.uint64(X.indptr[i]), np.uint64(X.indptr[i + 1])):
-            prefetch(w, indices[k])
-
-    def packed(X, i, w):
-        pool = X.pool
-        a, hot = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
-        end = np.uint64(X.ptr[i + 1])
-        j = a + (end - a + hot) // np.uint64(3)  # first the numbers of one piece, then those of two
-        large = j + hot
-        while j < large:
-            prefetch(w, np.uint64(pool[j]))
-            j += _ONE
-        while j < end:
-            prefetch(w, np.uint64(_large(pool, j)))
-            j += _ONE + _ONE
-
-    return packed if _is(X, PackedCSR) else sparse

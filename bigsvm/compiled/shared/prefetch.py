@@ -71,7 +71,10 @@ def _ask_row(X, i):
 
 
 def ask_place(X, i):
-    """Prefetch where row i lies, which `ask_row` reads: a load that is waited for would hold up every row."""
+    """Prefetch where row i lies, which `ask_row` reads: a load that is waited for would hold up every row.
+
+    Compiled only.
+    """
     raise NotImplementedError
 
 
