@@ -15,6 +15,7 @@ from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY
 from bigsvm.solvers.newton_ws.working_set import WorkingSet
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.weights import columns
@@ -28,7 +29,6 @@ _INSIDE = 0.75  # of the rows that are kept, those inside the margin at most (`w
 _OPENING, _SOLUTIONS = 128, 200
 _OPENING_PASSES = 40.0  # the same on disk, in passes
 _PASSES = 8.0  # of working sets, which that is thought to be worth: on disk they need 4 to 8
-_TOO_MANY = 100.0  # passes, from which working sets are no nearer than anybody
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
@@ -51,17 +51,14 @@ def worth(ctx: Context) -> float:
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
-    """Whether dcd, given up for its rate, would be there before working sets at theirs; or has not been tried.
+    """Whether working sets have done as much work as dcd, given up for its rate, still needed; or it has not been tried.
 
-    So neither hands over to the other twice, nor to one that is known to be slower.
+    Which of the two would be there first is not known: the gap of working sets stays, and then falls at once, so its
+    rate says nothing.  As it is, nobody waits more than twice as long as for the better one.  Working sets that do not
+    move any more have had their turn.
     """
-    if state.left == 0.0:
-        return True
-    first, last, passes = state.gaps[0].max(), state.gaps[-1].max(), len(state.gaps) - 1
-    if not (passes and last < first):
-        return True
-    needs = passes * math.log(max(last / ctx.tol, 1.0)) / math.log(first / last)
-    return needs > _TOO_MANY or state.left <= needs * worth(ctx) / _PASSES
+    turn = min(state.left * _PASSES / worth(ctx), TOO_MANY)
+    return state.left == 0.0 or state.stuck > STUCK or state.passes >= turn
 
 
 def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:

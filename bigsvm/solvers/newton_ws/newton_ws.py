@@ -8,7 +8,8 @@ So the gap is known after each pass.
 
 Where the rows that matter do not fit in memory the direction may lead nowhere: P never rises (the line search is
 exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
-passes sends the solver over to `dcd`, which goes on from the best dual point.
+passes sends the solver over to `dcd`, which goes on from the best dual point; with the hinge loss only where P has not
+fallen either (`progress`).
 
 Where rows lie well, and C is moderate, `dcd` needs less than one solution of a working set; where they lie badly
 (columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
@@ -46,6 +47,7 @@ from bigsvm.solvers.newton_ws.hand_over import (
     too_few,
     worth,
 )
+from bigsvm.solvers.newton_ws.progress import STUCK, does_not_fall, stands
 from bigsvm.solvers.newton_ws.sharded_working import MeasuredOnShards, ShardedWorkingRows
 from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
@@ -208,15 +210,17 @@ class NewtonWS(PrimalSolver):
             trim_heap()  # holes that a solution left, before rows come again
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
+        state.primals = [*state.primals, state.primal.copy()][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
         message, given = "", state.passes == self.fallback_after
-        slow = _does_not_fall(state.gaps, patience, ctx.tol)
+        slow = does_not_fall(state.gaps, patience, _DONE * ctx.tol)
         if not done and (given or slow):
             capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
             if grown > capacity and not given:
-                state.growth, state.gaps, state.stuck = state.growth + 1, state.gaps[-1:], 0
-            elif isinstance(found, WorkingSet) and self._hands_back(state, given, ctx):
+                state.growth, state.stuck = state.growth + 1, 0
+                state.gaps, state.primals = state.gaps[-1:], state.primals[-1:]
+            elif isinstance(found, WorkingSet) and (given or stands(state)) and self._hands_back(state, given, ctx):
                 state.fallback = fall_back(state, ctx)
                 message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
                 message = f"after {state.passes} passes dcd goes on, as asked" if given else message
@@ -224,7 +228,7 @@ class NewtonWS(PrimalSolver):
         if isinstance(state.rows, ShardedWorkingRows):
             state.rows.end()
             state.rows.save()
-        exhausted = state.stuck > 3 and state.fallback is None
+        exhausted = state.stuck > STUCK and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
@@ -396,13 +400,3 @@ class NewtonWS(PrimalSolver):
             DCD.finish(state.dual_cd)
         if state.fallback is None:
             close(state)
-
-
-def _does_not_fall(gaps: list[np.ndarray], patience: int, tol: float) -> bool:
-    """Whether no model that is still to come has halved its gap in the last so many passes.
-
-    One that has leaves more of the capacity to the others, soon.
-    """
-    if len(gaps) <= patience:
-        return False
-    return not np.any((gaps[-1] <= 0.5 * gaps[0]) & (gaps[0] > _DONE * tol))

@@ -19,7 +19,7 @@ class WorkingState(PrimalState):
     place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`); None where shards know it
     careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
     tol : the run's tolerance
-    gaps : relative gaps of each model after the last passes, the newest last
+    gaps : relative gaps of each model after the last passes, the newest last;  primals : P likewise
     passes : done
     entry_bytes : that the entries of a row took in the last working set, in the mean; 0 where none was
     growth : how often the capacity for rows that are in memory anyway was made larger
@@ -34,6 +34,7 @@ class WorkingState(PrimalState):
     careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
     tol: float = field(default=0.0, metadata={"derived": True})
     gaps: list[np.ndarray] = field(default_factory=list)
+    primals: list[np.ndarray] = field(default_factory=list)
     passes: int = 0
     entry_bytes: float = 0.0
     growth: int = 0
