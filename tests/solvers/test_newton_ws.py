@@ -22,6 +22,7 @@ from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer, shape_of
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_problem import balance, kept_rows
@@ -583,16 +584,75 @@ def test_rows_whose_values_no_table_holds_get_less_room(tmp_path: Path) -> None:
     assert np.count_nonzero(run.state.place.values == KEPT) <= most < shape.n_samples
 
 
-def test_dcd_comes_back_only_where_it_would_be_there_first(tmp_path: Path) -> None:
+def test_dcd_comes_back_only_where_it_may_be_there_first(tmp_path: Path) -> None:
+    """Working sets have as much work as dcd still needed, five of whose passes are worth one."""
     state, ctx = bench(tmp_path, "hinge").state, SimpleNamespace(tol=1e-3, resident=False)
-    state.gaps = [np.array([gap]) for gap in (0.5, 0.4, 0.35, 0.3)]  # some 33 passes more
+    state.passes = 4
     assert dcd_is_nearer(state, ctx)  # nobody has tried it
-    state.left = 100.0  # of its passes, five of which are worth one
-    assert dcd_is_nearer(state, ctx)
-    state.left = 1000.0
-    assert not dcd_is_nearer(state, ctx)
-    state.gaps = [np.array([0.5])] * 4
+    for left, turn in ((20.0, 4), (100.0, 20), (1e9, TOO_MANY), (np.inf, TOO_MANY)):
+        state.left = left
+        for state.passes in (turn - 1, turn):
+            assert dcd_is_nearer(state, ctx) == (state.passes == turn)
+    state.passes, state.stuck = 4, STUCK + 1
     assert dcd_is_nearer(state, ctx)  # nothing moves here
+
+
+def test_working_sets_stand_where_neither_the_gap_nor_the_objective_falls(tmp_path: Path) -> None:
+    """Of several models one that comes nearer is enough; a fall of P counts for a while, and where D cannot tell."""
+    gaps = [np.array([0.9, 0.5, 1e-5])] * 3
+    assert not does_not_fall(gaps, 3, 1e-4)  # not seen for long enough
+    assert does_not_fall([*gaps, np.array([0.9, 0.3, 1e-6])], 3, 1e-4)  # one that is done does not count
+    assert not does_not_fall([*gaps, np.array([0.9, 0.2, 1e-5])], 3, 1e-4)
+    state, smooth = (bench(tmp_path / loss, loss).state for loss in ("hinge", "squared_hinge"))
+    for last, expected in (([10.0, 4.0], True), ([9.91, 4.0], True), ([9.9, 4.0], False)):
+        state.primals = smooth.primals = [np.array([10.0, 4.0]), np.array([9.95, 4.0]), np.array(last)]
+        state.passes = smooth.passes = 5
+        assert stands(state) == expected
+        assert stands(smooth)
+        state.passes = TOO_MANY
+        assert stands(state)
+    state.passes, state.gaps = 5, [*gaps, gaps[0]]
+    assert not stands(state)  # an earlier version saved gaps alone
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("opening", ["none", "dcd"])
+def test_a_gap_that_stays_and_then_falls_at_once_is_waited_for(opening: str) -> None:
+    """Whatever the seed: an eighth of the rows is kept, and D lies far below 0 until these are about the right ones."""
+    X, y = unscaled(700)
+    store = bigsvm.open_store((X, y))
+    stayed = 0
+    for seed in range(6):
+        said: list[Any] = []
+        options: Any = {"opening": opening}
+        config = FitConfig.of(
+            loss="hinge", C=10.0, memory="64MiB", max_passes=40, seed=seed, solver="newton-ws", solver_options=options
+        )
+        result = fit_store(store, config, said.append)
+        assert result.status == "converged"
+        assert result.figures["passes"] <= 22
+        assert not any("dcd goes on" in event.message for event in said if isinstance(event, Warned))
+        gaps = np.array([event.gap_estimate for event in said if isinstance(event, EpochEnd)])
+        gaps = gaps[8:] if opening == "dcd" else gaps
+        stayed += bool(np.any(gaps[3:] > 0.5 * gaps[:-3]))
+    assert stayed >= 3
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("options", [{}, {"fallback": False}, {"opening": "dcd"}])
+def test_working_sets_that_lead_nowhere_end_at_the_limit(options: dict[str, Any]) -> None:
+    """What is written is the point that was reached, with the gap that it has."""
+    X, y = unscaled(700)
+    own = {"working_rows": 12, **options}
+    fit: dict[str, Any] = {"loss": "hinge", "C": 10.0, "memory": "64MiB", "max_passes": 20, "solver": "newton-ws"}
+    result = bigsvm.fit((X, y), **fit, solver_options=own)
+    assert (result.status, result.figures["passes"] <= 20.0) == ("stopped", True)
+    signs = np.where(y == result.model.classes[1], 1.0, -1.0)
+    scores = X @ result.model.coef[0] + result.model.intercept[0]
+    square = float((result.model.coef**2).sum() + result.model.intercept[0] ** 2)
+    primal = 0.5 * square + 10.0 * float(np.maximum(1.0 - signs * scores, 0.0).sum())
+    assert result.figures["objective"] == pytest.approx(primal, rel=1e-9)
+    assert 0.1 < result.figures["relative_gap"] <= 1.0
 
 
 @pytest.mark.usefixtures("streaming")

@@ -51,7 +51,7 @@ def worth(ctx: Context) -> float:
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
-    """Whether working sets have done as much work as dcd, given up for its rate, still needed; or it has not been tried.
+    """Whether working sets have done as much work as dcd, given up for its rate, still needed; or it was not tried.
 
     Which of the two would be there first is not known: the gap of working sets stays, and then falls at once, so its
     rate says nothing.  As it is, nobody waits more than twice as long as for the better one.  Working sets that do not

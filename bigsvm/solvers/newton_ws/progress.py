@@ -30,10 +30,11 @@ def does_not_fall(gaps: list[np.ndarray], patience: int, done: float) -> bool:
 def stands(state: WorkingState) -> bool:
     """Whether P of no model has fallen either, so that the rows that are kept do not lead to the ones that matter.
 
-    P falls by a hundredth only so often, since it ends above D >= 0 of a proof: a fit cannot go on like this for ever,
-    nor for longer than `TOO_MANY` passes.  With a smooth loss every point has a dual point as good as itself.
+    P falls by a hundredth only so often, since it stays above D of any dual point; and after `TOO_MANY` passes that
+    counts no more.  With a smooth loss every point has a dual point about as good as itself: there the gap tells.
     """
     if state.problem.loss.smooth or state.passes >= TOO_MANY:
         return True
-    first, last = state.primals[0], state.primals[-1]
-    return not np.any(last <= (1.0 - _FALLEN) * first)
+    if len(state.primals) < len(state.gaps):  # a checkpoint of an earlier version has none
+        return False
+    return not np.any(state.primals[-1] <= (1.0 - _FALLEN) * state.primals[0])
