@@ -130,7 +130,7 @@ def test_parts_of_blocks_are_refused(copy: StagedRows) -> None:
 def test_damage_anywhere_in_a_block_is_found(copy: StagedRows) -> None:
     number = 85
     ref = copy.refs(ROWS)[number]
-    segment, offset, nbytes, _, _ = copy._entry(number)
+    segment, offset, nbytes, *_ = copy._entry(number)
     path = copy.folder / f"segment-{segment:05d}.bin"
     content = path.read_bytes()
     buffers, group = copy.group_buffers(5), BlockGroup((copy.refs(ROWS)[3], ref))

@@ -5,6 +5,7 @@ entries.  A table of at most 256 of them and a byte an entry say the same, to th
 values).  Feature numbers below 65536 take two bytes.  So an entry of float32 CSR takes 3 bytes instead of 8.
 
 Nothing computes with coded rows: `decode` gives some of them back as they were, and the loops for plain rows go on.
+`values_of` and `numbers_of` do so for arrays whose codes lie at the end of the memory that they fill.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bigsvm.csr import CSR
 MOST = 256  # values of a table
 _SLOTS = 1024  # of its hash table
 SMALL = 1 << 16  # features, whose numbers take two bytes
+_AT_ONCE = 1024  # codes moved out of the way of what they stand for
 _FEWER = 4  # entries for each value of a table, at least: else it saves nothing
 
 
@@ -75,10 +77,59 @@ def _find_codes(bits, slots, values, codes):
 
 
 @inner_loop
-def _look_up(codes, table, out):
-    """out[k] = table[codes[k]]."""
-    for k in range(codes.shape[0]):
-        out[k] = table[codes[k]]
+def _look_up(codes, table, out, work):
+    """out[k] = table[codes[k]]; `codes` may be the end of the memory of `out`;  work : uint8, (_AT_ONCE,)."""
+    for start in range(0, codes.shape[0], work.shape[0]):
+        some, target = codes[start : start + work.shape[0]], out[start : start + work.shape[0]]
+        for k in range(some.shape[0]):
+            work[k] = some[k]
+        for k in range(some.shape[0]):
+            target[k] = table[work[k]]
+
+
+@inner_loop
+def split_numbers(numbers, bits, low, high):
+    """Feature numbers in two arrays, low : uint16, (n,), and high : uint8, (high_bytes(n, bits),), zeros before.
+
+    bits : 0, 1, 2, 4 or 8, of each number above its lowest 16.  The first numbers have the lowest bits of every
+    byte, the next ones the bits above these: `_join_numbers` shifts a whole run by the same.
+    """
+    for k in range(numbers.shape[0]):
+        low[k] = np.uint16(numbers[k] & 0xFFFF)
+    shift = 0
+    for first in range(0, numbers.shape[0] if bits else 0, max(high.shape[0], 1)):
+        some = numbers[first : first + high.shape[0]]
+        for k in range(some.shape[0]):
+            high[k] |= np.uint8((some[k] >> 16) << shift)
+        shift += bits
+
+
+@inner_loop
+def _join_numbers(low, high, bits, out, work):
+    """out = the numbers that `split_numbers` split; `low` may be the end of the memory of `out`.
+
+    work : uint16, (_AT_ONCE,)
+
+    Slices, in which no index may be negative: indices that might be keep a processor from taking several at a time.
+    """
+    n = low.shape[0]
+    run = max(high.shape[0] if bits else n, 1)
+    mask, shift = np.int32((1 << bits) - 1), np.int32(0)
+    for first in range(0, n, run):
+        last = min(first + run, n)
+        for start in range(first, last, work.shape[0]):
+            stop = min(start + work.shape[0], last)
+            some, moved, target = low[start:stop], work[: stop - start], out[start:stop]
+            for k in range(moved.shape[0]):
+                moved[k] = some[k]
+            if bits == 0:
+                for k in range(moved.shape[0]):
+                    target[k] = moved[k]
+            else:
+                above = high[start - first : stop - first]
+                for k in range(moved.shape[0]):
+                    target[k] = np.int32(moved[k]) | (((np.int32(above[k]) >> shift) & mask) << np.int32(16))
+        shift += np.int32(bits)
 
 
 @inner_loop
@@ -97,7 +148,7 @@ def encode(X: np.ndarray | CSR) -> np.ndarray | CSR | CodedRows:
     X : dense, C-contiguous, or CSR, with values of float32, float64, int8 or uint8
     """
     values = X.data if isinstance(X, CSR) else X.reshape(-1)
-    codes, table = _coded(values)
+    codes, table = coded_values(values)
     if not isinstance(X, CSR):
         if table is None:
             return X
@@ -109,16 +160,32 @@ def encode(X: np.ndarray | CSR) -> np.ndarray | CSR | CodedRows:
     return CodedRows(codes, nothing if table is None else table, indices, X.indptr, X.indices.dtype, 0)
 
 
-def _coded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """(codes, table); (values, None) where that would save nothing."""
+def coded_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """(codes, table) of values in a row; (values, None) where that would save nothing."""
     if values.itemsize == 1 or not len(values):
         return values, None
     bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
+    bits.flags.writeable = False  # one compiled loop, whether the values are a map or not
     found, codes = np.empty(MOST, bits.dtype), np.empty(len(bits), np.uint8)
     n = _find_codes(bits, np.full(_SLOTS, -1, np.int32), found, codes)
     if n < 0 or n * _FEWER > len(bits):
         return values, None
     return codes, found[:n].view(values.dtype).copy()
+
+
+def values_of(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
+    """out[k] = table[codes[k]]; `codes`, uint8, may be the last bytes of `out`."""
+    _look_up(codes, table, out, np.empty(_AT_ONCE, np.uint8))
+
+
+def numbers_of(low: np.ndarray, high: np.ndarray, bits: int, out: np.ndarray) -> None:
+    """The feature numbers that `split_numbers` split; `low` may be the last bytes of `out`, int32 or int64."""
+    _join_numbers(low, high, bits, out, np.empty(_AT_ONCE, np.uint16))
+
+
+def high_bytes(n: int, bits: int) -> int:
+    """Bytes of what `n` feature numbers have above their lowest 16 bits, `bits` each."""
+    return -(-n // (8 // bits)) if bits else 0
 
 
 def decode(X: CodedRows, start: int, stop: int) -> np.ndarray | CSR:
@@ -127,7 +194,7 @@ def decode(X: CodedRows, start: int, stop: int) -> np.ndarray | CSR:
     values = X.codes[a:b]
     if len(X.table):
         values = np.empty(b - a, X.table.dtype)
-        _look_up(X.codes[a:b], X.table, values)
+        values_of(X.codes[a:b], X.table, values)
     if X.dense:
         return values.reshape(stop - start, X.dense)
     return CSR(values, X.indices[a:b].astype(X.index_dtype), X.indptr[start : stop + 1] - a)

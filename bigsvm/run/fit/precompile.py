@@ -40,6 +40,7 @@ from bigsvm.run.start.take_over import take_over
 from bigsvm.solvers.base import Need, SmallFit
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.copy.block_coding import call_all
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.working_order import MANY_FEATURES
 from bigsvm.tasks import SerialMapper
@@ -202,6 +203,7 @@ def _stage_sorted(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
     small = rows_like(store, np.ones((n, 2)), y, n_classes, last_feature=MANY_FEATURES + 1)
     fit = SmallFit(n)
     plan, config = _small_plan(plan, plan.problem, small, fit), _small_config(config, fit)
+    call_all(store.dtype, store.index_dtype, store.layout)
     with (
         tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
         open_rows(small, plan, config, Path(folder), MemoryBudget(_BUDGET), SerialMapper(), silent) as (data, _),

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.shuffle import rebase_indptr
 from bigsvm.store.blocks import Block
+from bigsvm.store.copy.block_coding import land_numbers, land_values, number_bits
+from bigsvm.store.copy.stage_index import BlockEntry
+
+
+class BlockPlaces(NamedTuple):
+    """Where the bytes of a block go, in file order, and what decodes its arrays once they are there."""
+
+    pieces: list[memoryview]
+    decode: list[Callable[[], None]]
 
 
 class GroupBuffers:
@@ -36,6 +46,7 @@ class GroupBuffers:
         blocks: int,
     ) -> None:
         self.layout, self.n_features, self.has_weights = layout, n_features, has_weights
+        self._number_bits = number_bits(n_features, index_dtype)
         self.data, self.indices = np.empty(0, dtype), np.empty(0, index_dtype)
         self.indptr, self.y = np.empty(0, np.int64), np.empty(0, y_dtype)
         self.weight, self.sqnorm = np.empty(0), np.empty(0)
@@ -57,22 +68,26 @@ class GroupBuffers:
         self.weight = _at_least(self.weight, rows if self.has_weights else 0)
         self.sqnorm = _at_least(self.sqnorm, rows)
 
-    def places(self, rows: int, entries: int, row: int, entry: int, block: int) -> list[memoryview]:
-        """Where the arrays of a block go, as bytes in file order.
+    def places(self, found: BlockEntry, rows: int, row: int, entry: int, block: int) -> BlockPlaces:
+        """Where the arrays of a block go.
 
-        rows, entries : of the block
+        found : the block in its index;  rows : of the block
         row, entry, block : how many of each come before it in the group
         """
-        places = [self.data[entry : entry + entries]]
+        arrays: list[np.ndarray] = []
+        last = entry + found.entries
+        landings = [land_values(self.data[entry:last], found.table)]
         if self.layout == "csr":
             # Pointers are one more than rows: those of block k start k places later than its rows.
-            indptr = self.indptr[row + block : row + block + rows + 1]
-            places = [indptr, self.indices[entry : entry + entries], *places]
-        places.append(self.y[row : row + rows])
+            arrays.append(self.indptr[row + block : row + block + rows + 1])
+            landings.insert(0, land_numbers(self.indices[entry:last], self._number_bits))
+        for landing in landings:
+            arrays += landing.pieces
+        arrays.append(self.y[row : row + rows])
         if self.has_weights:
-            places.append(self.weight[row : row + rows])
-        places.append(self.sqnorm[row : row + rows])
-        return [place.view(np.uint8).data for place in places]
+            arrays.append(self.weight[row : row + rows])
+        arrays.append(self.sqnorm[row : row + rows])
+        return BlockPlaces([array.view(np.uint8).data for array in arrays], [landing.decode for landing in landings])
 
     def block(self, start: int, rows: np.ndarray, entries: np.ndarray) -> Block:
         """The group as one block of views, once every place is filled.

@@ -88,7 +88,7 @@ class NearRows(StagedRows):
         for number in numbers if self._arrived else ():
             if number in self._here:
                 continue
-            segment, offset, nbytes, _, digest = self._entry(number)
+            segment, offset, nbytes, _, _, digest = self._entry(number)
             own, path = self._file(segment), segment_files(self.folder, segment).blocks
             block = os.pread(self._shared[segment], nbytes, offset)
             if len(block) != nbytes or xxhash.xxh3_128_digest(block) != digest:

@@ -4,7 +4,8 @@
         segment-00000.bin      1024 blocks or more back to back; a block's arrays follow one another, each at a
                                multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight, sqnorm
                                                       dense: X, y, weight, sqnorm
-        segment-00000.idx      for each block offset, bytes, entries, xxh3-128 (`stage_index.BLOCK_ENTRY`)
+                               indices, data and X in fewer bytes where they can be (`block_coding.py`)
+        segment-00000.idx      for each block offset, bytes, entries, table, xxh3-128 (`stage_index.BLOCK_ENTRY`)
         segment-00000.json     written when the two are complete; its survey
         row_order.npy          store row of each working row, and working_row.npy, its inverse; absent where
                                the rows are in the store's order
@@ -21,7 +22,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,8 +36,9 @@ from bigsvm.errors import MissingInput
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
+from bigsvm.store.copy.block_coding import Take, number_bits, taken_numbers, taken_values
 from bigsvm.store.copy.group_buffers import GroupBuffers
-from bigsvm.store.copy.stage_index import damaged, damaged_block, open_index, padded, segment_files
+from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
 from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
 from bigsvm.store.identity import Identity
@@ -90,6 +92,7 @@ class StagedRows(StoreBase):
         self.layout: Any = meta.layout
         self.n_samples, self.n_features, self.nnz = meta.n_samples, meta.n_features, meta.nnz
         self.dtype, self.index_dtype = np.dtype(meta.dtype), np.dtype(meta.index_dtype)
+        self._number_bits = number_bits(meta.n_features, self.index_dtype)
         self.has_weights = meta.has_weights
         self.classes = None if meta.classes is None else listed_classes(meta.classes)
         self.identity = Identity.of_document(meta.identity)
@@ -117,7 +120,7 @@ class StagedRows(StoreBase):
         return LazyRefs(self.n_samples, block_rows, row_bytes(self), whole)
 
     def read(self, ref: BlockRef) -> Block:
-        """Rows at any address; of one whole block views of the map, else copies."""
+        """Rows at any address; of one whole block views of the map where it is as it was, else copies."""
         parts = [self._block(number) for number in self._numbers(ref)]
         whole = parts[0]
         if len(parts) > 1:
@@ -156,27 +159,18 @@ class StagedRows(StoreBase):
         found = [[self._entry(number) for number in run] for run in runs]
         numbers = [number for run in runs for number in run]
         rows = np.array([self._rows(number) for number in numbers])
-        entries = np.array([entry[3] for run in found for entry in run])
+        entries = np.array([entry.entries for run in found for entry in run])
         buffers.reserve(int(rows.sum()), int(entries.sum()), len(numbers))
-        places = [
-            buffers.places(*sizes)
-            for sizes in zip(
-                rows.tolist(),
-                entries.tolist(),
-                (np.cumsum(rows) - rows).tolist(),
-                (np.cumsum(entries) - entries).tolist(),
-                range(len(rows)),
-                strict=True,
-            )
-        ]
+        first_row, first_entry = (np.cumsum(rows) - rows).tolist(), (np.cumsum(entries) - entries).tolist()
         extents: list[Extent] = []
         k = 0
         for run, entries_of_run in zip(runs, found, strict=True):
-            for number, (segment, offset, nbytes, _, digest) in zip(run, entries_of_run, strict=True):
-                if number == run[0] or extents[-1].segment != segment:
-                    path = segment_files(self.folder, segment).blocks
-                    extents.append(Extent(self._file(segment), path, segment, offset, []))
-                extents[-1].add(number, nbytes, places[k], digest)
+            for number, entry in zip(run, entries_of_run, strict=True):
+                if number == run[0] or extents[-1].segment != entry.segment:
+                    path = segment_files(self.folder, entry.segment).blocks
+                    extents.append(Extent(self._file(entry.segment), path, entry.segment, entry.offset, []))
+                places = buffers.places(entry, self._rows(number), first_row[k], first_entry[k], k)
+                extents[-1].add(number, entry, places)
                 k += 1
         read_extents(extents, pool)
         return buffers.block(group.start, rows, entries)
@@ -204,7 +198,7 @@ class StagedRows(StoreBase):
         """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
         run: tuple[int, int, int] | None = None
         for number in self._numbers(ref):
-            segment, offset, nbytes, _, _ = self._entry(number)
+            segment, offset, nbytes, *_ = self._entry(number)
             start = offset - offset % mmap.PAGESIZE
             if run is not None and run[0] == segment:
                 run = (segment, run[1], offset + nbytes - run[1])
@@ -217,7 +211,7 @@ class StagedRows(StoreBase):
 
     def disk_bytes(self, start: int, stop: int) -> int:
         """Bytes on disk of the blocks that hold rows [start, stop)."""
-        return sum(self._entry(number)[2] for number in self._numbers(BlockRef(start, stop, 0)))
+        return sum(self._entry(number).nbytes for number in self._numbers(BlockRef(start, stop, 0)))
 
     def _numbers(self, ref: BlockRef) -> range:
         """Blocks that hold rows of `ref`."""
@@ -232,15 +226,15 @@ class StagedRows(StoreBase):
     def _rows(self, number: int) -> int:
         return min(self.meta.block_rows, self.n_samples - number * self.meta.block_rows)
 
-    def _entry(self, number: int) -> tuple[int, int, int, int, bytes]:
-        """(segment, offset, bytes, entries, digest) of a block."""
+    def _entry(self, number: int) -> BlockEntry:
+        """Where a block lies, and what it has."""
         segment, inside = divmod(number, self.meta.segment_blocks)
         index = self._indices.get(segment)
         if index is None:
             with self._opening:
                 index = open_index(self.folder, segment, self._segments[segment]["index_digest"])
                 self._indices[segment] = index
-        return segment, *index[inside].tolist()
+        return BlockEntry(segment, *index[inside].tolist())
 
     def _file(self, segment: int) -> int:
         """The file of a segment, kept open."""
@@ -274,7 +268,7 @@ class StagedRows(StoreBase):
             raise damaged(self.folder / name, str(error)) from error
 
     def _block(self, number: int) -> Block:
-        segment, offset, nbytes, nnz, digest = self._entry(number)
+        segment, offset, nbytes, nnz, table, digest = self._entry(number)
         view = memoryview(self._map(segment))[offset : offset + nbytes]
         if len(view) != nbytes or xxhash.xxh3_128_digest(view) != digest:
             raise damaged_block(segment_files(self.folder, segment).blocks, number)
@@ -283,10 +277,10 @@ class StagedRows(StoreBase):
         X: Any
         if self.layout == "csr":
             indptr = take(np.dtype(np.int64), n + 1)
-            indices = take(self.index_dtype, nnz)
-            X = CSR(take(self.dtype, nnz), indices, indptr)
+            indices = taken_numbers(take, self.index_dtype, nnz, self._number_bits)
+            X = CSR(taken_values(take, self.dtype, nnz, table), indices, indptr)
         else:
-            X = take(self.dtype, n * self.n_features).reshape(n, self.n_features)
+            X = taken_values(take, self.dtype, n * self.n_features, table).reshape(n, self.n_features)
         y = take(np.dtype(self.meta.y_dtype), n)
         weight = take(np.dtype(np.float64), n) if self.has_weights else None
         start = number * self.meta.block_rows
@@ -296,7 +290,7 @@ class StagedRows(StoreBase):
         return _staged, (str(self.folder), self.identity)
 
 
-def _taker(view: memoryview) -> Callable[[np.dtype, int], np.ndarray]:
+def _taker(view: memoryview) -> Take:
     """Take arrays one after another from a block's bytes."""
     position = 0
 

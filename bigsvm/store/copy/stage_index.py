@@ -16,13 +16,25 @@ from bigsvm.store.survey import Survey
 
 COPIES = "bigsvm"
 """Name of the folder of copies in a scratch folder."""
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 BLOCKS_PER_SEGMENT = 1024
 MOST_SEGMENTS = 256  # each is a file that a reader keeps open
 ALIGN = 64  # bytes: the arrays of a block start at multiples of this
 
-# offset and nbytes of the block in its segment's file, stored entries (dense: values), xxh3-128 of the bytes
-BLOCK_ENTRY = np.dtype([("offset", "<u8"), ("nbytes", "<u8"), ("entries", "<u8"), ("digest", "V16")])
+# offset and nbytes of the block in its segment's file, stored entries (dense: values), values in its table (0: it has
+# none), xxh3-128 of the bytes
+BLOCK_ENTRY = np.dtype([("offset", "<u8"), ("nbytes", "<u8"), ("entries", "<u8"), ("table", "<u4"), ("digest", "V16")])
+
+
+class BlockEntry(NamedTuple):
+    """A line of the index, with the segment whose it is."""
+
+    segment: int
+    offset: int
+    nbytes: int
+    entries: int
+    table: int
+    digest: bytes
 
 
 class SegmentFiles(NamedTuple):

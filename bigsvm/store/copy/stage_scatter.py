@@ -1,16 +1,17 @@
-"""Blocks of a working copy read straight to where their arrays belong, without a copy in between."""
+"""Blocks of a working copy read straight to where their arrays belong, and decoded there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import xxhash
 
-from bigsvm.store.copy.stage_index import ALIGN, damaged_block
+from bigsvm.store.copy.group_buffers import BlockPlaces
+from bigsvm.store.copy.stage_index import ALIGN, BlockEntry, damaged_block
 
 _MOST_PIECES = 1024  # IOV_MAX of Linux
 _WORTH_A_THREAD = 64 << 10  # bytes: below, to hand an extent to a thread takes longer than to read it
@@ -27,18 +28,18 @@ class Extent:
     blocks: list[_Target]
     nbytes: int = field(default=0, init=False)
 
-    def add(self, number: int, nbytes: int, places: list[memoryview], digest: bytes) -> None:
-        """Append the next block; `places` receive its arrays, and it has `nbytes` with the padding after each."""
+    def add(self, number: int, found: BlockEntry, places: BlockPlaces) -> None:
+        """Append the next block; `places` receive its arrays, and padding comes after each."""
         pieces = []
-        for place in places:
+        for place in places.pieces:
             if len(place):
                 pieces.append(place)
             padding = -len(place) % ALIGN
             if padding:
                 # Kept apart for each array: padding is part of the digest, so it is looked at too.
                 pieces.append(memoryview(bytearray(padding)))
-        self.blocks.append(_Target(number, nbytes, pieces, digest))
-        self.nbytes += nbytes
+        self.blocks.append(_Target(number, found.nbytes, pieces, found.digest, places.decode))
+        self.nbytes += found.nbytes
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class _Target:
     nbytes: int
     pieces: list[memoryview]
     digest: bytes
+    decode: list[Callable[[], None]]
 
 
 def read_extents(extents: Sequence[Extent], pool: ThreadPoolExecutor | None) -> None:
@@ -75,7 +77,7 @@ def _read_extent(extent: Extent) -> None:
 
 
 def _read(extent: Extent, blocks: Sequence[_Target], offset: int) -> None:
-    """Fill the pieces of blocks that lie from `offset` on, and hold each block against its digest."""
+    """Fill the pieces of blocks that lie from `offset` on, hold each block against its digest, and decode it."""
     pieces = [piece for block in blocks for piece in block.pieces]
     while pieces:
         try:
@@ -95,3 +97,5 @@ def _read(extent: Extent, blocks: Sequence[_Target], offset: int) -> None:
             digest.update(piece)
         if digest.digest() != block.digest:
             raise damaged_block(extent.path, block.number)
+        for decode in block.decode:
+            decode()

@@ -14,6 +14,7 @@ from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, readonly_view, row_bytes, tile
+from bigsvm.store.copy.block_coding import coded_matrix, number_bits
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse
 from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
 from bigsvm.store.copy.stage_index import ALIGN, BLOCK_ENTRY, complete_segment, segment_files, write_index
@@ -49,9 +50,9 @@ def stage_segment(share: SegmentShare) -> dict[str, Any]:
     if found is not None:
         return found
     rank = feature_rank(folder) if share.renumbered else None
-    survey = Survey()
+    survey, bits = Survey(), number_bits(share.data.n_features, share.data.index_dtype)
     nbytes = int((share.stop - share.start) * row_bytes(share.data))
-    with SegmentWriter(folder, share.copy, share.number, share.start, nbytes) as segment:
+    with SegmentWriter(folder, share.copy, share.number, share.start, nbytes, bits) as segment:
         for start, stop in tile(share.stop - share.start, share.piece_rows):
             piece = share.data.read(BlockRef(share.start + start, share.start + stop, 0))
             survey.add(piece, share.data.classes)
@@ -86,7 +87,7 @@ def stage_shuffled(
     ------
     OutputError : the scratch folder is full or cannot be written.
     """
-    survey, summaries = Survey(), []
+    survey, summaries, bits = Survey(), [], number_bits(store.n_features, store.index_dtype)
     rank = feature_rank(folder) if renumbered else None
     nbytes = int(segment_rows * row_bytes(store))
 
@@ -97,7 +98,7 @@ def stage_shuffled(
     with OrderWriter(folder / ROW_ORDER, store.n_samples) as order:
         blocks = shuffled_blocks(store, folder, prepare, block_rows, memory, scattered)
         for number, (start, stop) in enumerate(tile(store.n_samples, segment_rows)):
-            with SegmentWriter(folder, copy, number, start, nbytes) as segment:
+            with SegmentWriter(folder, copy, number, start, nbytes, bits) as segment:
                 for _ in range(start, stop, block_rows):
                     block, rows = next(blocks)
                     segment.add(block)
@@ -148,16 +149,18 @@ class SegmentWriter:
 
     copy : digest of what the copy is made of
     nbytes : about how many it will have, for messages
+    bits : how feature numbers are split (`block_coding.number_bits`)
 
     Raises OutputError.
     """
 
-    def __init__(self, folder: Path, copy: str, number: int, start: int, nbytes: int) -> None:
+    def __init__(self, folder: Path, copy: str, number: int, start: int, nbytes: int, bits: int) -> None:
         self.folder, self.copy, self.number, self.start, self.stop = folder, copy, number, start, start
+        self._bits = bits
         self._path = segment_files(folder, number).blocks
         self._temporary = temporary_name(self._path)
         self._nbytes, self._offset = nbytes, 0
-        self._blocks: list[tuple[int, int, int, bytes]] = []
+        self._blocks: list[tuple[int, int, int, int, bytes]] = []
         self._y_dtype = np.dtype(np.int8)
         try:
             self._handle = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -167,7 +170,8 @@ class SegmentWriter:
     def add(self, block: Block) -> None:
         """Append the next block, whose rows follow the last one's."""
         digest, pieces, nbytes = xxhash.xxh3_128(), [], 0
-        for array in _arrays(block):
+        matrix, table = coded_matrix(block.X, self._bits)
+        for array in [*matrix, *_of_rows(block)]:
             raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             padding = bytes(-len(raw) % ALIGN)
             for piece in (raw, padding):
@@ -179,7 +183,7 @@ class SegmentWriter:
         except OSError as error:
             raise cannot_write(self._path, error, self._nbytes) from error
         entries = len(block.X.data) if isinstance(block.X, CSR) else block.X.size
-        self._blocks.append((self._offset, nbytes, entries, digest.digest()))
+        self._blocks.append((self._offset, nbytes, entries, table, digest.digest()))
         self._offset += nbytes
         self._y_dtype, self.stop = block.y.dtype, block.stop
 
@@ -202,17 +206,10 @@ class SegmentWriter:
         self._temporary.unlink(missing_ok=True)
 
 
-def _arrays(block: Block) -> list[np.ndarray]:
-    """A block's arrays in file order."""
-    if isinstance(block.X, CSR):
-        arrays = [block.X.indptr.astype(np.int64, copy=False), block.X.indices, block.X.data]
-    else:
-        arrays = [block.X]
-    arrays.append(block.y)
-    if block.sample_weight is not None:
-        arrays.append(block.sample_weight)
+def _of_rows(block: Block) -> list[np.ndarray]:
+    """A block's arrays of one item a row, in file order."""
     assert block.sqnorm is not None
-    return [*arrays, block.sqnorm]
+    return [array for array in (block.y, block.sample_weight, block.sqnorm) if array is not None]
 
 
 def _write_all(handle: int, pieces: Sequence[Any]) -> None:
