@@ -185,8 +185,9 @@ def test_each_feature_is_as_stiff_as_it_was_told(kind: str, models: int) -> None
     positive = np.arange(3, dtype=np.int32) if models == 3 else np.ones(1, np.int32)
     stiff = np.ones(d, np.float32)
     stiff[columns] = [1.0, 16.0, 2.5, 7.0, 1.25, 4.0]
+    wide = np.float32 if "packed" in kind else np.float64  # as most fits have w: compiled for these anyway
     for i in range(3):
-        alpha, W, stats = np.zeros((3, models)), zero_weights(d, models), np.empty((models, 4))
+        alpha, W, stats = np.zeros((3, models)), zero_weights(d, models, wide), np.empty((models, 4))
         norms = np.square(X[[i]]).sum(axis=1)
         rows = BlockRows(as_kind(X[[i]], kind), codes[[i]], np.empty(0), norms, np.array([i]))
         for _ in range(2):  # the second finds the optimum of the local problem
@@ -239,7 +240,7 @@ def visit(
 @pytest.mark.parametrize("models", [1, 4])
 def test_a_visit_of_all_rows_is_one_sweep(box: DualBox, wide: type, models: int) -> None:
     X, y = random_problem(150, 9, 0.5, seed=20, n_classes=4)
-    codes = y.astype(np.int32)
+    X, codes = X.astype(wide), y.astype(np.int32)  # rows of the other type: the next test
     positive = [0, 1, 2, 3] if models == 4 else [1]
     alpha, w, _, stats, _ = sweep(as_csr(X), y, box, 1, positive, n_features=9, codes=codes, wide=wide)
     for streams in (np.ones(150, np.uint8), np.empty(0, np.uint8)):
