@@ -1,14 +1,16 @@
 """CPU seconds by test file, on request: `python -m pytest -q -n 2 -p tests.cpu_seconds`, with an empty BIGSVM_CACHE.
 
 The suite has a budget of CPU seconds, not of wall seconds, which depend on what else the machine does.  User and system
-time count, of pytest's processes and of every child that somebody waited for.  What compiling took of it is told apart:
-in the test's own process as numba's events say, and in the forked child of `bigsvm.compile_in_child`.  Programs
-that a test starts compile unseen, and count as children.
+time count, of pytest's processes, of every child that somebody waited for, and of those that go on, such as one that
+serves several tests.  What compiling took of it is told apart: in the test's own process as numba's events say, and in
+the forked child of `bigsvm.compile_in_child`.  Programs that a test starts compile unseen, and count as children.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
 import resource
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -26,6 +28,17 @@ _SLOWEST, _WORTH_TELLING = 40, 0.5
 def _seconds(whose: int) -> float:
     used = resource.getrusage(whose)
     return used.ru_utime + used.ru_stime
+
+
+def _seconds_of_children() -> float:
+    """Of those that ended, and of those that go on, with whom these waited for."""
+    ticks = 0
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a child that ends meanwhile
+            for child in listed.read_text().split():
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                ticks += sum(int(field) for field in fields[11:15])
+    return _seconds(resource.RUSAGE_CHILDREN) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Compiling(event.Listener):
@@ -68,7 +81,7 @@ class CpuSeconds:
         self.by_test: dict[str, list[float]] = collections.defaultdict(lambda: [0.0, 0.0, 0.0])
 
     def _now(self) -> list[float]:
-        own, children = _seconds(resource.RUSAGE_SELF), _seconds(resource.RUSAGE_CHILDREN)
+        own, children = _seconds(resource.RUSAGE_SELF), _seconds_of_children()
         return [own + children, children, self.compiling.seconds]
 
     def since(self) -> list[float]:
