@@ -33,6 +33,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench import runs
 from bench.hard import COSTS, LADDERS, OWN, PROBLEMS, SMOKE_LADDERS, TOLS, HardSettings, Source, run_suite
 from bench.hard_record import Record
 from bench.plan import PEERS, Findings, Settings, ladders, missing_peers, run_problem, say
@@ -212,6 +213,7 @@ def hard(options: argparse.Namespace) -> None:
 def main() -> None:
     """Measure and report."""
     options = parse()
+    runs.forks = options.smoke
     # A child has a session of its own, so that it can be ended with its cage: no signal but ours reaches it.
     if options.suite:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -17,8 +17,12 @@ from typing import Any
 import numpy as np
 
 from bench.cold import drop_pages
+from bench.forked import Forked
 from bench.jobs import Job
 
+Child = subprocess.Popen[str] | Forked
+forks = False
+"""Whether runs that no cage holds are forked from this process, as those of a smoke are; else they are programs."""
 BENCHMARKS = Path(__file__).resolve().parents[1]
 CAGE = BENCHMARKS.parent / "stress" / "memory_cage.py"
 
@@ -54,19 +58,10 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
     for folder in cold:
         drop_pages(folder)
     cage = cage or Cage()
-    paths = os.pathsep.join([str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory() as folder:
         asked, out = Path(folder) / "job.json", Path(folder) / "out.npz"
         asked.write_text(json.dumps(asdict(job)))
-        child = subprocess.Popen(
-            [*cage.command(job.scratch), sys.executable, "-P", "-m", "bench.child", str(asked), str(out)],
-            env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(job.cores)},
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, _cores(job.cores)),
-            stdout=subprocess.DEVNULL,  # solvers print what they like
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=timeout_s is not None,  # so that the cage and what runs in it end together
-        )
+        child = _started(job, cage, [str(asked), str(out)], timeout_s is not None)
         try:
             _, stderr = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -88,7 +83,24 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
         return Run({**about, "cage": caged}, weights)
 
 
-def _end(child: subprocess.Popen[str]) -> None:
+def _started(job: Job, cage: Cage, files: list[str], own_session: bool) -> Child:
+    """A child that does the job; in a session of its own, so that the cage and what runs in it end together."""
+    caged, cores, threads = cage.command(job.scratch), _cores(job.cores), {"OMP_NUM_THREADS": str(job.cores)}
+    if forks and not caged:
+        return Forked(files, threads, cores)
+    paths = os.pathsep.join([str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen(
+        [*caged, sys.executable, "-P", "-m", "bench.child", *files],
+        env={**os.environ, "PYTHONPATH": paths, **threads},
+        preexec_fn=functools.partial(os.sched_setaffinity, 0, cores),
+        stdout=subprocess.DEVNULL,  # solvers print what they like
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=own_session,
+    )
+
+
+def _end(child: Child) -> None:
     """End a child and all that it started; a cage takes its cgroup away on the first signal."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
