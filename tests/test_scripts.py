@@ -9,22 +9,29 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bigsvm.compiled.cache.places import lacks
+from tests.forked_scripts import Run, scripts
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 
-def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What a script prints; it must succeed."""
-    command = [sys.executable, str(SCRIPTS / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """What a script prints; it must succeed.  Importing is half of a smoke: its process is forked."""
+    with scripts(tmp_path_factory.mktemp("said")) as forked:
+
+        def succeeding(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+            done = forked(SCRIPTS / script, *arguments)
+            assert done.returncode == 0, done.stderr
+            return done
+
+        yield succeeding
 
 
 def test_the_list_of_scripts_has_a_line_for_each() -> None:
@@ -34,14 +41,14 @@ def test_the_list_of_scripts_has_a_line_for_each() -> None:
     assert sorted(listed) == sorted(str(path.relative_to(SCRIPTS)) for path in there)
 
 
-def test_additions_touch_few_files() -> None:
+def test_additions_touch_few_files(run: Run) -> None:
     said = run("additions.py", "--smoke").stdout.splitlines()
     assert [line.split(":")[0] for line in said] == ["solver", "flag", "kernel", "loss"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(lacks("x86-64-v3")), reason="nothing is shipped for this processor")
-def test_cold_start_smoke() -> None:
+def test_cold_start_smoke(run: Run) -> None:
     """Compiled where the wheel is built, and nowhere else; the installation stays as it is."""
     found = json.loads(run("benchmarks/cold_start.py", "--smoke").stdout)
     assert found["functions"] == {"build": 1, "first": 0}
@@ -65,7 +72,7 @@ def test_as_they_are_smoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_cluster_stress_smoke() -> None:
+def test_cluster_stress_smoke(run: Run) -> None:
     """A scheduler is killed under a fit: exit 75, and the same bytes on another cluster."""
     said = run("stress/cluster_test.py", "--smoke").stdout
     assert "scheduler: same bytes" in said
@@ -73,7 +80,7 @@ def test_cluster_stress_smoke() -> None:
 
 
 @pytest.mark.slow
-def test_compare_smoke(tmp_path: Path) -> None:
+def test_compare_smoke(run: Run, tmp_path: Path) -> None:
     """A tree against itself: both fits of a pair are the same fit, of a problem that the seed says."""
     kept = tmp_path / "compare.json"
     done = run("benchmarks/compare.py", "--smoke", "--only", "wide-*", "--seed", "5", "--json", str(kept))
@@ -87,7 +94,7 @@ def test_compare_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_ideas_smoke(tmp_path: Path) -> None:
+def test_bench_ideas_smoke(run: Run, tmp_path: Path) -> None:
     figures = tmp_path / "ideas.json"
     done = run("benchmarks/bench_ideas.py", "--smoke", "--figures", str(figures))
     rows: list[dict[str, Any]] = json.loads(figures.read_text())["rows"]
@@ -108,7 +115,7 @@ def test_bench_ideas_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_linear_smoke(tmp_path: Path) -> None:
+def test_bench_linear_smoke(run: Run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_linear.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
     assert "### demo, hinge" in done.stdout
@@ -124,7 +131,7 @@ def test_bench_linear_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
+def test_bench_linear_hard_suite_and_its_second_start(run: Run, tmp_path: Path) -> None:
     figures, curves = tmp_path / "hard.json", tmp_path / "hard.svg"
     arguments = ("--suite", "hard", "--smoke", "--work", str(tmp_path), "--json", str(figures))
     done = run("benchmarks/bench_linear.py", *arguments, "--plot", str(curves))
@@ -147,7 +154,7 @@ def test_bench_linear_hard_suite_and_its_second_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
+def test_bench_kernel_smoke_and_its_second_start(run: Run, tmp_path: Path) -> None:
     record = tmp_path / "kernel.jsonl"
     done = run("benchmarks/bench_kernel.py", "--smoke", "--record", str(record))
     assert "### tiny: 400 x 10, C = 1, gamma = 0.1" in done.stdout
@@ -171,7 +178,7 @@ def test_bench_kernel_smoke_and_its_second_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_pairs_smoke(tmp_path: Path) -> None:
+def test_bench_pairs_smoke(run: Run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_pairs.py", "--smoke", "--work", str(tmp_path), "--figures", str(figures))
     found = json.loads(figures.read_text())
@@ -182,7 +189,7 @@ def test_bench_pairs_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_streamed_kernel_smoke(tmp_path: Path) -> None:
+def test_bench_streamed_kernel_smoke(run: Run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     run("benchmarks/bench_streamed_kernel.py", "--smoke", "--work", str(tmp_path), "--figures", str(figures))
     (row,) = json.loads(figures.read_text())["rows"]
@@ -192,7 +199,7 @@ def test_bench_streamed_kernel_smoke(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_bench_io_smoke(tmp_path: Path) -> None:
+def test_bench_io_smoke(run: Run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     done = run("benchmarks/bench_io.py", "--smoke", "--work", str(tmp_path), "--json", str(figures))
     assert "| raw read of the working copy |" in done.stdout
@@ -250,23 +257,23 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("mutation.py", "2 of 2 decided mutants killed"),
     ],
 )
-def test_promises_smoke(script: str, said: str) -> None:
+def test_promises_smoke(run: Run, script: str, said: str) -> None:
     assert said in run(script, "--smoke").stdout
 
 
-def test_every_mutant_can_be_planted() -> None:
+def test_every_mutant_can_be_planted(run: Run) -> None:
     assert int(run("mutation.py", "--check").stdout.split()[0]) >= 150
 
 
 @pytest.mark.slow
-def test_disk_full_smoke() -> None:
+def test_disk_full_smoke(run: Run) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
     assert "all clean" in run("stress/disk_full.py", "--smoke").stdout
 
 
 @pytest.mark.slow
-def test_reproduce_smoke(tmp_path: Path) -> None:
+def test_reproduce_smoke(run: Run, tmp_path: Path) -> None:
     done = run("reproduction/reproduce.py", "--smoke", "--out", str(tmp_path))
     page = (tmp_path / "reproduction.md").read_text()
     assert done.stdout == page
@@ -295,7 +302,7 @@ def test_reproduce_says_what_data_it_misses(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_object_storage_smoke() -> None:
+def test_object_storage_smoke(run: Run) -> None:
     pytest.importorskip("obstore")
     said = run("stress/object_storage.py", "--smoke").stdout.splitlines()
     assert [line.split(":")[0] for line in said[1:]] == ["faults", "dead", "silent", "wrong", "kills", "credentials"]
