@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import jit, njit
+from numba import jit
 
 from bigsvm.compiled.linear.dual_cd import (
     EXACT,
@@ -22,6 +22,7 @@ from bigsvm.compiled.linear.dual_cd import (
     next_thresholds,
     widest_spread,
 )
+from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.losses import DualBox, DualModels
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
@@ -165,7 +166,7 @@ def as_kind(X: np.ndarray, kind: str) -> Any:
     return packed
 
 
-@njit
+@inner_loop
 def pack_all(A: Any, X: Any) -> None:
     for i in range(n_rows_of(X)):
         pack_row(A, i, X, i)

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numba import njit
 
+from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.losses import gap_term, loss_value
 from bigsvm.problem.loss import LOSSES, Loss
 
 
-@njit
+@inner_loop
 def loss_values(code, s, C, out):
     """out[i] = C[i] loss(s[i])."""
     for i in range(s.shape[0]):
         out[i] = loss_value(code, s[i], C[i])
 
 
-@njit
+@inner_loop
 def gap_terms(code, s, alpha, C, out):
     """out[i] = C[i] loss(s[i]) + conjugate(alpha[i]) - alpha[i] s[i]."""
     for i in range(s.shape[0]):

@@ -12,6 +12,7 @@ from numba import njit
 
 from bigsvm.compiled.linear.active_row_buffer import Slots, admit, evict
 from bigsvm.compiled.linear.dual_cd import BlockRows
+from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.many import many_axpys, many_dots, some_dots
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, row_axpy, row_axpys, row_dot, row_dots
@@ -25,7 +26,7 @@ KINDS = ["csr", "wide", "dense"]
 KEPT = [*KINDS, "wide as it is", "dense as it is"]  # rows that are kept without packing
 
 
-@njit
+@inner_loop
 def pack(A, X, n):
     """Pack rows of X until one finds no room; how many were packed."""
     for i in range(n):
@@ -34,37 +35,37 @@ def pack(A, X, n):
     return n
 
 
-@njit
+@inner_loop
 def dot(X, i, w):
     return row_dot(X, i, w)
 
 
-@njit
+@inner_loop
 def axpy(a, X, i, w):
     row_axpy(a, X, i, w)
 
 
-@njit
+@inner_loop
 def dots(X, i, W, out):
     row_dots(X, i, W, out)
 
 
-@njit
+@inner_loop
 def dots_of_many(X, i, W, out):
     many_dots(X, i, W, out)
 
 
-@njit
+@inner_loop
 def dots_of_some(X, i, W, out):
     some_dots(X, i, W, out, ~np.uint64(0))
 
 
-@njit
+@njit  # makes arrays where rows are packed, which an inner loop must not
 def axpys(a, X, i, W):
     row_axpys(a, X, i, W)
 
 
-@njit
+@inner_loop
 def axpys_of_many(a, X, i, W):
     many_axpys(a, X, i, W)
 
@@ -234,6 +235,6 @@ def test_rows_that_stay_keep_their_order_and_all_that_is_known_of_them(
         assert kept_row(A, kept, buffer) == before[0]
 
 
-@njit
+@inner_loop
 def packed_again(A, slot, X, i):
     return pack_row(A, slot, X, i)

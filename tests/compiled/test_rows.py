@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numba import njit
 
+from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of, row_axpy, row_dot, row_sqnorm, sqnorms, take_rows
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 
 
-@njit
+@inner_loop
 def _dot(X, i, w):
     return row_dot(X, i, w)
 
 
-@njit
+@inner_loop
 def _axpy(a, X, i, w):
     row_axpy(a, X, i, w)
 
