@@ -33,6 +33,10 @@ FAN_IN = 4
 """Results of shards that are added at a time."""
 BLOCKS_PER_TASK = 16
 """Blocks of a share whose result is as large as w: fewer, larger results cost less to send and to add up."""
+NOBODY_S = 300.0
+"""Seconds without a worker after which a cluster counts as lost."""
+LOOK_S = 2.0
+"""Seconds of waiting for workers after which somebody looks who is there."""
 
 P = TypeVar("P")
 S = TypeVar("S")

@@ -24,7 +24,7 @@ import bigsvm
 from bigsvm.errors import BigSVMError, DataError, MissingInput, PlanRefused, ReadFailed, UsageError
 from bigsvm.run.start.lazy_rows import rows_on_disk
 from bigsvm.store.ingest.chunk_files import ChunkFiles
-from bigsvm.store.ingest.collections import dask_source, made_rows
+from bigsvm.store.ingest.collections import dask_parts, dask_source, made_rows
 from bigsvm.store.ingest.collections.dask_parts import DaskParts
 from bigsvm.store.ingest.ingest import ingest
 
@@ -167,7 +167,7 @@ def test_a_client_that_has_closed_is_a_lost_cluster() -> None:
         raise ClosedClientError("Client is closed")
 
     def sent(*given: Any, **how: Any) -> Any:
-        return SimpleNamespace(result=refused, cancel=refused)
+        return SimpleNamespace(result=refused, cancel=refused, done=lambda: True)
 
     def parts_of(send: Any) -> DaskParts:
         client = SimpleNamespace(status="closed", nthreads=lambda: None.ncores, compute=send, submit=send)  # type: ignore[attr-defined]
@@ -183,6 +183,25 @@ def test_a_client_that_has_closed_is_a_lost_cluster() -> None:
         for ask in asks:
             with pytest.raises(ReadFailed, match=r"the cluster .*start a cluster again"):
                 ask(parts_of(send))
+
+
+def test_a_cluster_without_workers_counts_as_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is waited for: dask would wait for ever."""
+    monkeypatch.setattr(dask_parts, "NOBODY_S", 0.02)
+    monkeypatch.setattr(dask_parts, "LOOK_S", 0.01)
+    X = da.from_array(DENSE, chunks=(40, 4))
+    with Client(processes=False, n_workers=0, dashboard_address=":0", set_as_default=False) as client:
+        parts = DaskParts([[dask.delayed(abs)(k) for k in range(3)]], "rows", client)
+        asks: list[Callable[[], Any]] = [
+            lambda: parts.first(2),
+            lambda: list(parts.made(0, 2, len, len, lambda *_: None, 0)),
+            lambda: list(parts.computed(0, 2)),
+            lambda: ingest((X - X.mean(0), y), tmp_path / "nothing", client=client),
+        ]
+        for ask in asks:
+            with pytest.raises(ReadFailed, match=r"the cluster was lost: no worker for 0\.02 seconds"):
+                ask()
+    assert not (tmp_path / "nothing").exists()
 
 
 def files_of(path: Path) -> dict[str, bytes]:

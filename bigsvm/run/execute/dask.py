@@ -27,7 +27,7 @@ from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_ve
 from bigsvm.run.execute.dask_shards import ShardVerbs
 from bigsvm.run.execute.traffic import Traffic, nbytes_of
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.tasks import ShardSum
+from bigsvm.tasks import LOOK_S, NOBODY_S, ShardSum
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -37,8 +37,6 @@ CURRENT = "dask"
 _WHERE = "threads, serial, processes, dask (the client of this process), or an address such as tcp://host:8786"
 _RETRIES = 3
 _ROUND_STARTS = 100
-_NOBODY_S = 300.0  # without a worker, after which a cluster counts as lost
-_LOOK_S = 2.0  # after which a round that has not ended makes us look who is there
 _OURS = {
     "distributed.worker.daemon": True,
     "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
@@ -118,7 +116,7 @@ class DaskMapper:
         while True:
             try:
                 with self._client.as_current():  # of this thread, too: proofs have their own
-                    wait(future, timeout=_LOOK_S)
+                    wait(future, timeout=LOOK_S)
                 return True
             except TimeoutError:
                 if self._asked(self._shards.somebody):
@@ -127,8 +125,8 @@ class DaskMapper:
                         return False
                     continue
                 self._asked(self._revive)
-                if time.monotonic() - seen > _NOBODY_S:
-                    what = f"the cluster was lost: no worker for {_NOBODY_S:g} seconds"
+                if time.monotonic() - seen > NOBODY_S:
+                    what = f"the cluster was lost: no worker for {NOBODY_S:g} seconds"
                     raise Interrupted(what, hint=RESUME) from None
             except CancelledError as error:
                 if self._client.status == "running":  # what it is made of was lost with a worker

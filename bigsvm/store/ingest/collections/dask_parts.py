@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -16,6 +17,7 @@ from dask.delayed import Delayed
 from dask.optimization import cull
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
+from bigsvm.tasks import LOOK_S, NOBODY_S
 
 _RETRIES = 3  # of a partition whose worker was lost
 _COMING = 3  # partitions that are fetched from workers at one time, or wait here
@@ -68,7 +70,7 @@ class DaskParts:
             return self._task(0)()
         first = self._sent(0)
         self._begun = {number: self._sent(number) for number in range(1, min(ahead, self.n_parts))}
-        return self._asked(first.result, 0)
+        return self._taken(first, 0)
 
     def made(
         self,
@@ -97,14 +99,14 @@ class DaskParts:
                     begun.append((number, part, self._urgent(number, count, part)))
                 while begun and len(coming) < max(at_most // 2, 1):
                     number, part, counted = begun.popleft()
-                    n = self._asked(counted.result, number)
+                    n = self._taken(counted, number)
                     coming.append((number, self._urgent(number, make, part, told(number, row))))
                     row += n
                     del part, counted
                 if not coming:
                     return
                 number, found = coming.popleft()
-                yield self._asked(found.result, number)
+                yield self._taken(found, number)
                 del found
         finally:
             _cancel(*(future for one in begun for future in one[1:]), *(future for _, future in coming))
@@ -159,6 +161,7 @@ class DaskParts:
                 begun.extend(map(begin, islice(numbers, at_most - len(begun) - len(coming))))
                 while begun and len(coming) < here:
                     coming.append((begun[0], fetch(begun.popleft())))
+                self._wait_for(coming[0][1], number)  # where nobody comes, it is cancelled with the others
                 yield self._asked(coming.popleft()[1].result, number)
         finally:
             _cancel(*begun, *(one for two in coming for one in two))
@@ -201,8 +204,11 @@ class DaskParts:
         if not wanted:
             return
         graph = cull(self._graph, wanted)[0]
-        get = dask.threaded.get if self._client is None else self._client.get
-        values = self._asked(lambda: get(graph, wanted), None)
+        if self._client is None:
+            values = self._asked(lambda: dask.threaded.get(graph, wanted), None)
+        else:
+            futures = self._asked(lambda: self._client.get(graph, wanted, sync=False), None)
+            values = [self._taken(future, None) for future in futures]
         # Under names of their own: a scheduler may still know the old ones for something that is computed.
         named = {key: f"shared-{dask.base.tokenize(key)}" for key in wanted}
         for key, node in list(self._graph.items()):
@@ -210,6 +216,37 @@ class DaskParts:
                 self._graph[key] = node.substitute(named)
         for key, found in zip(wanted, values, strict=True):
             self._graph[named[key]] = DataNode(named[key], found)
+
+    def _taken(self, future: Any, number: int | None) -> Any:
+        """What a future holds, of whoever computes it."""
+        self._wait_for(future, number)
+        return self._asked(future.result, number)
+
+    def _wait_for(self, future: Any, number: int | None) -> None:
+        """Return when a future has ended.
+
+        Raises ReadFailed where the cluster has no worker at all for too long: dask itself would wait for ever.
+        """
+        seen = time.monotonic()
+        while self._client is not None and not self._asked(lambda: self._ends(future), number):
+            if self.workers:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > NOBODY_S:
+                raise ReadFailed(f"the cluster was lost: no worker for {NOBODY_S:g} seconds", self.where, _AGAIN)
+
+    def _ends(self, future: Any) -> bool:
+        """Wait for a future, of the cluster or of a thread, but not for long; whether it has ended."""
+        if isinstance(future, Future):
+            return bool(wait([future], LOOK_S).done)
+        if not future.done():
+            import distributed
+
+            try:
+                with self._client.as_current():
+                    distributed.wait([future], timeout=LOOK_S)
+            except TimeoutError:
+                return False
+        return True
 
     def _asked(self, ask: Callable[[], Any], number: int | None) -> Any:
         """The answer; errors of whoever made the collection name the partition."""
