@@ -155,7 +155,7 @@ def test_workers_that_nobody_starts_again_are_asked_for(monkeypatch: pytest.Monk
     monkeypatch.setattr(dask_mapper, "wait", wait)
     assert DaskMapper(Waiting(), 2, lambda: asked.append(1))._ends(None, lambda: False)
     assert len(asked) == 2
-    monkeypatch.setattr(dask_mapper, "_NOBODY_S", -1.0)
+    monkeypatch.setattr(dask_mapper, "NOBODY_S", -1.0)
     asked.clear()
     with pytest.raises(Interrupted, match="no worker for"):
         DaskMapper(Waiting(), 2)._ends(None, lambda: False)
