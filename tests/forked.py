@@ -1,12 +1,13 @@
-"""Small programs, each in a process of its own that is forked from one that has imported what they need.
+"""Small programs and scripts, each in a process of its own, forked from one that has imported what takes them longest.
 
 Importing takes most of what a small program takes.  What it calls is as new in the forked process as in one that was
-started: the one that it is forked from has called nothing.
+started: the one that it is forked from has called nothing.  It ends as Python ends, with what is registered for that.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,51 +15,64 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _SERVE = """
-import json, os, sys, traceback
+import gc, json, os, runpy, sys
 
+gc.freeze()
 for line in sys.stdin:
-    program, arguments, said = json.loads(line)
+    script, arguments, surroundings, folder, said = json.loads(line)
     child = os.fork()
     if child == 0:
-        code = 1
-        try:
-            sys.argv[1:] = arguments
-            os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), 2)
-            os.dup2(2, 1)  # what is read from this one is how programs ended, and nothing else
-            exec(compile(program, "program", "exec"), {**globals(), "__name__": "__main__"})
-            code = 0
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-            if code == 1:
-                print(ended.code, file=sys.stderr)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+        break
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+
+for number, path in enumerate([os.devnull, *said]):
+    os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+sys.stdin = open(os.devnull)
+os.environ.clear()
+os.environ.update(surroundings)
+os.chdir(folder)
+sys.argv[:], sys.path[0] = [script, *arguments], os.path.dirname(script)
+runpy.run_path(script, _imported, run_name="__main__")
 """
 
-Run = Callable[..., None]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @contextmanager
-def programs(imports: str, folder: Path) -> Iterator[Run]:
-    """`run(program, *arguments)`, which asserts that the program ends with 0, and says what it said if it does not.
+def scripts(imports: str, folder: Path) -> Iterator[Run]:
+    """`run(script, *arguments)`, which gives how the script ended and what it said.
 
-    imports : what comes before every program, and is run once
+    imports : what is run once, before every script, and whose names every script knows
     folder : for what they say
     """
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", imports + _SERVE], stdin=pipe, stdout=pipe, text=True) as process:
+    pipe, said = subprocess.PIPE, [folder / "stdout", folder / "stderr"]
+    server = [sys.executable, "-c", f"{imports}\n_imported = dict(globals())\n{_SERVE}"]
+    with subprocess.Popen(server, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        given, ended, said = process.stdin, process.stdout, folder / "said"
+        given, ended = process.stdin, process.stdout
 
-        def run(program: str, *arguments: str) -> None:
-            print(json.dumps([program, arguments, str(said)]), file=given, flush=True)
-            assert ended.readline().strip() == "0", said.read_text()
+        def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+            files = [str(path) for path in said]
+            print(json.dumps([str(script), arguments, {**os.environ}, os.getcwd(), files]), file=given, flush=True)
+            code = int(ended.readline())
+            return subprocess.CompletedProcess([str(script), *arguments], code, *(path.read_text() for path in said))
 
         yield run
         given.close()
+
+
+@contextmanager
+def programs(imports: str, folder: Path) -> Iterator[Callable[..., None]]:
+    """As `scripts`: `run(program, *arguments)`, which asserts that the text of a program ends with 0."""
+    script = folder / "program.py"
+    with scripts(imports, folder) as run_script:
+
+        def run(program: str, *arguments: str) -> None:
+            script.write_text(program)
+            done = run_script(script, *arguments)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+        yield run

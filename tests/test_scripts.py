@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bigsvm.compiled.cache.places import lacks
-from tests.forked_scripts import Run, scripts
+from tests.forked import Run, scripts
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -24,7 +24,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """What a script prints; it must succeed.  Importing is half of a smoke: its process is forked."""
-    with scripts(tmp_path_factory.mktemp("said")) as forked:
+    with scripts("import bigsvm.cli.main, bigsvm.run.api", tmp_path_factory.mktemp("said")) as forked:
 
         def succeeding(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             done = forked(SCRIPTS / script, *arguments)

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from children.forked import Forked
+from children.forked import forked_command
 
 from bigsvm.store.ingest.demo_rows import write_problem
 
@@ -102,7 +102,7 @@ class Trials:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             return done.returncode, done.stderr
         errors = self.work / "said.txt"
-        return Forked(command, errors).wait(), errors.read_text()
+        return forked_command(command, errors).wait(), errors.read_text()
 
     def must(self, command: list[str]) -> None:
         code, said = self.run(command)

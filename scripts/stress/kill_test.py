@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from children.forked import Forked
+from children.forked import forked_command
 
 import bigsvm
 from bigsvm.store.ingest.demo_rows import write_problem
@@ -82,7 +82,7 @@ class Trial:
     def start(self, command: Command, errors: Path | None = None) -> Any:
         """A process that runs a command and says nothing; errors : file for what it says after all."""
         if self.forks:
-            return Forked(command, errors)
+            return forked_command(command, errors)
         with open(errors or os.devnull, "wb") as said:
             return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
 

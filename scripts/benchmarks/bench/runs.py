@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -11,16 +10,19 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import bigsvm.run.api  # noqa: F401  (before a fork: bigsvm itself imports it when it is first asked for a fit)
+from bench import child as program
 from bench.cold import drop_pages
-from bench.forked import Forked
 from bench.jobs import Job
+from bigsvm.testing.forked import Forked
 
-Child = subprocess.Popen[str] | Forked
+Child = subprocess.Popen[bytes] | Forked
 forks = False
 """Whether runs that no cage holds are forked from this process, as those of a smoke are; else they are programs."""
 BENCHMARKS = Path(__file__).resolve().parents[1]
@@ -61,9 +63,10 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
     with tempfile.TemporaryDirectory() as folder:
         asked, out = Path(folder) / "job.json", Path(folder) / "out.npz"
         asked.write_text(json.dumps(asdict(job)))
-        child = _started(job, cage, [str(asked), str(out)], timeout_s is not None)
+        errors = Path(folder) / "stderr"
+        child = _started(job, cage, [str(asked), str(out)], errors, timeout_s is not None)
         try:
-            _, stderr = child.communicate(timeout=timeout_s)
+            child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             _end(child)
             return Run({"job": asdict(job), "cage": {}}, [], f"ended after {timeout_s:.0f} s", overtime=True)
@@ -71,7 +74,7 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
             if timeout_s is not None:
                 _end(child)
             raise
-        said = [line for line in stderr.splitlines() if line.strip()]
+        said = [line for line in errors.read_text().splitlines() if line.strip()]
         caged = _cage_report(said)
         if child.returncode or not out.exists():
             reasons = [line for line in said if not line.startswith('{"limit_bytes"')]
@@ -83,21 +86,30 @@ def measure(job: Job, cage: Cage | None = None, cold: tuple[Path, ...] = (), tim
         return Run({**about, "cage": caged}, weights)
 
 
-def _started(job: Job, cage: Cage, files: list[str], own_session: bool) -> Child:
+def _started(job: Job, cage: Cage, files: list[str], errors: Path, own_session: bool) -> Child:
     """A child that does the job; in a session of its own, so that the cage and what runs in it end together."""
     caged, cores, threads = cage.command(job.scratch), _cores(job.cores), {"OMP_NUM_THREADS": str(job.cores)}
     if forks and not caged:
-        return Forked(files, threads, cores)
+        return Forked(partial(_forked, files, threads, cores), errors)
     paths = os.pathsep.join([str(BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen(
-        [*caged, sys.executable, "-P", "-m", "bench.child", *files],
-        env={**os.environ, "PYTHONPATH": paths, **threads},
-        preexec_fn=functools.partial(os.sched_setaffinity, 0, cores),
-        stdout=subprocess.DEVNULL,  # solvers print what they like
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=own_session,
-    )
+    with errors.open("w") as said:
+        return subprocess.Popen(
+            [*caged, sys.executable, "-P", "-m", "bench.child", *files],
+            env={**os.environ, "PYTHONPATH": paths, **threads},
+            preexec_fn=partial(os.sched_setaffinity, 0, cores),
+            stdout=subprocess.DEVNULL,  # solvers print what they like
+            stderr=said,
+            start_new_session=own_session,
+        )
+
+
+def _forked(files: list[str], threads: dict[str, str], cores: list[int]) -> None:
+    """What the program does that `_started` starts."""
+    os.setsid()
+    os.sched_setaffinity(0, cores)
+    os.environ.update(threads)
+    sys.argv[1:] = files
+    program.main()
 
 
 def _end(child: Child) -> None:
@@ -105,7 +117,7 @@ def _end(child: Child) -> None:
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
             os.killpg(child.pid, number)
-            child.communicate(timeout=5)
+            child.wait(5)
             return
 
 
