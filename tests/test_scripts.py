@@ -126,6 +126,8 @@ def test_bench_linear_smoke(run: Run, tmp_path: Path) -> None:
         # The evaluator's dual value is the best of all runs: it can prove more than the run itself, never less.
         assert lines[solver]["gap"] <= lines[solver]["proven_gap"] * (1 + 1e-6) <= 1e-2
         assert lines[solver]["to"]["0.01"]["seconds"] > 0
+        assert lines[solver]["to"]["0.01"]["cpu_seconds"] > 0
+    assert all(speed["gather_ns"] > 0 for problem in found["problems"] for speed in problem["speeds"])
     # Weak duality, with another program's weights and our dual value.
     assert all(line["gap"] >= -1e-9 for line in found["lines"])
 

@@ -33,6 +33,7 @@ class Point:
     seconds: float
     w: np.ndarray
     passes: float | None = None
+    cpu_seconds: float | None = None  # of all threads, for the same work as `seconds`; None: not counted
 
 
 def before_training(seconds: dict[str, float]) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bench.evaluate import gap, objectives
 from bench.jobs import Job
+from bench.machine_speed import Speed, machine_speed
 from bench.problems import Problem, excerpt
 from bench.runs import Cage, Run, measure
 from bigsvm.config import FitConfig
@@ -61,6 +62,7 @@ class Measured:
     passes: float | None
     primal: np.ndarray  # P(w) of every model, by the evaluator
     about: dict[str, Any]
+    cpu_seconds: float | None = None
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Findings:
     note: str
     points: list[Measured] = field(default_factory=list)
     first_fits: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    speeds: list[Speed] = field(default_factory=list)  # of the machine, before and after each round
     errors: dict[tuple[str, int], str] = field(default_factory=dict)
     dual: np.ndarray | None = None  # the best that any bigsvm run proved, of every model
     raw_throttled: dict[str, Any] = field(default_factory=dict)
@@ -127,6 +130,7 @@ def run_problem(problem: Problem, loss: str, settings: Settings, work: Path) -> 
     rooms = _Rooms(problem, loss, settings, findings.budget, scratch)
     _compile(problem, rooms, work)
     useful: set[tuple[str, int, float]] = set()
+    findings.speeds.append(machine_speed(problem.store))
     for repeat in range(settings.repeats):
         for cores in settings.cores:
             _own_round(findings, rooms, cores, repeat)
@@ -137,6 +141,7 @@ def run_problem(problem: Problem, loss: str, settings: Settings, work: Path) -> 
                     continue
                 for rung in (r for s, c, r in sorted(useful) if (s, c) == (peer, cores)):
                     _take(findings, rooms.peer(peer, cores, rung), PEERS[peer], repeat)
+        findings.speeds.append(machine_speed(problem.store))
     shutil.rmtree(scratch, ignore_errors=True)
     return findings
 
@@ -232,7 +237,7 @@ def _take(
     _learn_dual(findings, run)
     values = objectives(findings.problem, run.weights, findings.loss, job.C)
     taken = [
-        Measured(name, job.cores, p["rung"], repeat, p["seconds"], p["passes"], primal, run.about)
+        Measured(name, job.cores, p["rung"], repeat, p["seconds"], p["passes"], primal, run.about, p["cpu_seconds"])
         for p, primal in zip(run.about["points"], values, strict=True)
     ]
     findings.points += taken

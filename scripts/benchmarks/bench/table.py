@@ -22,6 +22,7 @@ class Reached:
     """A gap that was met: medians over the rounds."""
 
     seconds: float
+    cpu_seconds: float | None
     passes: float | None
     rung: float
     rounds: int
@@ -45,9 +46,10 @@ def reached(findings: Findings, solver: str, cores: int, tol: float) -> Reached 
             seconds = statistics.median(point.seconds for point in points)
             read = [point.about["bytes_read"] for point in points if "bytes_read" in point.about]
             bytes_read = statistics.median(read) if read else None
-            found.append(
-                Reached(seconds, points[0].passes, rung, len(points), bytes_read, points[0].about.get("mode", ""))
-            )
+            used = [point.cpu_seconds for point in points if point.cpu_seconds is not None]
+            cpu_seconds = statistics.median(used) if used else None
+            mode = points[0].about.get("mode", "")
+            found.append(Reached(seconds, cpu_seconds, points[0].passes, rung, len(points), bytes_read, mode))
     return min(found, key=lambda one: one.seconds, default=None)
 
 
@@ -103,7 +105,8 @@ def markdown(several: list[Findings], settings: Settings, absent: list[str]) -> 
     yield f"`first fit` is a whole fit to {settings.first_tol:g} with an empty scratch folder.  Out-of-core runs start"
     yield "cold: store or working copy dropped from the page cache.  Peers: the cheapest of their settings that met the"
     yield "gap.  `gap` is (P - best proven D) / P, P by one evaluator for all; `proven` is what bigsvm itself proved."
-    yield "Passes: bytes read / data bytes, certificates included (peers: their own count)."
+    yield "Passes: bytes read / data bytes, certificates included (peers: their own count).  CPU: of all threads, while"
+    yield "training."
     if absent:
         yield f"Not installed, so not measured: {', '.join(absent)}."
     for findings in several:
@@ -121,12 +124,15 @@ def _section(findings: Findings, settings: Settings) -> Iterator[str]:
         + f"; budget out of core {findings.budget / MIB:,.1f} MiB ({findings.note})"
     )
     lines = figures(findings, settings)
+    yield ""
+    yield f"The machine before and after each round: {'; '.join(str(speed) for speed in findings.speeds)}."
     yield from _notes(lines)
     yield ""
     to = " | ".join(f"s to {tol:g}" for tol in settings.tols)
     passes = " / ".join(f"{tol:g}" for tol in settings.tols)
-    yield f"| solver | cores | bring in, s | first fit, s | {to} | passes to {passes} | proven | gap | memory, MiB |"
-    yield "|---" * (8 + len(settings.tols)) + "|"
+    head = f"| solver | cores | bring in, s | first fit, s | {to} | CPU s to {passes} | passes to {passes} "
+    yield head + "| proven | gap | memory, MiB |"
+    yield "|---" * (9 + len(settings.tols)) + "|"
     for line in lines:
         yield _row(line, settings)
     failed = [line for line in lines if line["error"]]
@@ -154,6 +160,7 @@ def _row(line: dict[str, Any], settings: Settings) -> str:
         return "-" if value is None else format(value, form)
 
     to = [line["to"].get(f"{tol:g}") for tol in settings.tols]
+    cpu = " / ".join(number(one and one["cpu_seconds"], ".1f") for one in to)
     if line["solver"] == IN_MEMORY:
         passes = "in RAM"
     else:
@@ -161,7 +168,7 @@ def _row(line: dict[str, Any], settings: Settings) -> str:
     cells = [
         line["solver"], str(line["cores"]),
         number(line.get("bring_in_s"), ".2f"), number(line.get("first_fit_s"), ".2f"),
-        *(number(one and one["seconds"], ".2f") for one in to), passes,
+        *(number(one and one["seconds"], ".2f") for one in to), cpu, passes,
         number(line.get("proven_gap"), ".1e"), number(line.get("gap"), ".1e"),
         number(("memory_bytes" in line and line["memory_bytes"] / MIB) or None, ".0f"),
     ]  # fmt: skip
@@ -249,7 +256,7 @@ def document(several: list[Findings], settings: Settings, absent: list[str]) -> 
                 "n_features": f.problem.n_features, "nnz": f.problem.nnz, "data_bytes": f.problem.data_bytes,
                 "n_models": f.problem.n_models, "budget": f.budget, "budget_note": f.note,
                 "best_dual": None if f.dual is None else f.dual.tolist(), "raw_throttled": f.raw_throttled,
-                "first_fits": f.first_fits,
+                "first_fits": f.first_fits, "speeds": [speed._asdict() for speed in f.speeds],
                 "errors": [{"solver": solver, "cores": cores, "error": e} for (solver, cores), e in f.errors.items()],
                 "runs": [
                     {**p.__dict__, "primal": p.primal.tolist(), "gap": _finite(f.gap(p))} for p in f.points
