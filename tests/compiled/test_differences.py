@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from numba import jit
 from scipy import sparse
 
-from bigsvm.compiled.kernel.support import support_of
+from bigsvm.compiled.kernel.expo import SINGLE
+from bigsvm.compiled.kernel.gram import (
+    KernelFunction,
+    TileWorkspace,
+    add_kernel_pairs,
+    add_kernel_rows,
+    write_kernel_rows,
+)
+from bigsvm.compiled.kernel.support import GROUP, support_of
+from bigsvm.compiled.kernel.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel
@@ -96,3 +108,51 @@ def test_a_value_is_the_same_whatever_rows_are_beside_it(layout: str) -> None:
 def test_the_readable_kernel_keeps_its_digits_too() -> None:
     X, gamma = rows_of("seconds", np.float64)
     assert float(np.abs(Kernel("rbf", gamma).matrix(X, X) - truth(X, gamma)).max()) < 1e-13
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("far_side", ["support", "rows", "both"])
+def test_a_far_row_among_others_changes_no_bit_of_theirs(far_side: str, dtype: Any, layout: str) -> None:
+    # Tiles without far rows take a loop that does not look for them; a far row sends all of its tile through the other.
+    near = np.random.default_rng(5).standard_normal((N, D)).astype(dtype)
+    far_rows, of, rows, rbf = near.copy(), np.arange(10, 47), np.arange(N), Kernel("rbf", 0.5)
+    far_rows[[20, 77]] = 1e3 + near[[20, 77]]  # 20 is one of S as well
+    if far_side != "both":
+        of, rows = (of, np.delete(rows, [20, 77])) if far_side == "support" else (np.delete(of, 10), rows)
+    others, coef = np.ix_(~np.isin(of, [20, 77]), ~np.isin(rows, [20, 77])), np.ones((len(of), 1))
+    coef[of == 20] = 0.0
+    found = []
+    for X in (near, far_rows):
+        M, sums = given(X, layout), np.zeros((1, len(rows)))
+        gram, support = Gram(rbf, D, dtype, 1), support_of(M, of, dtype)
+        gram.add(M, rows, support, coef, sums)
+        found.append((gram.values(M, rows, support)[others], sums[0, others[1][0]]))
+    (values, sums_of_near), (values_beside_far, sums_beside_far) = found
+    np.testing.assert_array_equal(values, values_beside_far)
+    np.testing.assert_array_equal(sums_of_near, sums_beside_far)
+    assert float(np.abs(values - truth(near, 0.5)[np.ix_(of, rows)][others]).max()) < 1e-5
+
+
+@pytest.mark.parametrize("loop", [add_kernel_rows, add_kernel_pairs, write_kernel_rows], ids=lambda loop: loop.__name__)
+def test_rows_that_cannot_cancel_are_one_loop_without_calls(loop: Any) -> None:
+    # A call for each row, with all arguments of the loop, made every value cost half as much again.
+    X, n = given(np.ones((LANES, D), np.float32), "csr"), LANES
+    args = {
+        "X": X, "rows": np.arange(n), "after": 0, "support": support_of(X, np.arange(n), np.float32), "at": 0,
+        "coef": np.ones(n) if loop is add_kernel_pairs else np.ones((n, 1)), "coef_of_rows": np.ones(n),
+        "kernel": KernelFunction(*Kernel("rbf", 0.5).parameters), "into": np.arange(n), "sums_of_support": np.zeros(n),
+        "workspace": TileWorkspace(
+            np.zeros((D, n), np.float32), np.zeros(n, np.float32), np.zeros((GROUP, n), np.float32), np.zeros((2, n))
+        ),
+        "out": {
+            add_kernel_rows: np.zeros((1, n)), add_kernel_pairs: np.zeros(n),
+            write_kernel_rows: np.zeros((n, n), np.float32),
+        }[loop],
+    }  # fmt: skip
+    plain: Any = jit(**loop.targetoptions)(loop.py_func)  # what is cached cannot be inspected
+    plain(*(args[name] for name in inspect.signature(loop.py_func).parameters))
+    (code,) = plain.inspect_llvm().values()
+    (body,) = re.findall(rf"^define [^\n]*{loop.__name__}[^\n]*\{{\n(.*?)^\}}", code, re.MULTILINE | re.DOTALL)[:1]
+    steps = len(SINGLE.polynomial) + 3  # of exp, on each of the vectors that make a row
+    assert len(re.findall(r"call[^\n]*@llvm\.fma\.v16f32", body)) >= 4 * steps

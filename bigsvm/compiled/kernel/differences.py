@@ -25,6 +25,12 @@ _VAST = 1e37  # norms from which float32 may have overflowed
 
 
 @register_jitable
+def may_cancel(gamma, largest, largest_of_support):
+    """Whether any pair of some rows may want differences; given: the largest squared norm on each side of the pairs."""
+    return gamma * (np.float64(largest) + np.float64(largest_of_support)) > _CANCELS
+
+
+@register_jitable
 def cancelling(a, r, gamma, x_sq, s_sq, here, largest):
     """Lanes t < here whose value wants differences, as the bits of an int64; a[r, :] has the products.
 

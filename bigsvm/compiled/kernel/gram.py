@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from bigsvm.compiled.kernel.differences import cancelling, differ
+from bigsvm.compiled.kernel.differences import cancelling, differ, may_cancel
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.lanes import add_lanes, dot_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
@@ -215,16 +215,20 @@ def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
 
 
 @register_jitable
-def _largest(x_sq, here):
-    found = x_sq[0]
-    for t in range(1, here):
-        found = max(found, x_sq[t])
+def _largest(squares, n):
+    """Of the first n of them; 0 of none."""
+    found = squares.dtype.type(0)
+    for i in range(n):
+        found = max(found, squares[i])
     return found
 
 
 @register_jitable
 def _rbf(X, rows, first, here, support, k, gamma, workspace, r, largest):
     """Products workspace.a[r, :] become exp(-gamma ||x - s_k||^2); from differences where norms and products cancel.
+
+    For tiles of which `may_cancel` says so.  The loops below take `rbf_lanes` itself for all others: this function is a
+    call for each row, with some fifty arguments, which made every value cost half as much again.
 
     largest : of workspace.x_sq
     """
@@ -247,21 +251,25 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
+    largest_of_support = _largest(s_sq, len(s_sq))
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         _lay_out(X, rows, first, here, tile, x_sq)
         largest = _largest(x_sq, here)
+        near = may_cancel(gamma, largest, largest_of_support)
         for m in range(n_models):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                if code == RBF:
-                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
-                else:
+                if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                elif not near:
+                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                else:
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 for m in range(n_models):
                     by = coef[k + r, m]
                     if by != 0.0:
@@ -291,6 +299,7 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
+    largest_of_support = _largest(s_sq, len(s_sq))
     n = len(rows)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
@@ -298,16 +307,19 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
         k_end = min(len(s_sq), after + first + here)
         _lay_out(X, rows, first, here, tile, x_sq)
         largest = _largest(x_sq, here)
+        near = may_cancel(gamma, largest, largest_of_support)
         for t in range(LANES):
             sums[0, t] = out[into[first + t]] if t < here else 0.0
             sums[1, t] = coef_of_rows[first + t] if t < here else 0.0
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                if code == RBF:
-                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
-                else:
+                if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                elif not near:
+                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                else:
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 add_lanes(coef[k + r], a, r, sums, 0)
                 if k + r < behind:
                     for t in range(here, LANES):  # what lies there need not be a number
@@ -325,18 +337,22 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, _ = workspace
+    largest_of_support = _largest(s_sq, len(s_sq))
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         _lay_out(X, rows, first, here, tile, x_sq)
         largest = _largest(x_sq, here)
+        near = may_cancel(gamma, largest, largest_of_support)
         for k in range(0, k_end, GROUP):
             _products(S, k, k_end, tile, a)
             for r in range(min(GROUP, k_end - k)):
-                if code == RBF:
-                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
-                else:
+                if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                elif not near:
+                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                else:
+                    _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 for t in range(here):
                     out[k + r, at + first + t] = a[r, t]
         for t in range(here):
