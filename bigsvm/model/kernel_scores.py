@@ -6,8 +6,8 @@ import numpy as np
 
 from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows
 from bigsvm.compiled.kernel.placed import Placed
-from bigsvm.compiled.kernel.support import GROUP, support_of
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.support import support_of
+from bigsvm.compiled.kernel.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, readonly_view, tile

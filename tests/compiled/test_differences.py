@@ -19,8 +19,8 @@ from bigsvm.compiled.kernel.gram import (
     add_kernel_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import GROUP, support_of
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.support import support_of
+from bigsvm.compiled.kernel.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel

@@ -15,8 +15,8 @@ from bigsvm.compiled.kernel.gram import (
     add_stored_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import GROUP, move_rows_down, support_of, unit_rows
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.support import move_rows_down, support_of, unit_rows
+from bigsvm.compiled.kernel.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
 from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
@@ -116,6 +116,25 @@ def test_sums_of_kept_values_are_float64() -> None:
     expected = out + coef @ stored[where].astype(np.float64)
     add_stored_rows(stored, where, coef, out)
     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("n_models", [1, 2, 3])
+def test_sums_over_groups_are_those_of_one_row_after_another(n_models: int, kind: type, layout: str) -> None:
+    # Four rows of S are added at a time unless one of them has no coefficient, and those behind the last four are left.
+    X, _ = rows_of(layout, np.float32)
+    gram, rng = Gram(Kernel("rbf", 0.3), D, kind, 1), np.random.default_rng(6)
+    for n_support, without in ((4, 0.0), (50, 0.0), (51, 0.3), (3, 0.0), (48, 0.9)):
+        support, coef = support_of(X, np.arange(n_support), kind), rng.standard_normal((n_support, n_models))
+        coef[rng.random(coef.shape) < without] = 0.0
+        began = rng.standard_normal((n_models, N))
+        out, one_by_one = began.copy(), began.copy()
+        gram.add(X, np.arange(N), support, coef, out)
+        values = gram.values(X, np.arange(N), support)
+        for m in range(n_models):
+            add_stored_rows(values, np.arange(n_support), np.ascontiguousarray(coef[:, m]), one_by_one[m])
+        np.testing.assert_array_equal(out, one_by_one)
 
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])

@@ -17,10 +17,9 @@ from numba import types
 
 from bigsvm.compiled.kernel.differences import cancelling, differ, may_cancel
 from bigsvm.compiled.kernel.expo import exp_of
-from bigsvm.compiled.kernel.lanes import add_lanes, dot_lanes, fused, rbf_lanes
+from bigsvm.compiled.kernel.lanes import add_group_lanes, add_lanes, dot_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
-from bigsvm.compiled.kernel.support import GROUP
-from bigsvm.compiled.kernel.tile import LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.kernel.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
@@ -239,6 +238,18 @@ def _rbf(X, rows, first, here, support, k, gamma, workspace, r, largest):
         differ(X, rows, first, here, support.S, k, lanes, gamma, workspace.tile, a, r)
 
 
+@register_jitable
+def _add_group(coef, k, k_end, a, sums, n_models):
+    """sums[m, t] += sum_r coef[k + r, m] a[r, t], in the order of r, over rows of S before k_end."""
+    for m in range(n_models):
+        if k + GROUP <= k_end and coef[k, m] * coef[k + 1, m] * coef[k + 2, m] * coef[k + 3, m] != 0.0:
+            add_group_lanes(coef, k, a, sums, m)
+        else:
+            for r in range(min(GROUP, k_end - k)):
+                if coef[k + r, m] != 0.0:
+                    add_lanes(coef[k + r, m], a, r, sums, m)
+
+
 @_vectors
 def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
@@ -270,10 +281,7 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
                     rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
                 else:
                     _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
-                for m in range(n_models):
-                    by = coef[k + r, m]
-                    if by != 0.0:
-                        add_lanes(by, a, r, sums, m)
+            _add_group(coef, k, k_end, a, sums, n_models)
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]

@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bigsvm.compiled.kernel.expo import DOUBLE, SINGLE
-from bigsvm.compiled.kernel.tile import load, multiply_add, splat, store, vectors_of
+from bigsvm.compiled.kernel.tile import GROUP, load, multiply_add, splat, store, vectors_of
 
 
 def _constant(vector, value):
@@ -95,6 +95,43 @@ def add_lanes(typingctx, coef, a, row, sums, model):
                 value = builder.fpext(value, wide)
             total = builder.gep(totals, place)
             store(builder, multiply_add(builder, by, value, load(builder, total, wide, nbytes)), total, nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def add_group_lanes(typingctx, coef, k, a, sums, model):
+    """sums[model, t] += sum_r coef[k + r, model] a[r, t], r < GROUP, t < LANES: `add_lanes` of each r, bit for bit.
+
+    A sum stays in a register until it has all of the group.   coef : float64, C order, (k + GROUP or more, n_models)
+    """
+    signature = types.void(coef, types.int64, a, sums, types.int64)
+    wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
+    kind = a.dtype
+
+    def codegen(context, builder, sig, args):
+        word = args[1].type
+        first = builder.gep(_at(context, builder, sig.args[0], args[0], args[1]), [args[4]])
+        n_models = cgutils.unpack_tuple(builder, context.make_array(sig.args[0])(context, builder, args[0]).shape)[1]
+        by = [
+            splat(builder, builder.load(builder.gep(first, [builder.mul(n_models, ir.Constant(word, r))])), wide)
+            for r in range(GROUP)
+        ]
+        values = [_at(context, builder, sig.args[2], args[2], ir.Constant(word, r)) for r in range(GROUP)]
+        totals = _at(context, builder, sig.args[3], args[3], args[4])
+        given = ir.VectorType(ir.FloatType(), lanes) if kind == types.float32 else wide
+        size = 4 if kind == types.float32 else 8
+        for v in range(n_vectors):
+            place = [ir.Constant(word, v * lanes)]
+            at = builder.gep(totals, place)
+            total = load(builder, at, wide, nbytes)
+            for r in range(GROUP):
+                value = load(builder, builder.gep(values[r], place), given, size)
+                if kind == types.float32:
+                    value = builder.fpext(value, wide)
+                total = multiply_add(builder, by[r], value, total)
+            store(builder, total, at, nbytes)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.lanes import fused
+from bigsvm.compiled.kernel.tile import GROUP
 from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.rows import CSR
 
-GROUP = 4
-"""Rows of S that are worked on together; a dense S has a multiple of so many."""
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 

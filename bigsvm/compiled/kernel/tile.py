@@ -15,7 +15,9 @@ from numba.extending import intrinsic
 
 LANES = 64
 _VECTOR_BYTES = 64
-_ROWS, _VECTORS = 4, 4  # dense rows at a time, and vectors of each: 16 accumulators of 64 bytes
+GROUP = 4
+"""Rows of S that are worked on together; a dense S has a multiple of so many."""
+_VECTORS = 4  # of each of a group's dense rows at a time: 16 accumulators of 64 bytes
 
 
 def _pointer(context, builder, kind, array):
@@ -122,7 +124,7 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
         width = cgutils.unpack_tuple(builder, given.shape)[1]
         row_at = [
             builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
-            for r in range(_ROWS)
+            for r in range(GROUP)
         ]
         target = _pointer(context, builder, sig.args[4], result)
         # As many lanes at a time as there are registers for: half of them for float64.
@@ -140,12 +142,12 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
                     load(builder, builder.gep(at, [ir.Constant(word, (some + v) * lanes)]), vector, nbytes)
                     for v in range(_VECTORS)
                 ]
-                for r in range(_ROWS):
+                for r in range(GROUP):
                     value = splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
                     for v in range(_VECTORS):
                         total = multiply_add(builder, value, xs[v], builder.load(sums[r][v]))
                         builder.store(total, sums[r][v])
-            for r in range(_ROWS):
+            for r in range(GROUP):
                 for v in range(_VECTORS):
                     place = ir.Constant(word, r * LANES + (some + v) * lanes)
                     store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)

@@ -16,8 +16,8 @@ from bigsvm.compiled.kernel.gram import (
     add_kernel_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import GROUP, Support
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.kernel.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
