@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.compile import njit, register_jitable
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _STEPS = 2200  # bisections: more than float64 has values to halve between
+_ROOM = 1 << 16  # rows that halving looks at in memory of its own: 1.5 MB
 
 
 class Box(NamedTuple):
@@ -125,35 +126,66 @@ def _slope(f, lower, upper, epsilon, b):
     """
     slope = 0.0
     for i in range(len(f)):
-        r = -(f[i] + b)
-        if r > epsilon:
-            slope -= upper[i]
-        elif r <= -epsilon:
-            slope -= lower[i]
+        r, up, down = -(f[i] + b), upper[i], lower[i]  # read whatever r is: no branch is guessed wrong
+        slope -= up if r > epsilon else (down if r <= -epsilon else 0.0)
     return slope
 
 
+@register_jitable
+def _level(f, b, epsilon):
+    """Which part of its loss a row is on just above b: 0, 1 or 2, and no less at a larger b, rounded or not."""
+    r = -(f + b)
+    return 1 - int(r > epsilon) + int(r <= -epsilon)
+
+
 @_loop
-def best_bias(f, lower, upper, epsilon):
-    """b with the least sum of losses (docs/mathematics.md 3.3): at a breakpoint -f +- epsilon, or halfway of two."""
+def _keep_between(f, lower, upper, epsilon, low, high, held):
+    """(slope of the rows whose part of it is the same at `low` and at `high`, how many rows are not so).
+
+    As many of the others as there is room for are copied to `held`, which may be where the rows lie.
+    """
+    slope, found, room = 0.0, 0, held.shape[1]
+    for i in range(len(f)):
+        x, down, up = f[i], lower[i], upper[i]
+        if found < room:  # counted only if it stays
+            held[0, found], held[1, found], held[2, found] = x, down, up
+        level = _level(x, low, epsilon)
+        stays = level != _level(x, high, epsilon)
+        found += int(stays)
+        slope -= 0.0 if stays or level == 1 else (up if level == 0 else down)
+    return slope, found
+
+
+@_loop
+def _best_bias(f, lower, upper, epsilon, held):
+    """`best_bias`; held : float64, (3, m), rows that halving has not decided yet, once they are few enough."""
     low, high, weight = np.inf, -np.inf, 0.0
     for i in range(len(f)):
-        if upper[i] > 0.0:
-            low, high = min(low, -f[i] - epsilon), max(high, -f[i] - epsilon)
-        if lower[i] < 0.0:
-            low, high = min(low, -f[i] + epsilon), max(high, -f[i] + epsilon)
-        weight += upper[i] - lower[i]
+        x, down, up = -f[i], lower[i], upper[i]
+        low = min(low, min(x - epsilon if up > 0.0 else np.inf, x + epsilon if down < 0.0 else np.inf))
+        high = max(high, max(x - epsilon if up > 0.0 else -np.inf, x + epsilon if down < 0.0 else -np.inf))
+        weight += up - down
     if not low <= high:
         return 0.0
     level = 1e-12 * weight
     if _slope(f, lower, upper, epsilon, low) >= -level:
         high = low
     # The slope is below 0 at `low` and not at `high`, which are as near as numbers come in the end.
+    decided, n = 0.0, held.shape[1] + 1
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
         if not (low < middle and middle < high):
             break
-        if _slope(f, lower, upper, epsilon, middle) >= -level:
+        if n > held.shape[1]:
+            decided, n = _keep_between(f, lower, upper, epsilon, low, high, held)
+        else:
+            part, n = _keep_between(held[0, :n], held[1, :n], held[2, :n], epsilon, low, high, held)
+            decided += part
+        if n > held.shape[1]:
+            slope = _slope(f, lower, upper, epsilon, middle)
+        else:
+            slope = decided + _slope(held[0, :n], held[1, :n], held[2, :n], epsilon, middle)
+        if slope >= -level:
             high = middle
         else:
             low = middle
@@ -162,10 +194,18 @@ def best_bias(f, lower, upper, epsilon):
     # Flat from here to the next breakpoint: its middle, as LIBSVM takes it.
     after = np.inf
     for i in range(len(f)):
-        for place, moves in ((-f[i] - epsilon, upper[i] > 0.0), (-f[i] + epsilon, lower[i] < 0.0)):
-            if moves and place > high:
-                after = min(after, place)
+        x, down, up = -f[i], lower[i], upper[i]
+        after = min(after, x - epsilon if up > 0.0 and x - epsilon > high else np.inf)
+        after = min(after, x + epsilon if down < 0.0 and x + epsilon > high else np.inf)
     return 0.5 * (high + after) if after < np.inf else high
+
+
+def best_bias(f: np.ndarray, lower: np.ndarray, upper: np.ndarray, epsilon: float, room: int = _ROOM) -> float:
+    """b with the least sum of losses (docs/mathematics.md 3.3): at a breakpoint -f +- epsilon, or halfway of two.
+
+    f, lower, upper : float64, (n,);  room : undecided rows from which on the others are not looked at again
+    """
+    return float(_best_bias(f, lower, upper, epsilon, np.empty((3, max(min(room, len(f)), 1)))))
 
 
 @_loop

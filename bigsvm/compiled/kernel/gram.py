@@ -19,8 +19,10 @@ from bigsvm.compiled.kernel.differences import cancelling, differ, may_cancel
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.lanes import add_group_lanes, add_lanes, dot_lanes, fused, rbf_lanes
 from bigsvm.compiled.kernel.placed import is_placed, place
+from bigsvm.compiled.kernel.support import PLACES_AHEAD, ROWS_AHEAD
 from bigsvm.compiled.kernel.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
+from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.
@@ -97,6 +99,10 @@ def _overload_lay_out(X, rows, first, here, tile, sq):
 
     def sparse(X, rows, first, here, tile, sq):
         for t in range(here):
+            if first + t + PLACES_AHEAD < len(rows):
+                ask_place(X, rows[first + t + PLACES_AHEAD])
+            if first + t + ROWS_AHEAD < len(rows):
+                ask_row(X, rows[first + t + ROWS_AHEAD])
             row, total = rows[first + t], 0.0
             for p in range(X.indptr[row], X.indptr[row + 1]):
                 value = X.data[p]

@@ -9,9 +9,12 @@ import numpy as np
 from bigsvm.compiled.kernel.lanes import fused
 from bigsvm.compiled.kernel.tile import GROUP
 from bigsvm.compiled.shared.compile import njit
+from bigsvm.compiled.shared.prefetch import prefetch
 from bigsvm.compiled.shared.rows import CSR
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+ROWS_AHEAD, PLACES_AHEAD = 8, 24
+"""How far ahead sparse rows are asked for, and where they lie: rows of a working set lie far apart."""
 
 
 class Support(NamedTuple):
@@ -39,6 +42,13 @@ class Support(NamedTuple):
 def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
     """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
     for i in range(len(rows)):
+        if i + PLACES_AHEAD < len(rows):
+            prefetch(indptr, rows[i + PLACES_AHEAD])
+        if i + ROWS_AHEAD < len(rows):
+            ahead = rows[i + ROWS_AHEAD]
+            for p in range(indptr[ahead], indptr[ahead + 1], 16):
+                prefetch(data, p)
+                prefetch(indices, p)
         q, total = out_indptr[i], 0.0
         for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
             value = data[p]

@@ -92,6 +92,27 @@ def test_the_best_bias_has_the_least_loss(epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@pytest.mark.parametrize("values", ["all different", "many alike"])
+def test_the_best_bias_does_not_depend_on_how_many_rows_are_looked_at_apart(epsilon: float, values: str) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(1, 400))
+        f = rng.normal(size=n) if values == "all different" else rng.integers(-3, 4, n).astype(float)
+        cost = rng.choice([0.0, 0.25, 1.0, 3.0], n)  # whose sums are exact
+        upper = cost * (rng.random(n) < 0.5) if epsilon == 0.0 else cost
+        lower = upper - cost if epsilon == 0.0 else -cost
+        found = {best_bias(f, lower, upper, epsilon, room) for room in (1, 2, 7, 50, n, 1000)}
+        assert len(found) == 1
+        b = found.pop()
+        places = np.concatenate([-f - epsilon, -f + epsilon])
+
+        def loss(b: float, f: np.ndarray = f, lower: np.ndarray = lower, upper: np.ndarray = upper) -> float:
+            return qp_sums(f, 0.0 * f, lower, upper, 0.0 * f, epsilon, b)[1]
+
+        assert loss(b) <= min(loss(float(place)) for place in places) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_gap_is_primal_less_dual(epsilon: float) -> None:
     qp, K = a_part(80, epsilon, 5)
     rng = np.random.default_rng(0)
