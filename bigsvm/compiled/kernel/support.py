@@ -9,7 +9,7 @@ import numpy as np
 from bigsvm.compiled.kernel.lanes import fused
 from bigsvm.compiled.kernel.tile import GROUP
 from bigsvm.compiled.shared.compile import njit
-from bigsvm.compiled.shared.prefetch import prefetch
+from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 from bigsvm.compiled.shared.rows import CSR
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
@@ -39,21 +39,18 @@ class Support(NamedTuple):
 
 
 @_loop
-def gather_csr(data, indices, indptr, rows, out_data, out_indices, out_indptr, out_sq):
+def gather_csr(X, rows, out_data, out_indices, out_indptr, out_sq):
     """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
     for i in range(len(rows)):
         if i + PLACES_AHEAD < len(rows):
-            prefetch(indptr, rows[i + PLACES_AHEAD])
+            ask_place(X, rows[i + PLACES_AHEAD])
         if i + ROWS_AHEAD < len(rows):
-            ahead = rows[i + ROWS_AHEAD]
-            for p in range(indptr[ahead], indptr[ahead + 1], 16):
-                prefetch(data, p)
-                prefetch(indices, p)
+            ask_row(X, rows[i + ROWS_AHEAD])
         q, total = out_indptr[i], 0.0
-        for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            value = data[p]
+        for p in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            value = X.data[p]
             out_data[q] = value
-            out_indices[q] = indices[p]
+            out_indices[q] = X.indices[p]
             total = fused(np.float64(value), np.float64(value), total)
             q += 1
         out_sq[i] = total
@@ -93,7 +90,7 @@ def support_of(X: np.ndarray | CSR, rows: np.ndarray, dtype: np.dtype | type) ->
         indptr = np.zeros(n + 1, np.int64)
         np.cumsum(X.indptr[rows + 1] - X.indptr[rows], out=indptr[1:])
         data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], X.indices.dtype)
-        gather_csr(X.data, X.indices, X.indptr, rows, data, indices, indptr, sq)
+        gather_csr(X, rows, data, indices, indptr, sq)
         return Support(CSR(data, indices, indptr), sq)
     S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
     gather_dense(X, rows, S, sq)
