@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import subprocess
@@ -43,6 +44,13 @@ with LocalCluster(processes=True, silence_logs=logging.ERROR, **options) as clus
     print(cluster.scheduler_address, flush=True)
     sys.stdin.read()
 """
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Ten thousand tests are no garbage, and are not looked through again; nor is what makes a little of it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, *gc.get_threshold()[1:])
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,7 @@ def words(n: int, n_features: int, seed: int = 0) -> ArrayRows:
     return ArrayRows(X.astype(np.float32), np.where((noisy > 0) ^ (rng.random(n) < 0.05), 1, -1))
 
 
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_shards_need_few_more_passes_than_one_machine(seed: int) -> None:
     """With one stiffness for all features they needed 10 and 8 where one machine needs 6."""
