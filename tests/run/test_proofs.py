@@ -245,9 +245,9 @@ def sorted_and_wide(n: int = 1600) -> ArrayRows:
     return ArrayRows(sparse.csr_array(X[order]), y[order])
 
 
-@pytest.mark.parametrize("end", ["deferred", "alone", "limit", "resident"])
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("rows", ["plain", "sorted and wide"])
+@pairs_of(
+    end=["deferred", "alone", "limit", "resident"], loss=["hinge", "squared_hinge"], rows=["plain", "sorted and wide"]
+)
 def test_a_saved_model_proves_what_its_fit_said(
     end: str, loss: str, rows: str, tmp_path: Path, proofs: list[str], request: pytest.FixtureRequest
 ) -> None:

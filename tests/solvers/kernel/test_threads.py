@@ -21,6 +21,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.solvers.kernel.values import gram
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import random_problem
+from tests.products import pairs_of
 
 SOLVERS = [*((name, {}) for name in KERNEL_SOLVERS), ("smo", {"working_set": 2})]
 OF_KERNEL = {"rbf": {"gamma": 0.3}, "poly": {"gamma": 0.3, "coef0": 1.0}, "sigmoid": {"gamma": 0.05}}
@@ -41,9 +42,7 @@ def shared_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["resident", "streamed"])
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize(("solver", "options"), SOLVERS, ids=lambda given: given if isinstance(given, str) else "")
+@pairs_of(solver__options=SOLVERS, kernel=KERNELS, stream=[False, True])
 def test_the_bytes_of_one_thread(
     solver: str, options: dict[str, Any], kernel: str, stream: bool, shared_calls: list[str], tmp_path: Path,
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
