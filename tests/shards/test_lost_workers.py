@@ -94,8 +94,8 @@ OF_ALL: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
-def only(n_workers: int, client: Any) -> None:
-    """Of the workers of a cluster, these many stay: that is cheaper than to start so many."""
+def shrink(client: Any, n_workers: int) -> None:
+    """Stop all but `n_workers` workers of a client's cluster: a new cluster would have to be started and warmed."""
     client.cluster.scale(n_workers)
     while len(client.scheduler_info(n_workers=-1)["workers"]) > n_workers:
         client.sync(asyncio.sleep, 0.01)
@@ -114,7 +114,7 @@ def test_same_bytes_for_any_number_of_workers(tmp_path: Path) -> None:
     of_3 = [fitted(3, *case, scheduler="serial") for case in OF_ALL]
     with open_dask_mapper("processes", None, 3) as mapper, mapper._client.as_current():
         for workers, shards, without in ((3, 3, of_3), (2, 8, of_8), (1, 8, of_8)):
-            only(workers, mapper._client)
+            shrink(mapper._client, workers)
             for case, expected in zip(OF_ALL, without, strict=True):
                 assert fitted(shards, *case, scheduler="dask") == expected, (workers, case)
 

@@ -120,7 +120,7 @@ def test_same_bytes_with_any_number_of_threads(
     # Those that fetch row after row of K read all rows for each.
     n = 120 if name in KERNEL_SOLVERS and name != "smo" else 200
     X, y = random_problem(n, 6, 0.6, seed=45)
-    rows = (sparse.csr_array(X), y)
+    rows = (sparse.csr_array(X.astype(np.float32)), y)
     options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 1e-3, "max_passes": 200}
     found = []
     for number, changed in enumerate(({"threads": 1}, {"threads": 3}, {"scheduler": "serial"})):
