@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,6 +83,17 @@ def real_data() -> ModuleType:
 def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody pulls the plug here: nothing waits until the disk has it."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+_made = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """A folder of the test's own: pytest's fixture looks through the folders of all tests before, for a number."""
+    folder = tmp_path_factory.getbasetemp() / f"{re.sub(r'[^a-zA-Z0-9]+', '_', request.node.name)[:30]}-{next(_made)}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(autouse=True)
