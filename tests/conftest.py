@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,18 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     folder = tmp_path_factory.getbasetemp() / f"{re.sub(r'[^a-zA-Z0-9]+', '_', request.node.name)[:30]}-{next(_made)}"
     folder.mkdir(mode=0o700)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _signals_stay() -> Iterator[None]:
+    """A test that leaves a signal ignored fails: programs that later tests start would ignore it, too."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    after = [signal.getsignal(number) for number in numbers]
+    for number, way in zip(numbers, before, strict=True):
+        signal.signal(number, way)
+    assert after == before
 
 
 @pytest.fixture(autouse=True)

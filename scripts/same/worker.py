@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import zarr
 
 import bigsvm
-from bigsvm.cli.main import main as command_line
+from bigsvm.cli.main import run as command_line
 
 MEMORY = "64MiB"
 """Of a fit whose case does not stream: the default would depend on the machine."""
@@ -33,13 +33,9 @@ MEMORY = "64MiB"
 def bigsvm_says(folder: Path, step: str, *command: str) -> tuple[int, dict[str, Any]]:
     """Run a command, and keep its exit code and document as STEP.said.json in the folder."""
     out, said = io.StringIO(), io.StringIO()
-    code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            command_line([*command, "--json", "--quiet"])
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = command_line([*command, "--json", "--quiet"])
     try:
         document = json.loads(out.getvalue())
     except ValueError:

@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,16 @@ import pytest
 from bigsvm.cli.interrupts import Interruption, check_interrupted, unwinding_on_signals
 from bigsvm.cli.session import Session
 from bigsvm.events import WorkAdvanced
+
+
+@pytest.fixture(autouse=True)
+def _heeded() -> Iterator[None]:
+    """Signals do what they do by default: what `nohup` or a shell's background ignores, children would ignore, too."""
+    ways = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    former = {number: signal.signal(number, way) for number, way in ways.items()}
+    yield
+    for number, way in former.items():
+        signal.signal(number, way)
 
 
 def test_what_a_callback_swallows_is_raised_again_where_progress_is_told(
@@ -54,7 +65,7 @@ def test_a_signal_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
         "import os, signal, threading, time\n"
         "def sender(former):\n"
         "    while True:\n"
-        "        time.sleep(0.001)\n"  # CPython 3.11 may heed a signal only where another thread wants its turn
+        "        time.sleep(0.001)\n"
         "        for thread in threading.enumerate():\n"
         "            if isinstance(thread, threading.Timer) and thread is not former:\n"
         "                return thread\n"

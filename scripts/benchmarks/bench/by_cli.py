@@ -26,16 +26,14 @@ def command_of(job: Job, store: Path, model: Path) -> list[str]:
 
 def fit_by_cli(job: Job, points: list[Point]) -> dict[str, Any]:
     """One fit by the command line; figures from run.json, proofs and steps from events.jsonl."""
-    from bigsvm.cli.main import main
+    from bigsvm.cli.main import run as command_line
     from bigsvm.model.linear_model import load_model
 
     with tempfile.TemporaryDirectory(dir=job.scratch or None) as folder:
         model = Path(folder) / "m.model"
-        try:
-            main(command_of(job, Path(job.folder) / "store.zarr", model))
-        except SystemExit as left:
-            if left.code:
-                raise
+        code = command_line(command_of(job, Path(job.folder) / "store.zarr", model))
+        if code:
+            raise SystemExit(code)
         run = Path(f"{model}.run")
         record = json.loads((run / "run.json").read_text())
         result, seconds = record["result"], record["result"]["seconds"]
