@@ -201,13 +201,15 @@ class SmallFit(NamedTuple):
     n_samples, C, tol : of the fit; no more of the user's tolerance than what decides types
     options : hyperparameters of the solver under which so few rows call what else only many rows do
     load : most fits call what it calls; else that is compiled, and loaded by the fits that do
+    passes : over rows, or of kernel values, after which it ends: enough for every proof, and to give up a solver
     """
 
     n_samples: int = 48
     C: float = 1.0
-    tol: float = 1e-12
+    tol: float = 1e-6
     options: tuple[tuple[str, Any], ...] = ()
     load: bool = True
+    passes: float = 24.0
 
 
 class Rule(NamedTuple):

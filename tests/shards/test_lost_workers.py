@@ -17,6 +17,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.tasks import ShardSum
+from tests.products import WHOLE
 from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 from tests.store.test_files import a_dead_process
@@ -113,10 +114,11 @@ def test_same_bytes_for_any_number_of_workers(tmp_path: Path) -> None:
     of_8 = [fitted(8, *case, threads=3) for case in OF_ALL]
     of_3 = [fitted(3, *case, scheduler="serial") for case in OF_ALL]
     with open_dask_mapper("processes", None, 3) as mapper, mapper._client.as_current():
-        for workers, shards, without in ((3, 3, of_3), (2, 8, of_8), (1, 8, of_8)):
+        for turn, (workers, shards, without) in enumerate(((3, 3, of_3), (2, 8, of_8), (1, 8, of_8))):
             shrink(mapper._client, workers)
-            for case, expected in zip(OF_ALL, without, strict=True):
-                assert fitted(shards, *case, scheduler="dask") == expected, (workers, case)
+            for number, (case, expected) in enumerate(zip(OF_ALL, without, strict=True)):
+                if WHOLE or number % 3 != turn:  # else each case with two of the three
+                    assert fitted(shards, *case, scheduler="dask") == expected, (workers, case)
 
 
 def with_its_number(shard: int, published: int) -> ShardSum:

@@ -31,8 +31,8 @@ STORES = ["v2.zarr", "v3.zarr", "plain.h5ad", "gzip.h5ad"]
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int8", "int16", 
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
 
 
 class _Written(RowBlocksContract):

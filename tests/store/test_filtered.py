@@ -35,8 +35,8 @@ STORES = ["rows.zarr", "rows.h5ad", "rows.feather", "rows.csv", "lists.parquet"]
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
 
 
 @pytest.fixture(scope="module")

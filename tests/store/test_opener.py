@@ -26,8 +26,8 @@ X, LABELS = example()
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
 
 
 def test_every_kind_is_known(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ from bigsvm.units import MIB
 _WIDTH = 4  # features
 _BLOCKS = 8  # of rows that stream
 _TOGETHER = 2  # blocks that are read and worked on as one
-_PASSES = 24.0  # over rows, or of kernel values: enough for every proof that a fit makes, and to give up a solver
 _STEPS = 60
 _EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
 _NU = 0.8  # of the largest that is feasible: there is a margin although classes overlap, and without one a fit is long
@@ -191,7 +190,7 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
 def _small_config(config: FitConfig, fit: SmallFit) -> FitConfig:
     """The user's options but for those that say where, how long and how exactly."""
     return dataclasses.replace(
-        config, tol=fit.tol, max_passes=_PASSES, max_time=None, seed=0, threads=1, scratch=None, scratch_limit=None,
+        config, tol=fit.tol, max_passes=fit.passes, max_time=None, seed=0, threads=1, scratch=None, scratch_limit=None,
         scheduler="serial", scheduler_file=None, workers=None,
     )  # fmt: skip
 

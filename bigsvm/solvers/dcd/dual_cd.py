@@ -204,8 +204,9 @@ class DualCD(SolverBase):
         return self.momentum != "off" and not self._by_rule
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One, with weights of the type that `tol` wants."""
-        return [SmallFit(tol=_FLOAT32_FROM if self.weight_bytes(tol, False) == 4 else SmallFit().tol)]
+        """One, with weights of the type that `tol` wants; 8 passes have leaps, and proofs deferred and alone."""
+        narrow = self.weight_bytes(tol, False) == 4
+        return [SmallFit(tol=_FLOAT32_FROM if narrow else SmallFit().tol, passes=24.0 if resident else 8.0)]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
