@@ -131,12 +131,12 @@ class NewtonWS(PrimalSolver):
         few, at_once = ("working_rows", _FEW), ("opening", "none")
         dcd = DCD.small_fits(tol, resident)
         first = dcd if self.opening == "dcd" else []
-        handed = (few, at_once, ("fallback_after", 1))
+        handed, giving_up = (few, at_once, ("fallback_after", 1)), SmallFit().passes
         return [
             *first,
             SmallFit(options=(at_once,)),
             SmallFit(options=(few, ("fallback", False), at_once)),
-            *([fit._replace(options=handed, load=False) for fit in dcd] if self.fallback else []),
+            *([fit._replace(options=handed, load=False, passes=giving_up) for fit in dcd] if self.fallback else []),
         ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
