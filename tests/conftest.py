@@ -99,14 +99,15 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
 
 @pytest.fixture(autouse=True)
 def _signals_stay() -> Iterator[None]:
-    """A test that leaves a signal ignored fails: programs that later tests start would ignore it, too."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
+    """What a test makes of a signal ends with the test: programs that later tests start would inherit it.
+
+    Dagster makes SIGTERM do what SIGINT does: nothing, where a shell started the tests in the background.
+    """
+    ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
-    after = [signal.getsignal(number) for number in numbers]
-    for number, way in zip(numbers, before, strict=True):
-        signal.signal(number, way)
-    assert after == before
+    for number, way in ways.items():
+        if way is not None:  # of a handler that no Python set
+            signal.signal(number, way)
 
 
 @pytest.fixture(autouse=True)

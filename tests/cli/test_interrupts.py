@@ -10,7 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,11 @@ from bigsvm.events import WorkAdvanced
 
 
 @pytest.fixture(autouse=True)
-def _heeded() -> Iterator[None]:
+def _heeded() -> None:
     """Signals do what they do by default: what `nohup` or a shell's background ignores, children would ignore, too."""
-    ways = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    former = {number: signal.signal(number, way) for number, way in ways.items()}
-    yield
-    for number, way in former.items():
-        signal.signal(number, way)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def test_what_a_callback_swallows_is_raised_again_where_progress_is_told(

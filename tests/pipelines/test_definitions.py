@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,16 +25,6 @@ __all__ = ["job"]
 pytestmark = pytest.mark.filterwarnings("default")  # its own libraries warn of each other
 
 MANY_EPOCHS = 'solver = "dcd"\nloss = "hinge"\ntol = 1e-4'
-
-
-@pytest.fixture(autouse=True)
-def _signals_back() -> Iterator[None]:
-    """Dagster makes SIGTERM do what SIGINT does, which is nothing where a shell started the tests in the background."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    ways = [signal.getsignal(number) for number in numbers]
-    yield
-    for number, way in zip(numbers, ways, strict=True):
-        signal.signal(number, way)
 
 
 def run(config: Path, instance: Any) -> Any:

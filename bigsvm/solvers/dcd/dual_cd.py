@@ -205,8 +205,8 @@ class DualCD(SolverBase):
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One, with weights of the type that `tol` wants; 8 passes have leaps, and proofs deferred and alone."""
-        narrow = self.weight_bytes(tol, False) == 4
-        return [SmallFit(tol=_FLOAT32_FROM if narrow else SmallFit().tol, passes=24.0 if resident else 8.0)]
+        fit = SmallFit() if resident else SmallFit(passes=8.0)
+        return [fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
