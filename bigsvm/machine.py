@@ -57,7 +57,7 @@ def check_address_space() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         return
-    needed = max(_ADDRESSES, _status("VmSize:") + _ADDRESSES_LEFT)
+    needed = max(_ADDRESSES, _status("VmSize")[0] + _ADDRESSES_LEFT)
     if soft < needed:
         raise PlanRefused(
             f"this process may map {show_bytes(soft)} (RLIMIT_AS), and needs {show_bytes(needed)} for libraries alone",
@@ -164,24 +164,27 @@ def trim_heap() -> None:
 
 def anonymous_bytes() -> int:
     """Anonymous and shared resident memory of this process, now (RssAnon + RssShmem)."""
-    return _status("RssAnon:", "RssShmem:")
+    return memory_now()[0]
 
 
-def resident_bytes() -> int:
-    """Resident set of this process now, mapped files included (VmRSS)."""
-    return _status("VmRSS:")
+def memory_now() -> tuple[int, int]:
+    """What `anonymous_bytes` says, and the resident set, mapped files included (VmRSS), of one look."""
+    anonymous, shared, resident = _status("RssAnon", "RssShmem", "VmRSS")
+    return anonymous + shared, resident
 
 
 def resident_peak_bytes() -> int:
     """Largest resident set of this process so far, mapped files included (VmHWM)."""
-    return _status("VmHWM:") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    return _status("VmHWM")[0] or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def _status(*fields: str) -> int:
-    """Bytes of fields of this process's status, added up; 0 where there is none.
+def _status(*fields: str) -> list[int]:
+    """Bytes of each of some fields of this process's status; 0 where there is none.
 
-    Called many times a second, so without pathlib: that interns every part of every path, which fills the
-    interpreter's table of strings until it is doubled.
+    Called many times a second, so the text is searched and not split into its lines; and without pathlib, which interns
+    every part of every path: that fills the interpreter's table of strings until it is doubled.
     """
-    with open("/proc/self/status", encoding="latin-1") as file:
-        return sum(int(line.split()[1]) << 10 for line in file if line.startswith(fields))
+    with open("/proc/self/status", "rb", buffering=0) as file:
+        status = file.read()
+    after = (status.partition(f"\n{name}:".encode())[2] for name in fields)
+    return [int(text.split(None, 1)[0]) << 10 if text else 0 for text in after]

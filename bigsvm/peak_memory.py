@@ -11,7 +11,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from bigsvm.machine import anonymous_bytes, resident_bytes, resident_peak_bytes
+from bigsvm.machine import anonymous_bytes, memory_now, resident_peak_bytes
 
 INTERVAL_S = 0.02
 
@@ -56,8 +56,9 @@ class PeakMemory:
 
     def sample(self) -> None:
         """Look once; also called by those who know that a peak is now."""
-        self.peak_anon_bytes = max(self.peak_anon_bytes, anonymous_bytes())
-        self.peak_rss_bytes = max(self.peak_rss_bytes, resident_bytes())
+        anonymous, resident = memory_now()
+        self.peak_anon_bytes = max(self.peak_anon_bytes, anonymous)
+        self.peak_rss_bytes = max(self.peak_rss_bytes, resident)
 
     def stop(self) -> None:
         """Look a last time and end the thread; harmless when already stopped."""

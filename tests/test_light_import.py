@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,15 +16,26 @@ HEAVY = (
 IMPORT = "import bigsvm"
 HELP = "from bigsvm.cli.main import run; assert run(['--help']) == 0"
 COMMAND_HELP = "from bigsvm.cli.main import COMMANDS, run; assert not any(run([c, '--help']) for c in COMMANDS)"
+FIT = "import bigsvm, numpy; assert bigsvm.fit(numpy.array([[1.0], [-1.0]]), [1, 0]).status == 'converged'"
 VERSION = "from bigsvm.cli.main import run; assert run(['--version']) == 0"
 USAGE = "from bigsvm.cli.main import run; assert run(['fit', '--no-such-option', '--json']) == 2"
 
 
 @pytest.mark.parametrize("code", [IMPORT, HELP, COMMAND_HELP, VERSION, USAGE])
 def test_nothing_heavy_is_imported(code: str) -> None:
-    check = f"{code}\nimport sys\nprint('LOADED', *[m for m in {HEAVY!r} if m in sys.modules])"
+    assert _loaded(code, HEAVY) == []
+
+
+def test_a_fit_of_arrays_loads_no_format() -> None:
+    """A quarter of what the command line or the estimators load before a fit was pyarrow and zarr with theirs."""
+    assert _loaded(FIT, ("zarr", "numcodecs", "fsspec", "pyarrow", "pandas", "dask", "distributed", "h5py")) == []
+
+
+def _loaded(code: str, modules: Sequence[str]) -> list[str]:
+    """Which of some modules `code` loads, in a process of its own."""
+    check = f"{code}\nimport sys\nprint('LOADED', *[m for m in {modules!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].strip() == "LOADED"
+    return done.stdout.splitlines()[-1].split()[1:]
 
 
 def test_only_click_comes_from_outside() -> None:

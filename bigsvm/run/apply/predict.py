@@ -16,7 +16,7 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
-from bigsvm.run.apply.prediction_files import open_writer
+from bigsvm.run.apply.prediction_files import load_libraries, open_writer
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
@@ -74,6 +74,7 @@ def predict(
         precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
         precompile_scoring_of(source, model, emit)
+    load_libraries(form)
     compiled = time.monotonic()
     counts = np.zeros(len(model.classes), np.int64)
     n_samples, span = 0, Span()

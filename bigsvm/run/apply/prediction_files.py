@@ -28,7 +28,6 @@ import numpy as np
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.files.atomic import cannot_write, new_directory
 from bigsvm.files.outputs import new_output
-from bigsvm.run.apply.prediction_tables import ENCODING, ParquetWriter, ZarrWriter
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr", "anndata")
 _SUFFIXES = {
@@ -66,6 +65,17 @@ def format_of(out: str, asked: str | None) -> str:
     if out == "-" and chosen in ("parquet", "zarr", "anndata"):
         raise UsageError(f"{chosen} cannot be written to standard output", hint="name a file with -o")
     return chosen
+
+
+def load_libraries(form: str) -> None:
+    """Import what writes `form`, which costs a start that writes nothing a quarter of its time.
+
+    To be called before memory is measured: of a budget libraries are no part.
+    """
+    if form in ("parquet", "zarr"):
+        import bigsvm.run.apply.prediction_tables as prediction_tables  # noqa: F401
+    elif form == "anndata":
+        import bigsvm.run.apply.prediction_anndata as prediction_anndata  # noqa: F401
 
 
 @contextmanager
@@ -107,6 +117,8 @@ def open_writer(
         writer.close()
         return
     if form == "zarr":
+        from bigsvm.run.apply.prediction_tables import ZarrWriter
+
         _check_predictions(out, overwrite)
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
             zarr_writer = ZarrWriter(folder, classes, n_models, with_scores, identity, name, several)
@@ -115,6 +127,8 @@ def open_writer(
         return
     with new_output(out, overwrite) as file:
         if form == "parquet":
+            from bigsvm.run.apply.prediction_tables import ParquetWriter
+
             parquet = ParquetWriter(file, classes, n_models, with_scores, identity, name, several)
             try:
                 yield parquet
@@ -129,6 +143,8 @@ def open_writer(
 
 def _check_predictions(out: Path, overwrite: bool) -> None:
     """Refuse to replace a Zarr store that holds something else than predictions.  Raises OutputError."""
+    from bigsvm.run.apply.prediction_tables import ENCODING
+
     if not (overwrite and out.is_dir() and (out / "zarr.json").exists()):
         return
     try:

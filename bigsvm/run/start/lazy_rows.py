@@ -19,7 +19,6 @@ from bigsvm.files.locks import take, wait_for
 from bigsvm.machine import core_count, memory_limit
 from bigsvm.store.copy.scratch import make_scratch
 from bigsvm.store.ingest.collections.lazy import is_lazy
-from bigsvm.store.ingest.ingest import ingest
 from bigsvm.units import show_bytes
 
 COLLECTION = "collection-"
@@ -47,6 +46,8 @@ def rows_on_disk(
     ------
     BigSVMError : whatever `ingest` raises. PlanRefused : the rows take more than the scratch limit.
     """
+    from bigsvm.store.ingest.ingest import ingest  # what a fit of rows that lie somewhere starts without
+
     config = FitConfig.of(**options)
     scratch, limit = make_scratch(config), config.scratch_limit_bytes()
     with _own_folder(scratch) as folder:
