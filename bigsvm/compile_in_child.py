@@ -24,7 +24,8 @@ from numba.core import event
 from bigsvm.compiled import cache_folder
 from bigsvm.compiled.cache.functions import NotCompiled, loading_only, told_of_compiling
 from bigsvm.compiled.cache.places import SHIPPED, shipped
-from bigsvm.events import COMPILING, CompileStarted, Emit, WorkAdvanced, silent
+from bigsvm.events import COMPILING, WAITING, CompileStarted, Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.locks import holder, sign, take, wait_for
 
 _PATIENCE_S = 300.0  # a child that takes longer is stuck: it was forked from many threads
 _LOOK_S = 0.01
@@ -64,7 +65,7 @@ _called: set[bytes] = set()
 def _load_or_compile(call: Callable[[], object], emit: Emit) -> None:
     """Call `call`, after a child has where the caches do not have all of it."""
     if not _loaded(call):
-        with compile_lock():
+        with compile_lock(emit):
             if _loaded(call):  # another process compiled it meanwhile
                 return
             _compile(call, emit)
@@ -78,7 +79,7 @@ def _compiled_once(kind: object, call: Callable[[], object], emit: Emit) -> None
     if done.exists():
         return
     if _in_child(call, silent, load=True) != _DONE:
-        with compile_lock():
+        with compile_lock(emit):
             if done.exists():
                 return
             if not _compile(call, emit):
@@ -98,12 +99,20 @@ def _loaded(call: Callable[[], object]) -> bool:
 
 
 @contextmanager
-def compile_lock() -> Iterator[None]:
-    """One compiling process at a time, so that others find what it compiled; a dead one never blocks."""
+def compile_lock(emit: Emit = silent) -> Iterator[None]:
+    """One compiling process at a time, so that others find what it compiled; a dead one never blocks.
+
+    emit : is told of another process that is waited for
+    """
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "compile.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(folder / "compile.lock", "a+") as lock:
+        if not take(lock, fcntl.LOCK_EX):
+            waiting, began = f"{WAITING}{holder(lock)}, which compiles", time.monotonic()
+            emit(WorkStarted(waiting, 0, ""))
+            wait_for(lock)
+            emit(WorkEnded(waiting, time.monotonic() - began))
+        sign(lock)
         yield
 
 

@@ -29,6 +29,9 @@ class FitStarted(Event):
 COMPILING = "compiling"
 """Work of unknown length: functions are compiled, or loaded where they were compiled before."""
 
+WAITING = "waiting for "
+"""How the name of such work begins as another process does, whose end is waited for; then comes who that is."""
+
 
 @dataclass(frozen=True)
 class WorkStarted(Event):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from bigsvm import compile_in_child
 from bigsvm.compile_in_child import compile_lock, compiled_in_child
 from bigsvm.compiled.cache.places import cache_folder
-from bigsvm.events import COMPILING, CompileStarted, WorkAdvanced
+from bigsvm.events import COMPILING, CompileStarted, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.files.locks import holder, sign, take
 from bigsvm.observe.lines import PlainLines
 from bigsvm.store.ingest.compile_time import compile_time
 from tests.guinea_pig import Pig, place
@@ -73,15 +75,42 @@ def test_few_kinds_are_remembered(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_another_process_compiled_meanwhile_is_loaded(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     former = compile_lock
 
-    def waited_for() -> Any:
+    def waited_for(*emit: Any) -> Any:
         Pig(place)(2)
-        return former()
+        return former(*emit)
 
     monkeypatch.setattr(compile_in_child, "compile_lock", waited_for)
     refuse_all(monkeypatch, "_in_child")
     pig = Pig(place)
     compiled_in_child("pig", lambda: pig(2), emit=refuse)
     assert (len(pig.function.signatures), pig.compiled) == (1, 0)
+
+
+def test_who_waits_says_for_whom(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At once: the other may compile for a minute."""
+    folder, told, lines = cache_folder(), list[Any](), PlainLines(sys.stdout)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "compile.lock", "a+") as lock:
+        assert take(lock, fcntl.LOCK_EX)
+        sign(lock)
+
+        def emit(event: Any) -> None:
+            told.append(event)
+            lines(event)
+            if isinstance(event, WorkStarted):
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+        compiled_in_child("pig", lambda: Pig(place)(2), emit=emit)
+        compiled_in_child("other pig", lambda: Pig(place, more=1)(2), emit=emit)
+        with open(folder / "compile.lock") as signed:
+            assert holder(signed).startswith(f"process {os.getpid()} ")
+    begun, ended, compiling, *_ = told
+    assert (begun.what, type(ended), type(compiling)) == (ended.what, WorkEnded, CompileStarted)
+    first, last, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"waiting for process {os.getpid()} on ")
+    assert first.endswith(", which compiles")
+    assert last.startswith(f"{first}: done in ")
+    assert [type(event) for event in told].count(WorkStarted) == 1  # nobody holds it the second time
 
 
 def test_what_is_not_loaded_is_compiled_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +153,9 @@ def test_a_line_says_at_once_that_something_is_compiled(why: str, said: str) -> 
     import io
 
     stream = io.StringIO()
-    PlainLines(stream)(CompileStarted("FOLDER", why))
+    lines = PlainLines(stream)
+    for _ in range(3):  # a fit compiles in several goes
+        lines(CompileStarted("FOLDER", why))
     assert stream.getvalue() == f"compiling the code for these rows and options, once; it is kept in FOLDER{said}\n"
 
 

@@ -1,4 +1,4 @@
-"""Progress where nobody watches live: one plain line for each certificate and each finished piece of work.
+"""Progress where nobody watches live: one plain line for each certificate, each finished piece of work and each wait.
 
 For batch logs and pipes; the live view is in `progress.py`.
 """
@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from bigsvm.events import COMPILING, CertificateMade, CompileStarted, EpochEnd, Event, Warned, WorkEnded, WorkStarted
+from bigsvm.events import (
+    COMPILING,
+    WAITING,
+    CertificateMade,
+    CompileStarted,
+    EpochEnd,
+    Event,
+    Warned,
+    WorkEnded,
+    WorkStarted,
+)
 from bigsvm.units import show_bytes, show_seconds
 
 _WORTH_SAYING_S = 1.0
@@ -55,6 +65,7 @@ class PlainLines:
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
         self._stream, self._verbose = stream, verbose
         self._work: dict[str, WorkStarted] = {}
+        self._compiling = ""
 
     def __call__(self, event: Event) -> None:
         text = self._text(event)
@@ -65,6 +76,8 @@ class PlainLines:
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
             self._work[event.what] = event
+            if event.what.startswith(WAITING):  # for how long, nobody here knows
+                return event.what
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
             if event.what == COMPILING and event.seconds < _WORTH_SAYING_S and not self._verbose:
@@ -75,7 +88,8 @@ class PlainLines:
         elif isinstance(event, CertificateMade):
             return certificate_text(event)
         elif isinstance(event, CompileStarted):
-            return compile_text(event)
+            told, self._compiling = self._compiling, compile_text(event)
+            return None if told == self._compiling else self._compiling  # a fit compiles in several goes
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {event.message}"
         elif isinstance(event, EpochEnd) and self._verbose:

@@ -55,7 +55,7 @@ class LiveProgress:
         )
         self._tasks: dict[str, TaskID] = {}
         self._work: dict[str, WorkStarted] = {}
-        self._note = ""
+        self._note = self._compiling = ""
 
     def __enter__(self) -> LiveProgress:
         self._progress.start()
@@ -80,7 +80,9 @@ class LiveProgress:
             if begun is not None and (self._verbose or not event.what.startswith("pass")):
                 self._say(work_text(event.what, begun.total, begun.unit, event.seconds))
         elif isinstance(event, CompileStarted):
-            self._say(compile_text(event))
+            told, self._compiling = self._compiling, compile_text(event)
+            if told != self._compiling:  # a fit compiles in several goes
+                self._say(self._compiling)
         elif isinstance(event, CertificateMade):
             self._note = f"gap {event.relative_gap:.1e}"
             self._say(certificate_text(event))

@@ -18,7 +18,7 @@ import scipy.sparse
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.events import CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import WAITING, CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import precompile_scoring
@@ -125,7 +125,7 @@ def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | N
 
 
 class _Counter:
-    """An Emit that passes on how many functions were compiled, as progress of the case, and nothing else."""
+    """An Emit that passes on how many functions were compiled, as progress of the case, and what is waited for."""
 
     def __init__(self, what: str, emit: Emit) -> None:
         self.n, self._before = 0, 0
@@ -137,6 +137,8 @@ class _Counter:
         elif isinstance(event, WorkAdvanced) and event.what == "compiling":
             self.n = self._before + int(event.done)
             self._emit(WorkAdvanced(self._what, self.n))
+        elif isinstance(event, WorkStarted | WorkEnded) and event.what.startswith(WAITING):
+            self._emit(event)
 
 
 def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:

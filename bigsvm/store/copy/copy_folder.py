@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from bigsvm.errors import PlanRefused
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.events import WAITING, Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.locks import holder, sign, take
 from bigsvm.store.copy.stage_index import COPIES
@@ -71,7 +71,7 @@ def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
         fcntl.flock(lock, fcntl.LOCK_UN)
         if rounds > 0:  # without any lock, so that of several who wait one gets it
             if not told:
-                told = f"waiting for {holder(lock)}, which makes the working copy"
+                told = f"{WAITING}{holder(lock)}, which makes the working copy"
                 emit(WorkStarted(told, 0, ""))
             emit(WorkAdvanced(told, 0))
             time.sleep(_LOOK_S)
