@@ -85,7 +85,7 @@ def test_doctor_says_what_it_cannot_measure(tmp_path: Path) -> None:
 
 def test_a_process_that_is_there_already_needs_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"now": 40 << 30}
-    monkeypatch.setattr("bigsvm.machine._status", lambda field: 39 << 30)
+    monkeypatch.setattr("bigsvm.machine._status", lambda field: [39 << 30])
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limits["now"], resource.RLIM_INFINITY))
     check_address_space()
     limits["now"] = (39 << 30) + MIB

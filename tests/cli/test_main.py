@@ -168,3 +168,27 @@ def test_a_full_standard_output_is_73(store: Path) -> None:
         done = subprocess.run([*PROGRAM, "inspect", str(store)], stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 73
     assert b"Traceback" not in done.stderr
+
+
+def test_garbage_is_looked_for_late_and_then_as_ever() -> None:
+    """Once, when the libraries are there: what stays is left out of the looks that follow, and what goes is found."""
+    check = (
+        "import gc, weakref\n"
+        "from bigsvm.cli import main\n"
+        "class Node: pass\n"
+        "def cycle():\n"
+        "    node = Node()\n"
+        "    node.itself = node\n"
+        "    return weakref.ref(node)\n"
+        "former, first = gc.get_threshold(), cycle()\n"
+        "main._collect_late()\n"
+        "kept = [[] for _ in range(main._OBJECTS_AT_START // 2)]\n"
+        "print(first() is not None, gc.get_freeze_count())\n"
+        "kept += [[] for _ in range(main._OBJECTS_AT_START // 2 + 100)]\n"
+        "print(first() is None, gc.get_freeze_count() > len(kept) - 200, gc.get_threshold() == former, gc.callbacks)\n"
+        "second = cycle()\n"
+        "kept += [[] for _ in range(10 * former[0])]\n"
+        "print(second() is None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True 0", "True True True []", "True"]
