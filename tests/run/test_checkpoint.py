@@ -126,7 +126,7 @@ def test_rows_in_memory_go_on_too(tmp_path: Path) -> None:
     assert same_folder(tmp_path / "a", tmp_path / "b")
 
 
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_a_run_that_was_handed_over_to_another_solver_goes_on(n_classes: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(n_classes)

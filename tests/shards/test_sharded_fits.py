@@ -123,7 +123,7 @@ def test_no_round_lowers_the_dual_at_the_bias_that_it_was_given(loss: str, monke
     assert sum(0.0 < step < 1.0 for step in steps) > 3  # the line search had its say
 
 
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 @pytest.mark.parametrize(("loss", "rounds"), [("squared_hinge", 8), ("epsilon_insensitive", 8), ("hinge", 1)])
 def test_the_bias_settles_where_many_rows_push_it(loss: str, rounds: int) -> None:
     """Few features and many rows that are all inside their box, or at its ends: each pass pushes the bias again."""
@@ -133,11 +133,11 @@ def test_the_bias_settles_where_many_rows_push_it(loss: str, rounds: int) -> Non
     y = np.where(t > 0.0, 1, -1)
     rows = ArrayRows(X, t, task="regression") if loss in TARGETS else ArrayRows(X, y)
     options: dict[str, Any] = {"solver": "dcd", "loss": loss, "shards": 4, "rounds_per_pass": rounds, "tol": 1e-9}
-    result = bigsvm.fit(rows, max_passes=150 if rounds == 1 else 100, **options)
+    result = bigsvm.fit(rows, max_passes=60 if rounds == 1 else 40, **options)
     assert result.figures["relative_gap"] < (0.3 if rounds == 1 else 0.03)
 
 
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 def test_many_rounds_a_pass_are_worth_more_than_one() -> None:
     """One sum a pass (CoCoA's way) needs several times the passes: the harness sees the difference."""
     X, y = random_problem(2000, 40, 0.2, seed=5, noise=0.1)

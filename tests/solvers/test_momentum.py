@@ -83,7 +83,7 @@ def test_alpha_is_in_its_box_at_the_end_of_every_pass(
 
 
 @each_of(row_buffer=["off", "auto"], loss=["hinge", "squared_hinge"])
-@pytest.mark.usefixtures("streaming")
+@pytest.mark.usefixtures("streaming_hundreds")
 def test_it_spares_passes_where_most_support_vectors_are_free(loss: str, row_buffer: str) -> None:
     passes = {}
     for momentum in ("auto", "off"):
