@@ -30,7 +30,7 @@ COMPILING = "compiling"
 """Work of unknown length: functions are compiled, or loaded where they were compiled before."""
 
 WAITING = "waiting for "
-"""How the name of such work begins as another process does, whose end is waited for; then comes who that is."""
+"""Work that another process does, and this one waits for, has a name that begins so and says which process it is."""
 
 
 @dataclass(frozen=True)
