@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from numba.core import event
-from numba.core.targetconfig import TargetConfig
 
 from bigsvm.compiled import cache_folder
 from bigsvm.compiled.cache.functions import NotCompiled, loading_only, told_of_compiling
+from bigsvm.compiled.cache.options import compare_quickly
 from bigsvm.compiled.cache.places import SHIPPED, shipped
 from bigsvm.events import COMPILING, WAITING, CompileStarted, Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.locks import holder, sign, take, wait_for
@@ -148,7 +148,7 @@ def _in_child(call: Callable[[], object], emit: Emit, load: bool) -> int:
                     status = _DONE if _loaded(call) else _NOT_COMPILED
                 else:
                     _collect_rarely()
-                    _compare_quickly()
+                    compare_quickly()
                     with told_of_compiling(lambda: os.write(tell, b".")):
                         call()
                     status = _DONE
@@ -187,31 +187,6 @@ def _collect_rarely() -> None:
     """Looking for garbage is a tenth of compiling: what the parent made stays, and little of the rest goes."""
     gc.freeze()
     gc.set_threshold(_OBJECTS)
-
-
-def _compare_quickly() -> None:
-    """Comparing the options of functions is another tenth: numba collects all of both, where few are set.
-
-    It does so some 80,000 times while a hundred functions are compiled.
-    """
-
-    def equal(one: TargetConfig, other: object) -> bool:
-        if type(one) is not type(other):
-            return plainly(one, other)
-        ours, theirs, options = one._values, other._values, vars(type(one))["options"]
-        return ours == theirs or all(
-            ours.get(name, options[name].default) == theirs.get(name, options[name].default)
-            for name in ours.keys() | theirs.keys()
-        )
-
-    def hashed(one: TargetConfig) -> int:
-        kind = type(one)
-        if kind not in hashes:
-            hashes[kind] = plain_hash(one)  # of the names of all options, which are those of the class
-        return hashes[kind]
-
-    plainly, plain_hash, hashes = TargetConfig.__eq__, TargetConfig.__hash__, dict[type, int]()
-    TargetConfig.__eq__, TargetConfig.__hash__ = equal, hashed  # type: ignore[method-assign]
 
 
 def _say_nothing() -> None:
