@@ -20,6 +20,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -39,6 +40,7 @@ _SUFFIXES = {
     ".zarr": "zarr",
     ".h5ad": "anndata",
 }
+_WRITTEN_BY = {"parquet": "prediction_tables", "zarr": "prediction_tables", "anndata": "prediction_anndata"}
 Numbers = Callable[[int, int], np.ndarray]
 
 
@@ -72,10 +74,8 @@ def load_libraries(form: str) -> None:
 
     To be called before memory is measured: of a budget libraries are no part.
     """
-    if form in ("parquet", "zarr"):
-        import bigsvm.run.apply.prediction_tables as prediction_tables  # noqa: F401
-    elif form == "anndata":
-        import bigsvm.run.apply.prediction_anndata as prediction_anndata  # noqa: F401
+    if form in _WRITTEN_BY:
+        import_module(f"bigsvm.run.apply.{_WRITTEN_BY[form]}")
 
 
 @contextmanager
