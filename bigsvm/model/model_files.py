@@ -20,6 +20,7 @@ from bigsvm.config import JOINT_RULE
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, new_directory, read_bytes
 from bigsvm.files.paths import check_own_files
+from bigsvm.files.plain_arrays import load_array
 from bigsvm.model.model_rows import FILE as ROWS
 from bigsvm.model.model_rows import write_rows
 from bigsvm.model.probability.calibration_file import FILE as CALIBRATION
@@ -259,7 +260,7 @@ def map_array(path: Path, digest: Any) -> np.ndarray:
     check_file(path, digest)
     try:
         # A map: a header that promises more than the file has is found out before memory is taken.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_array(path)
     except MemoryError:
         raise
     except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds

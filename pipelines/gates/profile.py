@@ -13,6 +13,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import new_file
+from bigsvm.files.plain_arrays import load_arrays
 from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
 
 FOLDER = "profiles"
@@ -51,10 +52,10 @@ class Profile:
     def load(cls, path: Path) -> Profile | None:
         """The profile in a file; None where there is none.  Raises DataError where it is damaged."""
         try:
-            with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                about = json.loads(file["about"].tobytes())
-                arrays = {name: file[name] for name in ("mean", "variance", "zero_rate", "scores")}
-                return cls(int(about["n_rows"]), dict(about["labels"]), **arrays)
+            with open(path, "rb") as file:
+                held = load_arrays(file)
+            about = json.loads(held.pop("about").tobytes())
+            return cls(int(about["n_rows"]), dict(about["labels"]), **held)
         except FileNotFoundError:
             return None
         except Exception as error:  # whatever a garbled file does to a parser

@@ -25,6 +25,7 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.plain_arrays import load_arrays
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model, load_model
@@ -63,8 +64,7 @@ def read(file: BinaryIO, path: Path) -> Model:
         raise DataError("no whole .npz file", str(path))
     file.seek(0)
     try:
-        with np.load(file, allow_pickle=False) as held:
-            model = _model({name: held[name] for name in held.files})
+        model = _model(load_arrays(file))
     except KeyError as error:
         raise DataError(f"no model that bigsvm export wrote: it has no {error}", str(path)) from error
     except (ValueError, TypeError, AttributeError, UsageError, RecursionError, *_BROKEN) as error:

@@ -28,6 +28,7 @@ from bigsvm.compiled.shared.columns import as_bits, count_columns, place_rows, t
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, open_regular
+from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, readonly_view
 from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns
@@ -238,7 +239,7 @@ class StagedColumns(Columns):
         try:
             if file_digest(path) != self._digests_of_files[name]:
                 raise damaged(path, "it does not match its digest")
-            return np.asarray(np.load(path, mmap_mode="r" if mapped else None))
+            return np.asarray(load_array(path, mapped))
         except (OSError, ValueError) as error:
             raise damaged(path, str(error)) from error
 

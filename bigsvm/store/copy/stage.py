@@ -33,6 +33,7 @@ import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import MissingInput
+from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
@@ -263,7 +264,7 @@ class StagedRows(StoreBase):
         if name not in orders:
             return None
         try:
-            return np.load(self.folder / name, mmap_mode="r")
+            return load_array(self.folder / name)
         except (OSError, ValueError) as error:
             raise damaged(self.folder / name, str(error)) from error
 

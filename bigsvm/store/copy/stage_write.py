@@ -13,6 +13,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
+from bigsvm.files.plain_arrays import load_array
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, readonly_view, row_bytes, tile
 from bigsvm.store.copy.block_coding import coded_matrix, number_bits
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse
@@ -109,13 +110,13 @@ def stage_shuffled(
         order.finish()
     # The store's chunks are still open: what is left beside them is what a bucket of the shuffle had.
     room = Sizes.of(store, memory).bucket_bytes
-    write_inverse(np.load(folder / ROW_ORDER, mmap_mode="r"), folder / WORKING_ROW, room)
+    write_inverse(load_array(folder / ROW_ORDER), folder / WORKING_ROW, room)
     return summaries, survey
 
 
 def feature_rank(folder: Path) -> np.ndarray:
     """The working number of each store feature, mapped: the tasks of a machine share its pages."""
-    return np.asarray(np.load(folder / FEATURE_RANK, mmap_mode="r"))
+    return np.asarray(load_array(folder / FEATURE_RANK))
 
 
 def prepared(piece: Block, rank: np.ndarray | None) -> Block:

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
+from bigsvm.files.plain_arrays import load_array, read_header
 from bigsvm.store.checks import unmasked
 
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
@@ -54,9 +55,7 @@ class ZipMember:
         self.where = f"{where}[{key}]"
         try:
             self._file: IO[bytes] = stack.enter_context(archive.open(f"{key}.npy"))
-            version = np.lib.format.read_magic(self._file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            self.shape, fortran, self.dtype = read(self._file)
+            self.shape, fortran, self.dtype = read_header(self._file)
         except KeyError as error:
             raise DataError(f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}") from error
         except _DAMAGED as error:
@@ -110,7 +109,7 @@ def open_npy(path: Path) -> InMemory:
     DataError : not an .npy, cut short, or one of Python objects.
     """
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_array(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
     except _DAMAGED as error:

@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
+from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed, sealed
 from bigsvm.store.state.vectors import RowVector
 
@@ -105,7 +106,7 @@ def read_tree(folder: Path, names: Collection[str] = ()) -> Any:
         ((kind, content),) = value.items()
         if kind == "array":
             path, digest = folder / content[0], content[1]
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array = load_array(path)
             if _digest_of(array) != digest:
                 raise DataError("a saved state is damaged: a digest does not match", str(path))
             return array
