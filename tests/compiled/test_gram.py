@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from bigsvm.compiled.kernel import tile as tiles
 from bigsvm.compiled.kernel.expo import exp_of
 from bigsvm.compiled.kernel.gram import (
     RBF,
@@ -239,3 +240,29 @@ def test_bits_do_not_depend_on_the_place_in_a_tile(layout: str, dtype: type) -> 
         assert np.array_equal(gram.values(X, np.arange(3, 3 + stop), support), values[:, 3 : 3 + stop])
     single = [gram.values(X, np.arange(N), support_of(X, np.array([k]), dtype))[0] for k in range(11)]
     assert np.array_equal(np.stack(single), values)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_do_not_depend_on_a_processors_registers(dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops that run once where all sums have a register, and several times where they have not."""
+    rng = np.random.default_rng(4)
+    S, tile = rng.standard_normal((GROUP, D)).astype(dtype), rng.standard_normal((D, LANES)).astype(dtype)
+    entries = np.arange(D, dtype=np.int32)
+    found = []
+    for wide in (True, False):
+        monkeypatch.setattr(tiles, "_has_wide_registers", lambda context, wide=wide: wide)
+
+        @njit
+        def products(S, tile, numbers, n, of_dense, of_sparse):
+            tiles.dense_rows_times_tile(S, 0, tile, 0, of_dense)
+            for r in range(len(S)):
+                tiles.sparse_row_times_tile(S[r], numbers, 0, n, tile, 0, of_sparse[r])
+
+        for n in range(D + 1):  # even and odd numbers of entries, and none
+            of_dense, of_sparse = np.empty((2, GROUP, LANES), dtype)
+            products(S, tile, entries, n, of_dense, of_sparse)
+            np.testing.assert_allclose(of_sparse, S[:, :n] @ tile[:n], rtol=1e-5, atol=1e-5)
+            found.append((of_dense, of_sparse))
+        np.testing.assert_allclose(of_dense, S @ tile, rtol=1e-5, atol=1e-5)
+    for with_wide, with_narrow in zip(found[: D + 1], found[D + 1 :], strict=True):
+        assert np.array_equal(with_wide, with_narrow)

@@ -4,9 +4,14 @@ A tile has 64 rows of the data side by side: tile[j, t] is feature j of its row 
 sum of |s| vectors, tile[j, :] s_j: no gather, no horizontal sum, and each product belongs to one lane, so that its bits
 depend on nothing but the two rows.  numba has no vector types; these loops are written in LLVM's, which splits vectors
 that a processor does not have.
+
+Sums stay in registers while a loop runs.  Where a processor has too few for all, the loop runs several times, each time
+for some of the sums: what is kept in memory instead is read and written with every number of a row.
 """
 
 from __future__ import annotations
+
+import itertools
 
 from llvmlite import ir
 from numba import types
@@ -17,17 +22,20 @@ LANES = 64
 _VECTOR_BYTES = 64
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
-_VECTORS = 4  # of each of a group's dense rows at a time: 16 accumulators of 64 bytes
+_CHAINS = 2  # of additions: one alone would wait for each sum before the next
 
 
 def _pointer(context, builder, kind, array):
     return context.make_array(kind)(context, builder, array).data
 
 
-def vectors_of(kind):
-    """(LLVM vector type, its lanes, how many make LANES, bytes of an element) for float32 or float64."""
+def vectors_of(kind, lanes=None):
+    """(LLVM vector type, its lanes, how many make LANES, bytes of an element) for float32 or float64.
+
+    lanes : as many as 64 bytes hold where none are said
+    """
     element, nbytes = (ir.FloatType(), 4) if kind == types.float32 else (ir.DoubleType(), 8)
-    lanes = _VECTOR_BYTES // nbytes
+    lanes = lanes or _VECTOR_BYTES // nbytes
     return ir.VectorType(element, lanes), lanes, LANES // lanes, nbytes
 
 
@@ -56,6 +64,20 @@ def store(builder, value, pointer, nbytes):
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=nbytes)
 
 
+def _has_wide_registers(context):
+    """Whether the processor compiled for has 32 registers of 64 bytes (AVX-512); others have 512 bytes in all, x86-64's
+    of AVX as 16 registers of 32."""
+    _, name, features = context.codegen().magic_tuple()
+    return name == "x86-64-v4" or "+avx512f" in features.split(",")
+
+
+def _spans(n, most):
+    """(first, end) of n things in parts of at most so many, which differ by one at most."""
+    parts = -(-n // most)
+    ends = [n * k // parts for k in range(parts + 1)]
+    return list(itertools.pairwise(ends))
+
+
 @intrinsic
 def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, out):
     """out[0, t] = sum over entries p in [start, stop) of data[p] * tile[indices[p], first + t], t < LANES.
@@ -73,33 +95,52 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
         column = builder.gep(array.data, [offset])
         value_at = _pointer(context, builder, sig.args[0], values)
         number_at = _pointer(context, builder, sig.args[1], numbers)
-        one = ir.Constant(word, 1)
-        sums = [
-            [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(n_vectors)] for _ in range(2)
-        ]
+        target = _pointer(context, builder, sig.args[6], result)
+        place = [ir.Constant(word, v * lanes) for v in range(n_vectors)]
 
-        def add(p, which):
+        def zeros(span):
+            return {v: cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for v in range(*span)}
+
+        def add(p, sums):
             value = splat(builder, builder.load(builder.gep(value_at, [p])), vector)
             number = builder.load(builder.gep(number_at, [p]))
             if number.type != word:
                 number = builder.sext(number, word)
             row = builder.gep(column, [builder.mul(number, stride)])
-            for v, total in enumerate(sums[which]):
-                x = load(builder, builder.gep(row, [ir.Constant(word, v * lanes)]), vector, nbytes)
+            for v, total in sums.items():
+                x = load(builder, builder.gep(row, [place[v]]), vector, nbytes)
                 builder.store(multiply_add(builder, value, x, builder.load(total)), total)
 
-        # Two chains of additions: one alone would wait for each sum before the next.
-        odd = builder.and_(builder.sub(end, begin), one)
-        pairs_end = builder.sub(end, odd)
-        with cgutils.for_range_slice(builder, begin, pairs_end, ir.Constant(word, 2)) as (p, _):
-            add(p, 0)
-            add(builder.add(p, one), 1)
-        with builder.if_then(builder.icmp_signed("!=", odd, ir.Constant(word, 0))):
-            add(pairs_end, 0)
-        target = _pointer(context, builder, sig.args[6], result)
-        for v in range(n_vectors):
-            total = builder.fadd(builder.load(sums[0][v]), builder.load(sums[1][v]))
-            store(builder, total, builder.gep(target, [ir.Constant(word, v * lanes)]), nbytes)
+        def both_chains(span):
+            sums = [zeros(span) for _ in range(_CHAINS)]
+            odd = builder.and_(builder.sub(end, begin), ir.Constant(word, 1))
+            pairs_end = builder.sub(end, odd)
+            with cgutils.for_range_slice(builder, begin, pairs_end, ir.Constant(word, _CHAINS)) as (p, _):
+                add(p, sums[0])
+                add(builder.add(p, ir.Constant(word, 1)), sums[1])
+            with builder.if_then(builder.icmp_signed("!=", odd, ir.Constant(word, 0))):
+                add(pairs_end, sums[0])
+            for v in range(*span):
+                total = builder.fadd(builder.load(sums[0][v]), builder.load(sums[1][v]))
+                store(builder, total, builder.gep(target, [place[v]]), nbytes)
+
+        def one_chain(chain, span):
+            sums = zeros(span)
+            from_here = builder.add(begin, ir.Constant(word, chain))
+            with cgutils.for_range_slice(builder, from_here, end, ir.Constant(word, _CHAINS)) as (p, _):
+                add(p, sums)
+            for v in range(*span):
+                at, total = builder.gep(target, [place[v]]), builder.load(sums[v])
+                if chain > 0:
+                    total = builder.fadd(load(builder, at, vector, nbytes), total)
+                store(builder, total, at, nbytes)
+
+        if _has_wide_registers(context):
+            both_chains((0, n_vectors))
+        else:
+            for span in _spans(n_vectors, 4):  # eight registers: as many sums as are begun before the first is there
+                for chain in range(_CHAINS):
+                    one_chain(chain, span)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -112,9 +153,11 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
     S : C order, (n, n_features);  S, tile, out : the same float type
     """
     signature = types.void(S, types.int64, tile, types.int64, out)
-    vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype)
 
     def codegen(context, builder, sig, args):
+        wide = _has_wide_registers(context)
+        # Of each of the group's rows at a time: 16 sums of 32 registers, or 12 of 16.
+        vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype, None if wide else 32 // (tile.dtype.bitwidth // 8))
         rows, number, X, offset, result = args
         word = number.type
         array = context.make_array(sig.args[2])(context, builder, X)
@@ -127,30 +170,26 @@ def dense_rows_times_tile(typingctx, S, k, tile, first, out):
             for r in range(GROUP)
         ]
         target = _pointer(context, builder, sig.args[4], result)
-        # As many lanes at a time as there are registers for: half of them for float64.
-        for some in range(0, n_vectors, _VECTORS):
+        for some, end in _spans(n_vectors, 4 if wide else 3):
             sums = [
-                [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(_VECTORS)] for _ in row_at
+                [cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(some, end)]
+                for _ in row_at
             ]
-            for row in sums:
-                for total in row:
-                    builder.store(ir.Constant(vector, None), total)
             with cgutils.for_range(builder, n_features) as loop:
                 j = loop.index
                 at = builder.gep(column, [builder.mul(j, stride)])
                 xs = [
-                    load(builder, builder.gep(at, [ir.Constant(word, (some + v) * lanes)]), vector, nbytes)
-                    for v in range(_VECTORS)
+                    load(builder, builder.gep(at, [ir.Constant(word, v * lanes)]), vector, nbytes)
+                    for v in range(some, end)
                 ]
                 for r in range(GROUP):
                     value = splat(builder, builder.load(builder.gep(row_at[r], [j])), vector)
-                    for v in range(_VECTORS):
-                        total = multiply_add(builder, value, xs[v], builder.load(sums[r][v]))
-                        builder.store(total, sums[r][v])
+                    for total, x in zip(sums[r], xs, strict=True):
+                        builder.store(multiply_add(builder, value, x, builder.load(total)), total)
             for r in range(GROUP):
-                for v in range(_VECTORS):
-                    place = ir.Constant(word, r * LANES + (some + v) * lanes)
-                    store(builder, builder.load(sums[r][v]), builder.gep(target, [place]), nbytes)
+                for v, total in zip(range(some, end), sums[r], strict=True):
+                    place = ir.Constant(word, r * LANES + v * lanes)
+                    store(builder, builder.load(total), builder.gep(target, [place]), nbytes)
         return context.get_dummy_value()
 
     return signature, codegen
