@@ -1,8 +1,7 @@
 """Sequential minimal optimisation of a working set whose kernel values are in memory (docs/mathematics.md 8.6).
 
-A step reads two rows of K and passes over the set a few times.  The passes are written over lanes: smallest and largest
-are found lane by lane and then among the lanes, because a loop with one running minimum is not vectorised.
-Ties go to the lowest index.
+A step reads two rows of K and passes over the set a few times (`shared/vectors/steps.py`).  Ties go to the lowest
+index.
 
 What nu wants (docs/mathematics.md 8.9): the rows with beta >= 0 that may rise and those with beta > 0 are the *positive
 side*, the rows with beta < 0 and those with beta <= 0 that may fall are the *negative side*.  A pair of one side keeps
@@ -17,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.shared.compile import njit, register_jitable
+from bigsvm.compiled.shared.vectors.steps import first_of, gains_of, largest, least, move_all
 
 LANES = 64
-_LARGE = 2.0**60  # violations from which a gain, their square, may be beyond float32
 TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
+_LARGE = 2.0**60  # violations from which a gain, their square, may be beyond float32
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
@@ -30,87 +30,21 @@ class StepWorkspace(NamedTuple):
 
     up, down : float64, (q,)   F_up and F_down of each row
     gain : float32, (q,)       what a step with each row would gain
-    wide, narrow : float64 and float32, (LANES,)   smallest or largest of each lane
     """
 
     up: np.ndarray
     down: np.ndarray
     gain: np.ndarray
-    wide: np.ndarray
-    narrow: np.ndarray
-
-
-@register_jitable
-def _smallest(values, lanes):
-    """(minimum, its lowest index) of a float64 array whose length is a multiple of LANES."""
-    for t in range(LANES):
-        lanes[t] = values[t]
-    for start in range(LANES, len(values), LANES):
-        qp = values[start : start + LANES]
-        for t in range(LANES):
-            lanes[t] = min(lanes[t], qp[t])
-    least = lanes[0]
-    for t in range(1, LANES):
-        least = min(least, lanes[t])
-    at = len(values)
-    for t in range(LANES):
-        if lanes[t] == least:
-            for k in range(t, len(values), LANES):
-                if values[k] == least:
-                    at = min(at, k)
-                    break
-    return least, at
-
-
-@register_jitable
-def _largest(values, lanes):
-    """(maximum, its lowest index) of a float32 or float64 array whose length is a multiple of LANES."""
-    for t in range(LANES):
-        lanes[t] = values[t]
-    for start in range(LANES, len(values), LANES):
-        qp = values[start : start + LANES]
-        for t in range(LANES):
-            lanes[t] = max(lanes[t], qp[t])
-    most = lanes[0]
-    for t in range(1, LANES):
-        most = max(most, lanes[t])
-    at = len(values)
-    for t in range(LANES):
-        if lanes[t] == most:
-            for k in range(t, len(values), LANES):
-                if values[k] == most:
-                    at = min(at, k)
-                    break
-    return most, at
-
-
-@register_jitable
-def _gains(row, diag, curvature, b_up, down, gain):
-    """gain[t] = b^2 / a of a step with each row that may fall from above b_up; -1 for the others."""
-    tau = np.float32(TAU)
-    for t in range(len(down)):
-        b = np.float32(down[t] - b_up)
-        a = max(np.float32(curvature + diag[t] - 2.0 * np.float64(row[t])), tau)
-        gain[t] = b * b / a if b > 0 else np.float32(-1)
 
 
 @register_jitable
 def _large_gains(row, diag, curvature, b_up, violation, down, gain):
-    """`_gains` where they are no float32: over the square of the violation, which no b exceeds, and the curvature."""
+    """`gains_of` where they are no float32: over the square of the violation, which no b exceeds, and the curvature."""
     tau, size = np.float32(TAU), max(curvature, 1.0)
     for t in range(len(down)):
         b = np.float32((down[t] - b_up) / violation)
         a = max(np.float32((curvature + diag[t] - 2.0 * np.float64(row[t])) / size), tau)
         gain[t] = b * b / a if b > 0 else np.float32(-1)
-
-
-@register_jitable
-def _move(step, row_i, row_j, f, up, down):
-    for t in range(len(f)):
-        by = step * (np.float64(row_i[t]) - np.float64(row_j[t]))
-        f[t] += by
-        up[t] += by
-        down[t] += by
 
 
 @register_jitable
@@ -131,25 +65,25 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
     """
     lower, upper = box
     beta, f = point
-    up, down, gain, wide, narrow = workspace
+    up, down, gain = workspace
     for t in range(len(f)):
         _place(t, epsilon, beta, lower, upper, f, up, down)
-    steps, violation = 0, -np.inf
+    steps, b_up, b_low = 0, least(up), largest(down)
     while True:
-        b_up, i = _smallest(up, wide)
-        b_low, j = _largest(down, wide)
         violation = b_low - b_up
         if not (violation > target and violation < np.inf) or steps == most:
             break
+        i = first_of(up, b_up)
         row_i = K[i]
-        if second:
-            if violation < _LARGE:
-                _gains(row_i, diag, diag[i], b_up, down, gain)
-            else:
-                _large_gains(row_i, diag, diag[i], b_up, violation, down, gain)
-            _, j = _largest(gain, narrow)
-            if j == len(f):  # no gain is a number
-                break
+        if not second:
+            j = first_of(down, b_low)
+        elif violation < _LARGE:
+            j = first_of(gain, gains_of(row_i, diag, diag[i], b_up, TAU, down, gain))
+        else:
+            _large_gains(row_i, diag, diag[i], b_up, violation, down, gain)
+            j = first_of(gain, largest(gain))
+        if j == len(f):  # no gain is a number
+            break
         row_j = K[j]
         a = diag[i] + diag[j] - 2.0 * np.float64(row_i[j])
         step = (down[j] - b_up) / max(a, TAU)
@@ -161,9 +95,12 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
             break
         beta[i] = beta[i] + step if step < room_i else (0.0 if epsilon > 0 and beta[i] < 0 else upper[i])
         beta[j] = beta[j] - step if step < room_j else (0.0 if epsilon > 0 and beta[j] > 0 else lower[j])
-        _move(step, row_i, row_j, f, up, down)
-        _place(i, epsilon, beta, lower, upper, f, up, down)
-        _place(j, epsilon, beta, lower, upper, f, up, down)
+        # These two may have come to a bound, or left one: where they are is seen when they have moved.
+        up[i], up[j], down[i], down[j] = np.inf, np.inf, -np.inf, -np.inf
+        b_up, b_low = move_all(step, row_i, row_j, f, up, down)
+        for t in (i, j):
+            _place(t, epsilon, beta, lower, upper, f, up, down)
+            b_up, b_low = min(b_up, up[t]), max(b_low, down[t])
         steps += 1
     return steps, violation
 

@@ -12,7 +12,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bigsvm.compiled.kernel.expo import DOUBLE, SINGLE
-from bigsvm.compiled.kernel.tile import GROUP, LANES, load, multiply_add, splat, store, vectors_of
+from bigsvm.compiled.kernel.tile import GROUP, LANES, load, multiply_add, store, vectors_of
+from bigsvm.compiled.shared.vectors.lanes import splat
 
 
 def _constant(vector, value):

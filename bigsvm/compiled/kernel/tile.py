@@ -18,6 +18,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bigsvm.compiled.shared.vectors.lanes import splat
+
 LANES = 64
 _VECTOR_BYTES = 64
 GROUP = 4
@@ -37,13 +39,6 @@ def vectors_of(kind, lanes=None):
     element, nbytes = (ir.FloatType(), 4) if kind == types.float32 else (ir.DoubleType(), 8)
     lanes = lanes or _VECTOR_BYTES // nbytes
     return ir.VectorType(element, lanes), lanes, LANES // lanes, nbytes
-
-
-def splat(builder, value, vector):
-    """A vector of one number."""
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
 def multiply_add(builder, a, b, c):

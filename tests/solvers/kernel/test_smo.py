@@ -48,8 +48,7 @@ def padded(a: np.ndarray, q: int) -> np.ndarray:
 
 
 def room_of(q: int) -> StepWorkspace:
-    lanes = np.empty(LANES), np.empty(LANES, np.float32)
-    return StepWorkspace(np.empty(q), np.empty(q), np.empty(q, np.float32), *lanes)
+    return StepWorkspace(np.empty(q), np.empty(q), np.empty(q, np.float32))
 
 
 @pytest.mark.parametrize("second", [True, False])

@@ -32,7 +32,8 @@ def _wide(kind):
     return ir.VectorType(ir.DoubleType(), kind.count)
 
 
-def _splat(builder, value, vector):
+def splat(builder, value, vector):
+    """A vector of one number."""
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
@@ -91,7 +92,7 @@ def plus_products(typingctx, lanes, x, W, j, m):
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
         weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
-        return builder.fadd(arguments[0], builder.fmul(_splat(builder, arguments[1], _wide(kind)), weights))
+        return builder.fadd(arguments[0], builder.fmul(splat(builder, arguments[1], _wide(kind)), weights))
 
     return lanes(lanes, types.float64, W, j, m), generate
 
@@ -103,7 +104,7 @@ def moved_weights(typingctx, steps, x, W, j, m):
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
         weights = loaded(builder, place_of(context, builder, signature, arguments, 2, 3, 4), signature.args[2], kind)
-        return builder.fadd(weights, builder.fmul(arguments[0], _splat(builder, arguments[1], _wide(kind))))
+        return builder.fadd(weights, builder.fmul(arguments[0], splat(builder, arguments[1], _wide(kind))))
 
     return steps(steps, types.float64, W, j, m), generate
 

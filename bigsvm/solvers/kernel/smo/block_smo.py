@@ -99,10 +99,7 @@ class BlockSMO:
         self._diag = np.empty(self.q)
         self._box = Box(np.empty(self.q), np.empty(self.q))
         self._point = DualPoint(np.empty(self.q), np.empty(self.q))
-        self._workspace = StepWorkspace(
-            np.empty(self.q), np.empty(self.q), np.empty(self.q, np.float32), np.empty(LANES),
-            np.empty(LANES, np.float32),
-        )  # fmt: skip
+        self._workspace = StepWorkspace(np.empty(self.q), np.empty(self.q), np.empty(self.q, np.float32))
         self._K = np.zeros(self.q * self.q, kind)
 
     @staticmethod
