@@ -33,9 +33,9 @@ _Y = np.where(_X[:, 0] * _X[:, 1] + 0.4 * _RNG.standard_normal(N) > 0, 1, -1)
 _WEIGHT = _RNG.integers(0, 4, N).astype(np.float64)
 
 
-def context(X: Any, folder: Path) -> Context:
-    data = ArrayRows(X, _Y)
-    refs = data.refs(N)
+def context(X: Any, folder: Path, y: np.ndarray = _Y) -> Context:
+    data = ArrayRows(X, y)
+    refs = data.refs(len(y))
     return Context(
         data=data, refs=refs, resident=True, seed=0, shards=1, read_depth=1, group_blocks=1, proof_refs=refs,
         workdir=folder, mapper=SerialMapper(), budget=MemoryBudget(1 << 28), tol=1e-3, threads=1,
@@ -58,10 +58,51 @@ def test_float32_values_lie_within_the_bound(tmp_path: Path, far: float, layout:
     wide = X.astype(np.longdouble)
     K = np.exp(-np.longdouble(0.3) * ((wide[:, None] - wide[None, :40]) ** 2).sum(axis=-1))
     error = np.abs(found.scores - K @ beta)
-    allowed = (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    allowed = bound.errors(found.sq, found.whole) * found.size
     assert np.all(error <= allowed)
     assert np.all(allowed > 0)
     assert found.size == pytest.approx(np.asarray(K @ np.abs(beta), float), rel=1e-3)
+    data.close()
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize(
+    ("kind", "spoiled"),
+    [(np.int8, "nothing")]
+    + [
+        (kind, what)
+        for kind in (np.float32, np.float64)
+        for what in ("nothing", "a row", "a support vector", "too large")
+    ],
+)
+def test_the_bound_of_whole_numbers_is_tighter_and_holds(kind: type, spoiled: str, layout: str, tmp_path: Path) -> None:
+    """Of rows and support vectors that are whole, all of them, and not too large: and of no others."""
+    n, d = 300, 120
+    rng = np.random.default_rng(8)
+    X = (rng.integers(-3, 4, (n, d)) * (rng.random((n, d)) < 0.3)).astype(kind)
+    if spoiled == "a row":
+        X[250, 7] = 0.5
+    elif spoiled == "a support vector":
+        X[20, 7] = 0.5
+    elif spoiled == "too large":
+        X[:40, 7] = 2.0**12 + 1
+    ctx = context(sparse.csr_array(X) if layout == "csr" else X, tmp_path, y=np.where(np.arange(n) % 2, 1, -1))
+    gamma, beta = 0.01, rng.standard_normal(40)
+    data = KernelData(Kernel("rbf", gamma), ctx)
+    row_buffer = RowBuffer(data)
+    row_buffer.load(np.arange(40), charge=False)
+    side = OtherSide(data, row_buffer.X, row_buffer.at(np.arange(40)), np.arange(40), beta, support_rows(ctx))
+    bound, others = side.bound(), np.arange(60, n)
+    (rows,) = data.blocks()
+    found = nearly(data, rows, others, side)
+    wide = X.astype(np.longdouble)
+    K = np.exp(-np.longdouble(gamma) * ((wide[others][:, None] - wide[None, :40]) ** 2).sum(axis=-1))
+    allowed = bound.errors(found.sq, found.whole) * found.size
+    assert np.all(np.abs(found.scores - K @ beta) <= allowed)
+    general = Bound(bound.per_norm, bound.largest).errors(found.sq, found.whole) * found.size
+    tighter = allowed < 0.3 * general
+    assert tighter.all() if spoiled == "nothing" else not tighter.any()
+    assert found.whole == (spoiled != "a row")
     data.close()
 
 

@@ -139,7 +139,7 @@ def test_the_bound_counts_the_entries_of_a_row(where: str, tmp_path: Path) -> No
     for support, by in side.parts(data.exact):
         data.exact.add(rows.X, own, support, by[:, None], truth)
     error, bound = np.abs(found.scores - truth[0]), side.bound()
-    allowed = (bound.per_norm * (found.sq + bound.largest) + bound.constant) * found.size
+    allowed = bound.errors(found.sq, found.whole) * found.size
     assert np.all(error <= allowed)
     # Without the entries, or the support vectors' norms, it would be no bound.
     unit = 1.2 * data.kernel.gamma * 2.0**-24

@@ -24,6 +24,9 @@ _UNIT = 2.0**-24  # of float32
 _EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
 _MOST_UNDECIDED = 0.5  # of the rows of the first block that are no support vectors, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
+_OF_WHOLE = 4  # of an exponent whose distance is exact: gamma's and one more, of up to 2 (||x||^2 + ||s||^2)
+_EXACT = 2.0**24  # up to here float32 has all whole numbers
+_PIECE = 1 << 16  # numbers that are looked at together
 _LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
 
 
@@ -32,11 +35,24 @@ class Bound:
     """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
 
     That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+
+    of_whole : in the place of `per_norm` for rows of whole numbers, whose products and norms have no rounding; None
+        where the support vectors are not all of whole numbers
     """
 
     per_norm: float
     largest: float
     constant: float = _EXP
+    of_whole: float | None = None
+
+    def errors(self, sq: np.ndarray, whole: bool) -> np.ndarray:
+        """Of rows with these squared norms, relative to K."""
+        norms = sq + self.largest
+        found = self.per_norm * norms
+        if whole and self.of_whole is not None:
+            # No sum of products is beyond half the norms.
+            found = np.where(norms <= _EXACT, self.of_whole * norms, found)
+        return found + self.constant
 
 
 class Values(Protocol):
@@ -103,12 +119,27 @@ class OtherSide:
 
     def bound(self) -> Bound:
         """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
-        entries, largest = 0, 0.0
+        entries, largest, whole = 0, 0.0, True
         for support, _ in self.parts(self._data.exact):
             S = support.S
+            whole = whole and are_whole(S)
             entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
             largest = max(largest, float(support.sq.max(initial=0.0)))
-        return Bound(1.2 * self._data.kernel.gamma * (entries + _MORE) * _UNIT, largest)
+        unit = 1.2 * self._data.kernel.gamma * _UNIT
+        return Bound(unit * (entries + _MORE), largest, of_whole=unit * _OF_WHOLE if whole else None)
+
+
+def are_whole(X: Matrix) -> bool:
+    """Whether all numbers of some rows are whole: counts, bytes, zeros and ones."""
+    if isinstance(X, CSR):
+        first, last = int(X.indptr[0]), int(X.indptr[-1])
+        return all(_whole(X.data[at : min(at + _PIECE, last)]) for at in range(first, last, _PIECE))
+    step = max(_PIECE // max(X.shape[1], 1), 1)
+    return all(_whole(X[at : at + step]) for at in range(0, len(X), step))
+
+
+def _whole(numbers: np.ndarray) -> bool:
+    return numbers.dtype.kind != "f" or bool(np.array_equal(numbers, np.rint(numbers)))
 
 
 class Scoring:
@@ -164,32 +195,40 @@ def _without(n: int, places: np.ndarray) -> np.ndarray:
     return np.flatnonzero(left)
 
 
-def _norms(rows: Rows, own: np.ndarray) -> np.ndarray:
-    """||x||^2 of some rows of a block."""
+def _span(rows: Rows, own: np.ndarray) -> Matrix:
+    """Rows of a block from the first of some rows to the last."""
     first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
     X: Matrix = rows.X
-    if isinstance(X, CSR):
-        mine: Matrix = X._replace(indptr=X.indptr[first : last + 1])
-    else:
-        mine = X[first:last]
-    found = np.empty(last - first)
-    sqnorms(mine, found)
-    return found[own - rows.offset - first]
+    return X._replace(indptr=X.indptr[first : last + 1]) if isinstance(X, CSR) else X[first:last]
+
+
+def _norms(X: Matrix, which: np.ndarray) -> np.ndarray:
+    """||x||^2 of some rows."""
+    found = np.empty(len(X.indptr) - 1 if isinstance(X, CSR) else len(X))
+    sqnorms(X, found)
+    return found[which]
 
 
 class Nearly(NamedTuple):
-    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms."""
+    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms.
+
+    whole : the rows have whole numbers alone
+    """
 
     scores: np.ndarray
     size: np.ndarray
     sq: np.ndarray
+    whole: bool = False
 
 
 def nearly(data: Values, rows: Rows, own: np.ndarray, side: OtherSide) -> Nearly:
     out = np.zeros((2, len(own)))
     for support, beta in side.parts(data.gram):
         data.gram.add(rows.X, own - rows.offset, support, np.stack([beta, np.abs(beta)], axis=1), out)
-    return Nearly(out[0], out[1], _norms(rows, own) if len(own) else np.empty(0))
+    if not len(own):
+        return Nearly(out[0], out[1], np.empty(0))
+    X = _span(rows, own)
+    return Nearly(out[0], out[1], _norms(X, own - own[0]), are_whole(X))
 
 
 def undecided(
@@ -200,7 +239,7 @@ def undecided(
     where : rows of the block that `found` is of, whose beta is 0
     """
     # Of the true K; the factor makes it one of the values that were computed.
-    error = bound.per_norm * (found.sq + bound.largest) + bound.constant
+    error = bound.errors(found.sq, found.whole)
     slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
     scores = f[where] + found.scores
     r = -(scores + b)
