@@ -141,8 +141,10 @@ def run(args: list[str], to_the_end: bool = False) -> int:
             if isinstance(error, KeyboardInterrupt) and call.session is not None and call.session.finished:
                 return call.session.exit_code  # it came too late: the result is out
             try:
-                return _report(error, args, call)
-            except BrokenPipeError:
+                code = _report(error, args, call)
+                sys.stdout.flush()
+                return code
+            except OSError:  # a closed pipe, or a full disk
                 _silence_stdout()
                 return failure_of(error).code
 
@@ -216,6 +218,6 @@ def _open_closed_streams() -> None:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's last flush of a closed pipe go nowhere."""
+    """Let the interpreter's last flush, which failed before, go nowhere: it would make the exit code 120."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

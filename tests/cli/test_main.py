@@ -163,11 +163,18 @@ def test_a_signal_ends_it_with_75_and_leaves_no_model(store: Path, tmp_path: Pat
     assert not [name for name in os.listdir(tmp_path) if ".tmp-" in name]
 
 
-def test_a_full_standard_output_is_73(store: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # where there is a buffer Python writes it once more at its end
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+@pytest.mark.parametrize("name", ["small.zarr", "nowhere.zarr"])
+def test_a_full_standard_output_is_73(name: str, flags: list[str], unbuffered: str, store: Path) -> None:
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([*PROGRAM, "inspect", str(store)], stdout=full, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 73
+        done = subprocess.run(
+            [*PROGRAM, "inspect", str(store.with_name(name)), *flags],
+            stdout=full, stderr=subprocess.PIPE, check=False, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == (73 if name == store.name else 66)
     assert b"Traceback" not in done.stderr
+    assert b"ignored" not in done.stderr
 
 
 def test_garbage_is_looked_for_late_and_then_as_ever() -> None:

@@ -73,6 +73,21 @@ def test_a_working_set_is_solved(n: int, epsilon: float, second: bool) -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_after_every_step_the_violation_is_that_of_all_rows(epsilon: float) -> None:
+    """The two that moved among them: one that a step has not brought to its bound may be the next."""
+    n = q = 2 * LANES
+    for seed in range(3):
+        for most in range(40):
+            qp, K = a_part(n, epsilon, seed)
+            point = DualPoint(qp.beta, qp.f)
+            steps, violation = solve_working_set(
+                K, np.ones(n), qp.box, epsilon, point, 1e-9, most, True, room_of(q)
+            )  # fmt: skip
+            assert steps == most
+            assert violation == pytest.approx(qp.violation(), abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_the_best_bias_has_the_least_loss(epsilon: float) -> None:
     for seed in range(20):
         qp, K = a_part(40 + seed, epsilon, seed)
