@@ -13,11 +13,7 @@ from numba.extending import intrinsic
 
 from bigsvm.compiled.kernel.expo import DOUBLE, SINGLE
 from bigsvm.compiled.kernel.tile import GROUP, LANES, load, multiply_add, store, vectors_of
-from bigsvm.compiled.shared.vectors.lanes import splat
-
-
-def _constant(vector, value):
-    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
+from bigsvm.compiled.shared.vectors.lanes import constant, halves, splat
 
 
 def _at(context, builder, kind, array, index):
@@ -32,18 +28,18 @@ def _at(context, builder, kind, array, index):
 def _exp(builder, x, form):
     """exp of a vector of numbers <= 0."""
     vector, bits = x.type, ir.VectorType(ir.IntType(form.bits), x.type.count)
-    lowest = _constant(vector, form.lowest)
+    lowest = constant(vector, form.lowest)
     x = builder.select(builder.fcmp_ordered(">", x, lowest), x, lowest)
-    shift = _constant(vector, form.shift)
-    shifted = multiply_add(builder, x, _constant(vector, form.log2e), shift)
+    shift = constant(vector, form.shift)
+    shifted = multiply_add(builder, x, constant(vector, form.log2e), shift)
     k = builder.fsub(shifted, shift)
-    r = multiply_add(builder, k, _constant(vector, -form.ln2_high), x)
-    r = multiply_add(builder, k, _constant(vector, -form.ln2_low), r)
-    p = _constant(vector, form.polynomial[0])
+    r = multiply_add(builder, k, constant(vector, -form.ln2_high), x)
+    r = multiply_add(builder, k, constant(vector, -form.ln2_low), r)
+    p = constant(vector, form.polynomial[0])
     for coefficient in form.polynomial[1:]:
-        p = multiply_add(builder, p, r, _constant(vector, coefficient))
+        p = multiply_add(builder, p, r, constant(vector, coefficient))
     p = multiply_add(builder, builder.fmul(p, r), r, r)
-    p = builder.fadd(p, _constant(vector, 1.0))
+    p = builder.fadd(p, constant(vector, 1.0))
     number = builder.bitcast(shifted, bits)
     number = builder.sub(number, ir.Constant(bits, [ir.Constant(bits.element, form.zero)] * bits.count))
     power = builder.shl(number, ir.Constant(bits, [ir.Constant(bits.element, form.mantissa)] * bits.count))
@@ -63,7 +59,7 @@ def rbf_lanes(typingctx, a, row, gamma, x_sq, s_sq):
         norms = _at(context, builder, sig.args[3], args[3], None)
         minus_gamma = splat(builder, builder.fneg(args[2]), vector)
         of_row = splat(builder, args[4], vector)
-        minus_two, zero = _constant(vector, -2.0), _constant(vector, 0.0)
+        minus_two, zero = constant(vector, -2.0), constant(vector, 0.0)
         norm = builder.fadd(load(builder, norms, vector, nbytes), of_row)
         distance = multiply_add(builder, minus_two, load(builder, products, vector, nbytes), norm)
         distance = builder.select(builder.fcmp_ordered(">", distance, zero), distance, zero)
@@ -148,7 +144,7 @@ def dot_lanes(typingctx, a, row, weights, model):
         factors = _at(context, builder, sig.args[2], args[2], args[3])
         given = ir.VectorType(ir.FloatType(), lanes) if kind == types.float32 else wide
         size = 4 if kind == types.float32 else 8
-        totals = [_constant(wide, 0.0)] * 2  # two: each addition waits for the last one of its own
+        totals = [constant(wide, 0.0)] * 2  # two: each addition waits for the last one of its own
         for v in range(n_vectors):
             place = [ir.Constant(args[1].type, v * lanes)]
             value = load(builder, builder.gep(values, place), given, size)
@@ -157,17 +153,8 @@ def dot_lanes(typingctx, a, row, weights, model):
             factor = load(builder, builder.gep(factors, place), wide, nbytes)
             totals[v % 2] = multiply_add(builder, value, factor, totals[v % 2])
         total = builder.fadd(*totals)
-        width = lanes
-        while width > 1:
-            width //= 2
-            halves = [
-                builder.shuffle_vector(
-                    total, ir.Constant(total.type, ir.Undefined),
-                    ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(first, first + width))),
-                )
-                for first in (0, width)
-            ]  # fmt: skip
-            total = builder.fadd(*halves)
+        while total.type.count > 1:
+            total = builder.fadd(*halves(builder, total))
         return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
 
     return signature, codegen

@@ -39,6 +39,20 @@ def splat(builder, value, vector):
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
+def constant(vector, value):
+    """A vector of one number that is known when compiled."""
+    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
+
+
+def halves(builder, vector):
+    """The first half of a vector's numbers, and the second."""
+    count, none = vector.type.count // 2, ir.Constant(vector.type, ir.Undefined)
+    of = ir.VectorType(ir.IntType(32), count)
+    return [
+        builder.shuffle_vector(vector, none, ir.Constant(of, list(range(first, first + count)))) for first in (0, count)
+    ]
+
+
 def place_of(context, builder, signature, arguments, array, j, m):
     """Pointer to array[j, m] in C order, or to array[m]; the last three are numbers of arguments."""
     kind = signature.args[array]

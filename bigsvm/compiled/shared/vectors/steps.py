@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bigsvm.compiled.shared.vectors.lanes import splat
+from bigsvm.compiled.shared.vectors.lanes import constant, halves, splat
 
 _LANES = 16
 _WORD, _SINGLE, _DOUBLE = ir.IntType(64), ir.FloatType(), ir.DoubleType()
@@ -43,10 +43,6 @@ class _Array:
         self._builder.store(value, self._at(t), align=self._nbytes)
 
 
-def _constant(vector, value):
-    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
-
-
 def _every(builder, n):
     """A loop over 0, 16 ... n."""
     return cgutils.for_range_slice(builder, ir.Constant(_WORD, 0), n, ir.Constant(_WORD, _LANES))
@@ -59,17 +55,8 @@ def _extreme(builder, sign, a, b):
 
 def _extreme_lane(builder, sign, lanes):
     """The least or the largest of the lanes."""
-    width = lanes.type.count
-    while width > 1:
-        width //= 2
-        low, high = (
-            builder.shuffle_vector(
-                lanes, ir.Constant(lanes.type, ir.Undefined),
-                ir.Constant(ir.VectorType(ir.IntType(32), width), list(range(first, first + width))),
-            )
-            for first in (0, width)
-        )  # fmt: skip
-        lanes = _extreme(builder, sign, low, high)
+    while lanes.type.count > 1:
+        lanes = _extreme(builder, sign, *halves(builder, lanes))
     return builder.extract_element(lanes, ir.Constant(ir.IntType(32), 0))
 
 
@@ -81,7 +68,7 @@ class _Extreme:
 
     def __init__(self, builder, sign, vector):
         self._builder, self._sign = builder, sign
-        self._lanes = cgutils.alloca_once_value(builder, _constant(vector, _WORST[sign]))
+        self._lanes = cgutils.alloca_once_value(builder, constant(vector, _WORST[sign]))
 
     def see(self, numbers):
         """Some more."""
@@ -148,11 +135,11 @@ def gains_of(typingctx, row, diag, curvature, b_up, smallest, down, gain):
         curvature, b_up = (splat(builder, args[k], down.vector) for k in (2, 3))
         single = gain.vector
         least_a = splat(builder, builder.fptrunc(args[4], _SINGLE), single)
-        none, zero = _constant(single, -1.0), _constant(single, 0.0)
+        none, zero = constant(single, -1.0), constant(single, 0.0)
         best = _Extreme(builder, ">", single)
         with _every(builder, gain.n) as (t, _):
             b = builder.fptrunc(builder.fsub(down.load(t), b_up), single)
-            twice = builder.fmul(row.load_wide(t), _constant(down.vector, 2.0))
+            twice = builder.fmul(row.load_wide(t), constant(down.vector, 2.0))
             a = builder.fptrunc(builder.fsub(builder.fadd(curvature, diag.load(t)), twice), single)
             a = builder.select(builder.fcmp_ordered(">", a, least_a), a, least_a)
             gained = builder.fdiv(builder.fmul(b, b), a)
