@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import KernelFunction, TileWorkspace, add_kernel_rows
-from bigsvm.compiled.kernel.placed import Placed
-from bigsvm.compiled.kernel.support import support_of
-from bigsvm.compiled.kernel.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.gram import KernelFunction, TileWorkspace, add_kernel_rows
+from bigsvm.compiled.kernel.values.placed import Placed
+from bigsvm.compiled.kernel.values.support import support_of
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, readonly_view, tile

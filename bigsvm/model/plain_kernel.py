@@ -1,7 +1,7 @@
 """Scores of kernel models in NumPy alone: for who predicts a few rows and wants no compiler.
 
 Values are those of `kernel_scores.py` but for rounding: sums are taken in another order.  Of rbf a distance whose terms
-nearly cancel is taken from differences, by the same rule as there (`compiled/kernel/differences.py`).
+nearly cancel is taken from differences, by the same rule as there (`compiled/kernel/values/differences.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 | sigmoid | tanh(gamma x.z + coef0); not positive semidefinite in general | |
 | precomputed | the store's own value: row i, column j | |
 
-The compiled rows are in `compiled/kernel/gram.py`; `Kernel.matrix` here is the readable truth beside them.
+The compiled rows are in `compiled/kernel/values/gram.py`; `Kernel.matrix` here is the readable truth beside them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KernelName = Literal["linear", "rbf", "poly", "sigmoid", "precomputed"]
 How = Literal["checked", "assumed", "refuted", "undecided"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
 CODES = {name: code for code, name in enumerate(KERNELS)}
-"""Numbers by which compiled kernels branch (`compiled/kernel/gram.py`)."""
+"""Numbers by which compiled kernels branch (`compiled/kernel/values/gram.py`)."""
 
 
 @dataclass(frozen=True)

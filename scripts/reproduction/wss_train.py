@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import add_stored_rows
-from bigsvm.compiled.kernel.support import support_of
+from bigsvm.compiled.kernel.values.gram import add_stored_rows
+from bigsvm.compiled.kernel.values.support import support_of
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket
 from bigsvm.solvers.kernel.dual_qp import DualQP

@@ -221,7 +221,7 @@ def test_code_that_somebody_planted_is_not_run(place: Path, filled: Path) -> Non
     assert not (place / "planted").exists()
 
 
-@pytest.mark.parametrize("module", ["bigsvm.compiled.kernel.gram", "bigsvm.compiled.linear.primal"])
+@pytest.mark.parametrize("module", ["bigsvm.compiled.kernel.values.gram", "bigsvm.compiled.linear.primal"])
 def test_wide_vectors_are_taken_for_the_best_processor_only(
     place: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:

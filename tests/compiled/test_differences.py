@@ -11,16 +11,16 @@ import pytest
 from numba import jit
 from scipy import sparse
 
-from bigsvm.compiled.kernel.expo import SINGLE
-from bigsvm.compiled.kernel.gram import (
+from bigsvm.compiled.kernel.values.expo import SINGLE
+from bigsvm.compiled.kernel.values.gram import (
     KernelFunction,
     TileWorkspace,
     add_kernel_pairs,
     add_kernel_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import support_of
-from bigsvm.compiled.kernel.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.support import support_of
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bigsvm.compiled.kernel import tile as tiles
-from bigsvm.compiled.kernel.expo import exp_of
-from bigsvm.compiled.kernel.gram import (
+from bigsvm.compiled.kernel.values import tile as tiles
+from bigsvm.compiled.kernel.values.expo import exp_of
+from bigsvm.compiled.kernel.values.gram import (
     RBF,
     KernelFunction,
     TileWorkspace,
@@ -16,8 +16,8 @@ from bigsvm.compiled.kernel.gram import (
     add_stored_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import move_rows_down, support_of, unit_rows
-from bigsvm.compiled.kernel.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.support import move_rows_down, support_of, unit_rows
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_width
 from bigsvm.solvers.kernel.values.gram import PAIRED, Gram

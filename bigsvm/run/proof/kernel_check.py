@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from bigsvm.budget import MemoryBudget
-from bigsvm.compiled.kernel.support import support_of
+from bigsvm.compiled.kernel.values.support import support_of
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.problem.definite import ROW_BYTES, Lines, Pair, ValueCheck, is_definite, put_rows, whole_bytes

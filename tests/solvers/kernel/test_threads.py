@@ -12,8 +12,8 @@ import pytest
 from scipy import sparse
 
 import bigsvm
-from bigsvm.compiled.kernel.support import support_of
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.values.support import support_of
+from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.config import KERNEL_SOLVERS, KERNELS
 from bigsvm.events import Event
 from bigsvm.problem.kernel import Kernel

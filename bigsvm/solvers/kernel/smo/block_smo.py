@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, side_ends, solve_sides, solve_working_set
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
-from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
+from bigsvm.compiled.kernel.values.support import Support, support_of, unit_rows
 from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.kernel.values.support import Support
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE
 from bigsvm.solvers.kernel.values.data import Rows

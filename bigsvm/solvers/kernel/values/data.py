@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import Support, support_of, unit_rows
+from bigsvm.compiled.kernel.values.support import Support, support_of, unit_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows

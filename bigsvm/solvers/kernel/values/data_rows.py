@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import add_stored_rows
-from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.kernel.values.gram import add_stored_rows
+from bigsvm.compiled.kernel.values.support import Support
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts

@@ -1,4 +1,4 @@
-"""Kernel values of a matrix' rows with others, on several threads: what `compiled/kernel/gram.py` computes."""
+"""Kernel values of a matrix' rows with others, on several threads: what `compiled/kernel/values/gram.py` computes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 
-from bigsvm.compiled.kernel.gram import (
+from bigsvm.compiled.kernel.values.gram import (
     KernelFunction,
     TileWorkspace,
     add_kernel_pairs,
     add_kernel_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.support import Support
-from bigsvm.compiled.kernel.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.support import Support
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.kernel.values.support import Support
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.dual_qp import DualQP

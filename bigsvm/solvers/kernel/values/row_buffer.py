@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import move_rows_down
-from bigsvm.compiled.kernel.tile import LANES
+from bigsvm.compiled.kernel.values.support import move_rows_down
+from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.solvers.base import Context, DataShape
 from bigsvm.solvers.gathered import picked_rows

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.support import Support
+from bigsvm.compiled.kernel.values.support import Support
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.sent_rows import FoundScores, SentRows
 from bigsvm.store.blocks import BlockRef, Matrix, readonly_view

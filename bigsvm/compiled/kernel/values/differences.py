@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from bigsvm.compiled.kernel.expo import exp_of
-from bigsvm.compiled.kernel.lanes import fused
-from bigsvm.compiled.kernel.placed import is_placed, place
+from bigsvm.compiled.kernel.values.expo import exp_of
+from bigsvm.compiled.kernel.values.lanes import fused
+from bigsvm.compiled.kernel.values.placed import is_placed, place
 from bigsvm.compiled.shared.compile import overload, register_jitable
 
 _CANCELS = 4096.0

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.lanes import fused
-from bigsvm.compiled.kernel.tile import GROUP
+from bigsvm.compiled.kernel.values.lanes import fused
+from bigsvm.compiled.kernel.values.tile import GROUP
 from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 from bigsvm.compiled.shared.rows import CSR

@@ -11,8 +11,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bigsvm.compiled.kernel.expo import DOUBLE, SINGLE
-from bigsvm.compiled.kernel.tile import GROUP, LANES, load, multiply_add, store, vectors_of
+from bigsvm.compiled.kernel.values.expo import DOUBLE, SINGLE
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES, load, multiply_add, store, vectors_of
 from bigsvm.compiled.shared.vectors.lanes import constant, halves, splat
 
 
@@ -156,6 +156,21 @@ def dot_lanes(typingctx, a, row, weights, model):
         while total.type.count > 1:
             total = builder.fadd(*halves(builder, total))
         return builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+
+    return signature, codegen
+
+
+@intrinsic
+def write_lanes(typingctx, a, row, out, to, column):
+    """out[to, column + t] = a[row, t], t < LANES; of one float type."""
+    signature = types.void(a, types.int64, out, types.int64, types.int64)
+    vector, _, _, nbytes = vectors_of(a.dtype, LANES)
+
+    def codegen(context, builder, sig, args):
+        values = _at(context, builder, sig.args[0], args[0], args[1])
+        target = builder.gep(_at(context, builder, sig.args[2], args[2], args[3]), [args[4]])
+        store(builder, load(builder, values, vector, nbytes), target, nbytes)
+        return context.get_dummy_value()
 
     return signature, codegen
 

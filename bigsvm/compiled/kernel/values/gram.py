@@ -15,18 +15,20 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from bigsvm.compiled.kernel.differences import cancelling, differ, may_cancel
-from bigsvm.compiled.kernel.expo import exp_of
-from bigsvm.compiled.kernel.lanes import add_group_lanes, add_lanes, dot_lanes, fused, rbf_lanes
-from bigsvm.compiled.kernel.placed import is_placed, place
-from bigsvm.compiled.kernel.support import PLACES_AHEAD, ROWS_AHEAD
-from bigsvm.compiled.kernel.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.kernel.values.differences import cancelling, differ, may_cancel
+from bigsvm.compiled.kernel.values.expo import exp_of
+from bigsvm.compiled.kernel.values.lanes import add_group_lanes, add_lanes, dot_lanes, fused, rbf_lanes, write_lanes
+from bigsvm.compiled.kernel.values.ones import are_ones, clear_ones, has_few_ones, lay_out_ones, ones_times_tile
+from bigsvm.compiled.kernel.values.placed import is_placed, place
+from bigsvm.compiled.kernel.values.support import PLACES_AHEAD, ROWS_AHEAD
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
-from bigsvm.compiled.shared.prefetch import ask_place, ask_row
+from bigsvm.compiled.shared.prefetch import ask_place, ask_row, prefetch
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
+_GROUPS_AHEAD = 2  # of rows of S: where their values will be written is asked for so long before
 
 
 class KernelFunction(NamedTuple):
@@ -170,19 +172,57 @@ def _overload_clear(X, row, t, tile):
     return sparse
 
 
-def _products(S, k, n, tile, a):
-    """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k)."""
+@register_jitable
+def _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support):
+    """Lay out rows[first : first + here] of X: (whether as bytes, the largest of their squared norms, whether pairs of
+    theirs may want differences).
+
+    few_ones : rows of S may be counted
+    """
+    tile, x_sq = workspace.tile, workspace.x_sq
+    counts = few_ones and are_ones(X, rows, first, here)
+    if counts:
+        lay_out_ones(X, rows, first, here, tile, x_sq)
+    else:
+        _lay_out(X, rows, first, here, tile, x_sq)
+    largest = _largest(x_sq, here)
+    near = may_cancel(gamma, largest, largest_of_support)
+    if counts and near:  # differences are those of a tile of floats
+        _take_out(X, rows, first, here, counts, tile)
+        _lay_out(X, rows, first, here, tile, x_sq)
+        counts = False
+    return counts, largest, near
+
+
+@register_jitable
+def _take_out(X, rows, first, here, counts, tile):
+    """Clear the tile of what was laid out."""
+    for t in range(here):
+        if counts:
+            clear_ones(X, rows[first + t], t, tile)
+        else:
+            _clear(X, rows[first + t], t, tile)
+
+
+def _products(S, k, n, tile, counts, a):
+    """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k).
+
+    counts : the tile is one of bytes
+    """
     raise NotImplementedError
 
 
 @overload(_products)
-def _overload_products(S, k, n, tile, a):
+def _overload_products(S, k, n, tile, counts, a):
     if isinstance(S, types.Array):
-        return lambda S, k, n, tile, a: dense_rows_times_tile(S, k, tile, 0, a)
+        return lambda S, k, n, tile, counts, a: dense_rows_times_tile(S, k, tile, 0, a)
 
-    def sparse(S, k, n, tile, a):
+    def sparse(S, k, n, tile, counts, a):
         for r in range(min(GROUP, n - k)):
-            sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
+            if counts:
+                ones_times_tile(S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, a[r])
+            else:
+                sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
 
     return sparse
 
@@ -268,18 +308,16 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
-    largest_of_support = _largest(s_sq, len(s_sq))
+    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        _lay_out(X, rows, first, here, tile, x_sq)
-        largest = _largest(x_sq, here)
-        near = may_cancel(gamma, largest, largest_of_support)
+        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
         for m in range(n_models):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
         for k in range(0, k_end, GROUP):
-            _products(S, k, k_end, tile, a)
+            _products(S, k, k_end, tile, counts, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
@@ -291,8 +329,7 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
-        for t in range(here):
-            _clear(X, rows[first + t], t, tile)
+        _take_out(X, rows, first, here, counts, tile)
 
 
 @_vectors
@@ -313,20 +350,18 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
-    largest_of_support = _largest(s_sq, len(s_sq))
+    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
     n = len(rows)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         behind = min(len(s_sq), after + first)
         k_end = min(len(s_sq), after + first + here)
-        _lay_out(X, rows, first, here, tile, x_sq)
-        largest = _largest(x_sq, here)
-        near = may_cancel(gamma, largest, largest_of_support)
+        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
         for t in range(LANES):
             sums[0, t] = out[into[first + t]] if t < here else 0.0
             sums[1, t] = coef_of_rows[first + t] if t < here else 0.0
         for k in range(0, k_end, GROUP):
-            _products(S, k, k_end, tile, a)
+            _products(S, k, k_end, tile, counts, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
@@ -341,8 +376,7 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
                     sums_of_support[k + r] += dot_lanes(a, r, sums, 1)
         for t in range(here):
             out[into[first + t]] = sums[0, t]
-        for t in range(here):
-            _clear(X, rows[first + t], t, tile)
+        _take_out(X, rows, first, here, counts, tile)
 
 
 @_vectors
@@ -351,15 +385,17 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
     S, s_sq = support
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, _ = workspace
-    largest_of_support = _largest(s_sq, len(s_sq))
+    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        _lay_out(X, rows, first, here, tile, x_sq)
-        largest = _largest(x_sq, here)
-        near = may_cancel(gamma, largest, largest_of_support)
+        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
         for k in range(0, k_end, GROUP):
-            _products(S, k, k_end, tile, a)
+            for r in range(k + _GROUPS_AHEAD * GROUP, min(k + (_GROUPS_AHEAD + 1) * GROUP, k_end)):
+                row = out[r]
+                for t in range(at + first, at + first + here, 64 // row.itemsize):
+                    prefetch(row, t)
+            _products(S, k, k_end, tile, counts, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
@@ -367,10 +403,12 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
                     rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
                 else:
                     _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
-                for t in range(here):
-                    out[k + r, at + first + t] = a[r, t]
-        for t in range(here):
-            _clear(X, rows[first + t], t, tile)
+                if here == LANES:
+                    write_lanes(a, r, out, k + r, at + first)
+                else:
+                    for t in range(here):
+                        out[k + r, at + first + t] = a[r, t]
+        _take_out(X, rows, first, here, counts, tile)
 
 
 @_vectors

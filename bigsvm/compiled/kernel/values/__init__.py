@@ -1,0 +1,1 @@
+"""Kernel values of rows: in tiles, summed into scores or written down."""
