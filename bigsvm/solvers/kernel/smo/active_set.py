@@ -16,6 +16,7 @@ import numpy as np
 
 from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.smo.candidates import among, distinct, worst_first
+from bigsvm.solvers.kernel.smo.exact_scores import correct_scores
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE, NEXT, Violations
@@ -65,12 +66,16 @@ class Round:
         if any(member.work.stage == "solve" for member in self.members):
             # Of a model that is alone f of all rows may be known; several are looked at together, after their pass.
             alone = len(self.members) == 1
+            for member in self.members:
+                if alone and member.all_active:
+                    correct_scores(member)
             return [member.told(not (alone and member.all_active), moved) for member in self.members]
         if not self._pass():
             return self._paused()
         for member in self.members:
             member.work.rounds += 1
             member.work.stage, member.work.shares = "choose", 0
+            correct_scores(member)
         return [member.told(False, moved) for member in self.members]
 
     def _paused(self) -> list[Progress]:

@@ -46,6 +46,7 @@ class SmoWork:
     rising, falling : candidates that may rise, or fall, violate more
     band : how near to violating a row is active, for the whole round: where it is left must not change it
     epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
+    corrected : f of the rows that decide the violation was computed anew (`exact_scores.py`)
     """
 
     stage: str = "choose"
@@ -66,3 +67,4 @@ class SmoWork:
     band: float = 0.0
     epsilon: float = 0.0
     largest: float = 0.0
+    corrected: bool = False
