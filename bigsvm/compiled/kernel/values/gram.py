@@ -212,16 +212,17 @@ def _products(S, k, n, tile, counts, a):
     raise NotImplementedError
 
 
-@overload(_products)
+@overload(_products, forceinline=True)
 def _overload_products(S, k, n, tile, counts, a):
     if isinstance(S, types.Array):
         return lambda S, k, n, tile, counts, a: dense_rows_times_tile(S, k, tile, 0, a)
 
     def sparse(S, k, n, tile, counts, a):
-        for r in range(min(GROUP, n - k)):
-            if counts:
+        if counts:
+            for r in range(min(GROUP, n - k)):
                 ones_times_tile(S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, a[r])
-            else:
+        else:
+            for r in range(min(GROUP, n - k)):
                 sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
 
     return sparse

@@ -17,6 +17,7 @@ import numpy as np
 from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.smo.candidates import among, distinct, worst_first
 from bigsvm.solvers.kernel.smo.exact_scores import correct_scores
+from bigsvm.solvers.kernel.smo.far_rows import bring_back, see_pass
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.moved_rows import MovedRows
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE, NEXT, Violations
@@ -70,7 +71,9 @@ class Round:
                 if alone and member.all_active:
                     correct_scores(member)
             return [member.told(not (alone and member.all_active), moved) for member in self.members]
-        if not self._pass():
+        if any(member.work.stage != "far" for member in self.members) and not self._pass():
+            return self._paused()
+        if any(member.work.stage == "far" and not bring_back(member) for member in self.members):
             return self._paused()
         for member in self.members:
             member.work.rounds += 1
@@ -224,7 +227,7 @@ class Round:
                 near = []
                 for member in waiting:
                     mine, _ = member.rows.of(block)
-                    others = np.flatnonzero((member.flags[mine] & ACTIVE) == 0) + mine.start
+                    others = np.flatnonzero(member.waits(mine)) + mine.start
                     near.append(member.near(others))
                     member.rows.counts.asked += len(others) * moved.n_moved(member)
                 self._offer(block, waiting, near)
@@ -239,6 +242,8 @@ class Round:
             work.row = 0
         for member in self.members:
             member.sent[:] = member.qp.beta
+        if waiting and len(self.members) == 1 and not self._streams:
+            see_pass(self.members[0])
         return True
 
     def _offer(self, block: Rows, members: Sequence[Member], near: Sequence[np.ndarray]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.solvers.kernel.smo.member import Member
+from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.other_side import OtherSide
 from bigsvm.solvers.kernel.values.row_buffer import support_rows
 
@@ -30,15 +31,16 @@ def correct_scores(member: Member) -> None:
     near = np.flatnonzero(member.violations(np.arange(qp.n), work.middle) > -_NEAR * qp.eps)
     if not len(near):
         return
-    side = _support_of(member)
+    side = support_of_model(member)
     sample = near[:: -(-len(near) // _SAMPLE)]
-    off = _SPREAD * float(np.sqrt(np.mean((_scores(member, side, sample) - qp.f[sample]) ** 2)))
+    off = _SPREAD * float(np.sqrt(np.mean((scores_anew(member, side, sample, data.exact) - qp.f[sample]) ** 2)))
     if qp.violation() + 2.0 * off > qp.eps:
-        qp.f[near] = _scores(member, side, near)
+        qp.f[near] = scores_anew(member, side, near, data.exact)
         work.corrected = True
 
 
-def _support_of(member: Member) -> OtherSide:
+def support_of_model(member: Member) -> OtherSide:
+    """The support vectors of a model whose rows are in memory."""
     qp, data = member.qp, member.rows.data
     X, support = data.whole(), np.flatnonzero(qp.beta)
     assert X is not None
@@ -46,12 +48,12 @@ def _support_of(member: Member) -> OtherSide:
     return OtherSide(data, X, numbers, numbers, qp.beta[support], support_rows(member.ctx))
 
 
-def _scores(member: Member, side: OtherSide, where: np.ndarray) -> np.ndarray:
-    """K beta - t at positions of the QP."""
-    data, counts = member.rows.data, member.rows.counts
+def scores_anew(member: Member, side: OtherSide, where: np.ndarray, gram: Gram) -> np.ndarray:
+    """K beta - t at positions of the QP, of values in `gram`'s float type."""
+    counts = member.rows.counts
     f = -member.qp.target[where][None, :]
-    for support, beta in side.parts(data.exact):
-        data.exact.add(side.X, member.numbers(where), support, beta[:, None], f)
+    for support, beta in side.parts(gram):
+        gram.add(side.X, member.numbers(where), support, beta[:, None], f)
     counts.asked += len(where) * len(side.beta)
     counts.values += len(where) * len(side.beta)
     found: np.ndarray = f[0]

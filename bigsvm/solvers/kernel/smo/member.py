@@ -13,7 +13,7 @@ from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.ends import most_values
 from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.block_smo import ActiveRows, BlockSMO
-from bigsvm.solvers.kernel.smo.round_work import ACTIVE, FLAGS, LAST, NEXT, SENT, Rules, SmoWork, Violations
+from bigsvm.solvers.kernel.smo.round_work import ACTIVE, FAR, FLAGS, LAST, NEXT, SENT, Rules, SmoWork, Violations
 from bigsvm.solvers.kernel.state import OpenModel
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
@@ -92,6 +92,15 @@ class Member:
         """Whether f of every row is kept by the steps."""
         return bool(np.all(self.flags & ACTIVE))
 
+    def waits(self, where: np.ndarray | slice) -> np.ndarray:
+        """Which of some rows a pass brings up to date, bool."""
+        return (self.flags[where] & (ACTIVE | FAR)) == 0
+
+    @property
+    def has_far(self) -> bool:
+        """Whether passes leave rows out."""
+        return bool(np.any(self.flags & FAR))
+
     def moved(self) -> np.ndarray:
         """Active rows whose beta the others' f does not know yet."""
         return np.flatnonzero((self.flags & ACTIVE) * (self.qp.beta != self.sent))
@@ -124,7 +133,7 @@ class Member:
         """Make `chosen` the active set, which is to be solved now."""
         work, qp = self.work, self.qp
         share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
-        self.flags &= LAST
+        self.flags &= LAST | FAR
         self.flags[chosen] |= ACTIVE
         work.target = max(share * qp.violation(), _SURE * qp.eps)
         work.stage, work.rising, work.falling, work.moved = "solve", -np.inf, -np.inf, 0

@@ -79,11 +79,13 @@ class MovedRows:
                     return
         for block in data.blocks(first):
             f = [member.qp.f[member.rows.of(block)[0]] for member in self._members]
+            before = f[0].copy()
             for step in self._steps(block):
                 crossing = self._crossings[step.moved]
                 self.n_values += len(step.rows) * len(crossing.numbers)
                 moved = self._kept[step.moved] if self._kept is not None else self._gathered(crossing)
                 add_step(f, step, block.X, block.offset, crossing.members[0].rows.gram, moved)
+            self._see_move(block, before)
             yield block
 
     def _blocks_there(self, sent: SentRows, numbers: np.ndarray, first: int) -> Iterator[Rows]:
@@ -104,17 +106,27 @@ class MovedRows:
 
         found = over_shares(mapper, add_moved_rows, data.refs(first), share)
         for block, (_, scores) in zip(data.blocks(first), found, strict=True):
+            before = self._members[0].qp.f[self._members[0].rows.of(block)[0]].copy()
             for member, f in zip(self._members, scores.f, strict=True):
                 member.qp.f[member.rows.of(block)[0]] = f
             self.n_values += values.popleft()
+            self._see_move(block, before)
             yield block
+
+    def _see_move(self, block: Rows, before: np.ndarray) -> None:
+        """By how much the scores of a block have moved: what far rows of a model that is alone go by."""
+        member = self._members[0]
+        if len(self._members) == 1 and len(before):
+            mine, _ = member.rows.of(block)
+            moved = np.abs(member.qp.f[mine] - before)[member.waits(mine)]
+            member.work.move = max(member.work.move, float(moved.max(initial=0.0)))
 
     def _steps(self, block: Rows | BlockRef) -> Iterator[Step]:
         """What is to be added to f of a block's rows, in order."""
         for k, crossing in enumerate(self._crossings):
             numbers = self._numbers(crossing, block)
             where = [member.positions(numbers) for member in crossing.members]
-            waits = [(member.flags[at] & ACTIVE) == 0 for member, at in zip(crossing.members, where, strict=True)]
+            waits = [member.waits(at) for member, at in zip(crossing.members, where, strict=True)]
             some = np.flatnonzero(np.any(waits, axis=0))
             if not len(some):
                 continue

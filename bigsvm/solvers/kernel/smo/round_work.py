@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-ACTIVE, NEXT, LAST = np.uint8(1), np.uint8(2), np.uint8(4)
-"""Flags of a row: it is in the active set; a candidate for the next; it was in the last working set."""
+ACTIVE, NEXT, LAST, FAR = np.uint8(1), np.uint8(2), np.uint8(4), np.uint8(8)
+"""Flags of a row: it is in the active set; a candidate for the next; it was in the last working set; passes leave it
+out, and its f is of an earlier beta (`far_rows.py`)."""
 FLAGS, SENT = "row flags", "coefficients sent"
 """Vectors of a model in work: uint8, as above; float64, beta as all rows' f knows it."""
 
@@ -38,7 +39,7 @@ class Violations(NamedTuple):
 class SmoWork:
     """Where a model stands between two pauses.
 
-    stage : 'choose' an active set, 'solve' it, or 'pass' over the others
+    stage : 'choose' an active set, 'solve' it, 'pass' over the others, or bring 'far' rows back
     steps, visits : of the round so far, what was told left out;  moved : steps on this active set
     solved, values : working sets and kernel values of the share so far;  shares : on this active set
     idle : working sets in a row that nothing moved in
@@ -46,6 +47,8 @@ class SmoWork:
     rising, falling : candidates that may rise, or fall, violate more
     band : how near to violating a row is active, for the whole round: where it is left must not change it
     epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
+    move : the most that f of a row has moved in the pass so far
+    slack : how much farther rows may move before a far row may violate;  far_middle : `middle` when that was seen
     corrected : f of the rows that decide the violation was computed anew (`exact_scores.py`)
     """
 
@@ -68,3 +71,6 @@ class SmoWork:
     epsilon: float = 0.0
     largest: float = 0.0
     corrected: bool = False
+    move: float = 0.0
+    slack: float = np.inf
+    far_middle: float = 0.0
