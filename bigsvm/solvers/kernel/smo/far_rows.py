@@ -15,10 +15,12 @@ import numpy as np
 from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.exact_scores import scores_anew, support_of_model
 from bigsvm.solvers.kernel.smo.member import Member
-from bigsvm.solvers.kernel.smo.round_work import ACTIVE, FAR
+from bigsvm.solvers.kernel.smo.round_work import FAR
 
 _OF_VIOLATION, _OF_MOVE = 3.0, 2.0
 """How far from violating a far row is: so many times the violation, and the most that the last pass moved a score."""
+_WITNESSES = 256
+"""Rows that stay in reach however far they are: how scores move is seen by them."""
 _FARTHER = 1.5  # far rows may move so many times as far as rows in reach
 
 
@@ -31,14 +33,21 @@ def see_pass(member: Member) -> None:
     work.move, work.far_middle = 0.0, middle
     if isinstance(qp, NuQP) or not np.isfinite(reach):  # of nu the ends of either side move on their own
         return
-    if work.slack < 0.0:
+    waiting = np.flatnonzero(member.waits(slice(None)))
+    if member.has_far and (work.slack < 0.0 or not len(waiting)):  # of no row in reach: nothing says how scores move
         work.stage = "far"
         return
-    waiting = np.flatnonzero((member.flags & (ACTIVE | FAR)) == 0)
-    far = waiting[member.violations(waiting, middle) < -reach]
+    found = member.violations(waiting, middle)
+    far = waiting[(found < -reach) & (found < _nearest(found))]
     if len(far):
         member.flags[far] |= FAR
         work.slack = min(work.slack, reach)
+
+
+def _nearest(found: np.ndarray) -> float:
+    """The violation of the last of the rows that stay in reach whatever it is; -inf where there are no more than so
+    many."""
+    return float(np.partition(found, -_WITNESSES)[-_WITNESSES]) if len(found) > _WITNESSES else -np.inf
 
 
 def bring_back(member: Member) -> bool:
