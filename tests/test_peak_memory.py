@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
+import pytest
 
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.units import MIB
@@ -31,12 +33,19 @@ class Watched(PeakMemory):
 
 
 def test_a_short_peak_is_seen() -> None:
-    with Watched() as memory:
-        held = np.ones(64 * MIB // 8)
-        memory.wait_for_a_look()
-        del held
-    assert 60 * MIB <= memory.peak_anon_bytes - memory.base_bytes <= 90 * MIB
-    assert memory.peak_rss_bytes >= memory.peak_anon_bytes - MIB
+    """Threads of earlier tests may give memory back meanwhile: one of a few looks is of what is held here alone."""
+    seen = []
+    for _ in range(5):
+        gc.collect()
+        with Watched() as memory:
+            held = np.ones(64 * MIB // 8)
+            memory.wait_for_a_look()
+            del held
+        assert memory.peak_rss_bytes >= memory.peak_anon_bytes - MIB
+        seen.append(memory.peak_anon_bytes - memory.base_bytes)
+        if 60 * MIB <= seen[-1] <= 90 * MIB:
+            return
+    pytest.fail(f"peaks of {seen} bytes where 64 MiB were held")
 
 
 def test_nothing_held_is_nothing_seen() -> None:
