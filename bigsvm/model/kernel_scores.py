@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.kernel.values.gram import KernelFunction, TileWorkspace, add_kernel_rows
+from bigsvm.compiled.kernel.values.gram import KernelFunction, add_kernel_rows
+from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.placed import Placed
 from bigsvm.compiled.kernel.values.support import support_of
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import Mapper
+
+if TYPE_CHECKING:
+    from bigsvm.compiled.kernel.values.step import Steps
 
 _CHARGING = threading.Lock()  # groups of models may be proved on several threads at one time
 
@@ -136,6 +139,8 @@ class Context:
     """Per-row vectors that go to disk, by name."""
     buffers: Callable[[], Any] | None = None
     """Makes room that a group of blocks is read into, where the data can be read that way."""
+    steps: Steps | None = None
+    """What the numbers of rows in memory are multiples of, where kernel values are quicker with that."""
     deferred: list[DeferredCertificate] = field(default_factory=list)
     """Certificates of earlier points that want to see the rows of the next pass: the prover puts them here."""
     control: RunControl = field(default_factory=RunControl)

@@ -14,11 +14,11 @@ from scipy import sparse
 from bigsvm.compiled.kernel.values.expo import SINGLE
 from bigsvm.compiled.kernel.values.gram import (
     KernelFunction,
-    TileWorkspace,
     add_kernel_pairs,
     add_kernel_rows,
     write_kernel_rows,
 )
+from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.support import support_of
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR

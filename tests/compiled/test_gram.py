@@ -11,11 +11,11 @@ from bigsvm.compiled.kernel.values.expo import exp_of
 from bigsvm.compiled.kernel.values.gram import (
     RBF,
     KernelFunction,
-    TileWorkspace,
     add_kernel_rows,
     add_stored_rows,
     write_kernel_rows,
 )
+from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.support import move_rows_down, support_of, unit_rows
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR

@@ -16,6 +16,7 @@ from numba import types
 from bigsvm.compiled.kernel.values.expo import exp_of
 from bigsvm.compiled.kernel.values.lanes import fused
 from bigsvm.compiled.kernel.values.placed import is_placed, place
+from bigsvm.compiled.kernel.values.whole import is_whole
 from bigsvm.compiled.shared.compile import overload, register_jitable
 
 _CANCELS = 4096.0
@@ -68,6 +69,8 @@ def _exponents(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
 
 @overload(_exponents)
 def _overload_exponents(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
+    if is_whole(S):  # whose distances are exact
+        return lambda X, rows, first, here, S, k, lanes, gamma, tile, a, r: None
     if isinstance(S, types.Array):
         return _of_dense
     return _of_sparse

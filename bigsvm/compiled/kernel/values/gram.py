@@ -15,15 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from bigsvm.compiled.kernel.values.differences import cancelling, differ, may_cancel
+from bigsvm.compiled.kernel.values.differences import cancelling, differ
 from bigsvm.compiled.kernel.values.expo import exp_of
 from bigsvm.compiled.kernel.values.lanes import add_group_lanes, add_lanes, dot_lanes, fused, rbf_lanes, write_lanes
-from bigsvm.compiled.kernel.values.ones import are_ones, clear_ones, has_few_ones, lay_out_ones, ones_times_tile
-from bigsvm.compiled.kernel.values.placed import is_placed, place
-from bigsvm.compiled.kernel.values.support import PLACES_AHEAD, ROWS_AHEAD
+from bigsvm.compiled.kernel.values.layout import largest_of, take_in, take_out
+from bigsvm.compiled.kernel.values.ones import has_few_ones, ones_times_tile
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
+from bigsvm.compiled.kernel.values.whole import dense_pairs_times_tile, is_whole, pairs_times_tile
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
-from bigsvm.compiled.shared.prefetch import ask_place, ask_row, prefetch
+from bigsvm.compiled.shared.prefetch import prefetch
 
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.
@@ -44,180 +44,24 @@ class KernelFunction(NamedTuple):
     coef0: float
 
 
-class TileWorkspace(NamedTuple):
-    """Where one thread works; its tile is made for rows of one width.
-
-    tile : (n_features or more, LANES), S's type   zeros, and left as zeros for CSR
-    x_sq : (LANES,), a : (GROUP, LANES), S's type   squared norms of the tile's rows; products, then values
-    sums : float64, (n_models or more, LANES)
-    """
-
-    tile: np.ndarray
-    x_sq: np.ndarray
-    a: np.ndarray
-    sums: np.ndarray
-
-
-@register_jitable
-def _lay_out_four(X, rows, first, t, tile, sq):
-    """Four dense rows at once: one alone would wait for each cache line, and for each addition before the next."""
-    a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
-    s0 = s1 = s2 = s3 = 0.0
-    for j in range(len(a)):
-        column = tile[j]
-        column[t], column[t + 1], column[t + 2], column[t + 3] = a[j], b[j], c[j], e[j]
-        x0, x1, x2, x3 = np.float64(a[j]), np.float64(b[j]), np.float64(c[j]), np.float64(e[j])
-        s0 = fused(x0, x0, s0)
-        s1 = fused(x1, x1, s1)
-        s2 = fused(x2, x2, s2)
-        s3 = fused(x3, x3, s3)
-    sq[t], sq[t + 1], sq[t + 2], sq[t + 3] = s0, s1, s2, s3
-
-
-def _lay_out(X, rows, first, here, tile, sq):
-    """Put rows[first : first + here] of X side by side into the tile, and their squared norms into sq."""
-    raise NotImplementedError
-
-
-@overload(_lay_out)
-def _overload_lay_out(X, rows, first, here, tile, sq):
-    if isinstance(X, types.Array):
-
-        def dense(X, rows, first, here, tile, sq):
-            whole = here - here % 4
-            for t in range(0, whole, 4):
-                _lay_out_four(X, rows, first + t, t, tile, sq)
-            for t in range(whole, here):
-                row, total = X[rows[first + t]], 0.0
-                for j in range(len(row)):
-                    tile[j, t] = row[j]
-                    total = fused(np.float64(row[j]), np.float64(row[j]), total)
-                sq[t] = total
-
-        return dense
-
-    if is_placed(X):
-        return _lay_out_placed(isinstance(X.types[0], types.Array))
-
-    def sparse(X, rows, first, here, tile, sq):
-        for t in range(here):
-            if first + t + PLACES_AHEAD < len(rows):
-                ask_place(X, rows[first + t + PLACES_AHEAD])
-            if first + t + ROWS_AHEAD < len(rows):
-                ask_row(X, rows[first + t + ROWS_AHEAD])
-            row, total = rows[first + t], 0.0
-            for p in range(X.indptr[row], X.indptr[row + 1]):
-                value = X.data[p]
-                tile[X.indices[p], t] = value
-                total = fused(np.float64(value), np.float64(value), total)
-            sq[t] = total
-
-    return sparse
-
-
-def _lay_out_placed(is_dense):
-    """The same of `Placed` rows: norms are those of whole rows."""
-
-    def dense(X, rows, first, here, tile, sq):
-        width = X.X.shape[1]
-        for t in range(here):
-            row, total = X.X[rows[first + t]], 0.0
-            for j in range(width):
-                total = fused(np.float64(row[j]), np.float64(row[j]), total)
-            sq[t] = total
-            for p in range(len(X.features)):
-                if X.features[p] < width:
-                    tile[p, t] = row[X.features[p]]
-
-    def sparse(X, rows, first, here, tile, sq):
-        for t in range(here):
-            row, total = rows[first + t], 0.0
-            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
-                value = X.X.data[k]
-                total = fused(np.float64(value), np.float64(value), total)
-                p = place(X.X.indices[k], X.features, X.table)
-                if p >= 0:
-                    tile[p, t] = value
-            sq[t] = total
-
-    return dense if is_dense else sparse
-
-
-def _clear(X, row, t, tile):
-    """Take a row of X out of the tile: what a sparse row left would count for the next."""
-    raise NotImplementedError
-
-
-@overload(_clear)
-def _overload_clear(X, row, t, tile):
-    if isinstance(X, types.Array):
-        return lambda X, row, t, tile: None
-
-    if is_placed(X):
-        if isinstance(X.types[0], types.Array):
-            return lambda X, row, t, tile: None
-
-        def placed(X, row, t, tile):
-            for k in range(X.X.indptr[row], X.X.indptr[row + 1]):
-                p = place(X.X.indices[k], X.features, X.table)
-                if p >= 0:
-                    tile[p, t] = 0
-
-        return placed
-
-    def sparse(X, row, t, tile):
-        for p in range(X.indptr[row], X.indptr[row + 1]):
-            tile[X.indices[p], t] = 0
-
-    return sparse
-
-
-@register_jitable
-def _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support):
-    """Lay out rows[first : first + here] of X: (whether as bytes, the largest of their squared norms, whether pairs of
-    theirs may want differences).
-
-    few_ones : rows of S may be counted
-    """
-    tile, x_sq = workspace.tile, workspace.x_sq
-    counts = few_ones and are_ones(X, rows, first, here)
-    if counts:
-        lay_out_ones(X, rows, first, here, tile, x_sq)
-    else:
-        _lay_out(X, rows, first, here, tile, x_sq)
-    largest = _largest(x_sq, here)
-    near = may_cancel(gamma, largest, largest_of_support)
-    if counts and near:  # differences are those of a tile of floats
-        _take_out(X, rows, first, here, counts, tile)
-        _lay_out(X, rows, first, here, tile, x_sq)
-        counts = False
-    return counts, largest, near
-
-
-@register_jitable
-def _take_out(X, rows, first, here, counts, tile):
-    """Clear the tile of what was laid out."""
-    for t in range(here):
-        if counts:
-            clear_ones(X, rows[first + t], t, tile)
-        else:
-            _clear(X, rows[first + t], t, tile)
-
-
-def _products(S, k, n, tile, counts, a):
+def _products(support, k, n, tile, counts, relative, a):
     """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k).
 
     counts : the tile is one of bytes
+    relative : of whole numbers products less half of both squared norms: minus half the squared distances
     """
     raise NotImplementedError
 
 
 @overload(_products, forceinline=True)
-def _overload_products(S, k, n, tile, counts, a):
-    if isinstance(S, types.Array):
-        return lambda S, k, n, tile, counts, a: dense_rows_times_tile(S, k, tile, 0, a)
+def _overload_products(support, k, n, tile, counts, relative, a):
+    if is_whole(support.types[0]):
+        return _products_of_pairs(isinstance(support.types[0], types.Array))
+    if isinstance(support.types[0], types.Array):
+        return lambda support, k, n, tile, counts, relative, a: dense_rows_times_tile(support.S, k, tile, 0, a)
 
-    def sparse(S, k, n, tile, counts, a):
+    def sparse(support, k, n, tile, counts, relative, a):
+        S = support.S
         if counts:
             for r in range(min(GROUP, n - k)):
                 ones_times_tile(S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, a[r])
@@ -226,6 +70,35 @@ def _overload_products(S, k, n, tile, counts, a):
                 sparse_row_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, 0, a[r])
 
     return sparse
+
+
+def _products_of_pairs(is_dense):
+    def dense(support, k, n, tile, counts, relative, a):
+        sq, last = support.sq, n - 1  # rows of zeros follow the last one
+        norms = (sq[k], sq[min(k + 1, last)], sq[min(k + 2, last)], sq[min(k + 3, last)])
+        none = np.int32(0)
+        factor = a.dtype.type(0.5 * support.step * support.step)
+        dense_pairs_times_tile(support.S, k, tile, norms if relative else (none, none, none, none), factor, a)
+
+    def sparse(support, k, n, tile, counts, relative, a):
+        S, factor = support.S, a.dtype.type(0.5 * support.step * support.step)
+        for r in range(min(GROUP, n - k)):
+            norm = support.sq[k + r] if relative else np.int32(0)
+            pairs_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, norm, factor, a[r])
+
+    return dense if is_dense else sparse
+
+
+def _own_square(support, k):
+    """The squared norm of row k of S that its products have not yet."""
+    raise NotImplementedError
+
+
+@overload(_own_square)
+def _overload_own_square(support, k):
+    if is_whole(support.types[0]):
+        return lambda support, k: 0
+    return lambda support, k: support.sq[k]
 
 
 @register_jitable
@@ -251,22 +124,13 @@ def _sigmoid(a, r, gamma, coef0, one, two):
 
 
 @register_jitable
-def _values(code, gamma, degree, coef0, a, r, x_sq, s_sq):
+def _values(code, gamma, degree, coef0, a, r):
     """Products a[r, :] become kernel values; of rbf they are those of `_rbf`."""
-    kind = x_sq.dtype.type
+    kind = a.dtype.type
     if code == POLY:
         _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
     elif code == SIGMOID:
         _sigmoid(a, r, kind(gamma), kind(coef0), kind(1), kind(2))
-
-
-@register_jitable
-def _largest(squares, n):
-    """Of the first n of them; 0 of none."""
-    found = squares.dtype.type(0)
-    for i in range(n):
-        found = max(found, squares[i])
-    return found
 
 
 @register_jitable
@@ -306,31 +170,34 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     kernel : `KernelFunction`;  workspace : `TileWorkspace`
     out : float64, (n_models, at + n)
     """
-    S, s_sq = support
+    s_sq = support.sq
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
-    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
+    kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
+    largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
+        counts, largest, near = take_in(
+            X, rows, first, here, support, few_ones, workspace, gamma_of_rbf, largest_of_support
+        )
         for m in range(n_models):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
         for k in range(0, k_end, GROUP):
-            _products(S, k, k_end, tile, counts, a)
+            _products(support, k, k_end, tile, counts, code == RBF, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
-                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                    _values(code, gamma, degree, coef0, a, r)
                 elif not near:
-                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                    rbf_lanes(a, r, kind(gamma), x_sq, kind(_own_square(support, k + r)))
                 else:
                     _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
             _add_group(coef, k, k_end, a, sums, n_models)
         for m in range(n_models):
             for t in range(here):
                 out[m, at + first + t] = sums[m, t]
-        _take_out(X, rows, first, here, counts, tile)
+        take_out(X, rows, first, here, support, counts, tile)
 
 
 @_vectors
@@ -348,26 +215,29 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
     kernel : `KernelFunction`;  workspace : `TileWorkspace` of two models;  out : float64
     sums_of_support : float64, (k,)
     """
-    S, s_sq = support
+    s_sq = support.sq
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, sums = workspace
-    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
+    kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
+    largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n = len(rows)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
         behind = min(len(s_sq), after + first)
         k_end = min(len(s_sq), after + first + here)
-        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
+        counts, largest, near = take_in(
+            X, rows, first, here, support, few_ones, workspace, gamma_of_rbf, largest_of_support
+        )
         for t in range(LANES):
             sums[0, t] = out[into[first + t]] if t < here else 0.0
             sums[1, t] = coef_of_rows[first + t] if t < here else 0.0
         for k in range(0, k_end, GROUP):
-            _products(S, k, k_end, tile, counts, a)
+            _products(support, k, k_end, tile, counts, code == RBF, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
-                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                    _values(code, gamma, degree, coef0, a, r)
                 elif not near:
-                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                    rbf_lanes(a, r, kind(gamma), x_sq, kind(_own_square(support, k + r)))
                 else:
                     _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 add_lanes(coef[k + r], a, r, sums, 0)
@@ -377,31 +247,34 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
                     sums_of_support[k + r] += dot_lanes(a, r, sums, 1)
         for t in range(here):
             out[into[first + t]] = sums[0, t]
-        _take_out(X, rows, first, here, counts, tile)
+        take_out(X, rows, first, here, support, counts, tile)
 
 
 @_vectors
 def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
     """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
-    S, s_sq = support
+    s_sq = support.sq
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a, _ = workspace
-    largest_of_support, few_ones = _largest(s_sq, len(s_sq)), has_few_ones(S, len(s_sq))
+    kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
+    largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n, k_end = len(rows), len(s_sq)
     for first in range(0, n, LANES):
         here = min(LANES, n - first)
-        counts, largest, near = _take_in(X, rows, first, here, few_ones, workspace, gamma, largest_of_support)
+        counts, largest, near = take_in(
+            X, rows, first, here, support, few_ones, workspace, gamma_of_rbf, largest_of_support
+        )
         for k in range(0, k_end, GROUP):
             for r in range(k + _GROUPS_AHEAD * GROUP, min(k + (_GROUPS_AHEAD + 1) * GROUP, k_end)):
                 row = out[r]
                 for t in range(at + first, at + first + here, 64 // row.itemsize):
                     prefetch(row, t)
-            _products(S, k, k_end, tile, counts, a)
+            _products(support, k, k_end, tile, counts, code == RBF, a)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
-                    _values(code, gamma, degree, coef0, a, r, x_sq, s_sq[k + r])
+                    _values(code, gamma, degree, coef0, a, r)
                 elif not near:
-                    rbf_lanes(a, r, x_sq.dtype.type(gamma), x_sq, s_sq[k + r])
+                    rbf_lanes(a, r, kind(gamma), x_sq, kind(_own_square(support, k + r)))
                 else:
                     _rbf(X, rows, first, here, support, k + r, gamma, workspace, r, largest)
                 if here == LANES:
@@ -409,7 +282,7 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
                 else:
                     for t in range(here):
                         out[k + r, at + first + t] = a[r, t]
-        _take_out(X, rows, first, here, counts, tile)
+        take_out(X, rows, first, here, support, counts, tile)
 
 
 @_vectors

@@ -8,6 +8,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.values.lanes import fused
 from bigsvm.compiled.kernel.values.tile import GROUP
+from bigsvm.compiled.kernel.values.whole import pairs_of_csr, pairs_of_dense
 from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 from bigsvm.compiled.shared.rows import CSR
@@ -22,10 +23,13 @@ class Support(NamedTuple):
 
     S : dense or CSR, float32 or float64, (n, n_features); dense: more rows, of zeros, up to a multiple of GROUP
     sq : of that type, (n,), squared norms
+    step : 0; of rows of whole numbers times a step, of which S has the whole numbers in pairs (`whole.py`), the step:
+        S and sq are int32 then, sq in steps
     """
 
     S: np.ndarray | CSR
     sq: np.ndarray
+    step: float = 0.0
 
     @property
     def n(self) -> int:
@@ -34,8 +38,19 @@ class Support(NamedTuple):
     def part(self, start: int, stop: int) -> Support:
         """Rows [start, stop), start a multiple of GROUP: views."""
         if isinstance(self.S, CSR):
-            return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop])
-        return Support(self.S[start : start + -(-(stop - start) // GROUP) * GROUP], self.sq[start:stop])
+            return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop], self.step)
+        return Support(self.S[start : start + -(-(stop - start) // GROUP) * GROUP], self.sq[start:stop], self.step)
+
+    @property
+    def most_entries(self) -> int:
+        """The most numbers that a row has; of pairs, both count."""
+        found = int(np.diff(self.S.indptr).max(initial=0)) if isinstance(self.S, CSR) else self.S.shape[1]
+        return 2 * found if self.step else found
+
+    @property
+    def largest_square(self) -> float:
+        """Of the rows' squared norms."""
+        return float(self.sq.max(initial=0)) * (self.step**2 or 1.0)
 
 
 @_loop
@@ -95,6 +110,20 @@ def support_of(X: np.ndarray | CSR, rows: np.ndarray, dtype: np.dtype | type) ->
     S = np.zeros((-(-n // GROUP) * GROUP, X.shape[1]), dtype)
     gather_dense(X, rows, S, sq)
     return Support(S, sq)
+
+
+def whole_support_of(X: np.ndarray | CSR, rows: np.ndarray, step: float) -> Support:
+    """The same of rows whose numbers are whole multiples of `step`, as pairs."""
+    n = len(rows)
+    sq = np.empty(n, np.int32)
+    if isinstance(X, CSR):
+        most = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
+        data, indices, indptr = np.empty(most, np.int32), np.empty(most, X.indices.dtype), np.zeros(n + 1, np.int64)
+        used = pairs_of_csr(X, rows, step, data, indices, indptr, sq)
+        return Support(CSR(data[:used], indices[:used], indptr), sq, step)
+    S = np.zeros((-(-n // GROUP) * GROUP, -(-X.shape[1] // 2)), np.int32)
+    pairs_of_dense(X, rows, step, S, sq)
+    return Support(S, sq, step)
 
 
 def unit_rows(columns: np.ndarray, dtype: np.dtype) -> Support:

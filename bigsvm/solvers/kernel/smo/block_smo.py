@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, side_ends, solve_sides, solve_working_set
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
-from bigsvm.compiled.kernel.values.support import Support, support_of, unit_rows
+from bigsvm.compiled.kernel.values.support import Support, unit_rows
 from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
@@ -59,7 +59,7 @@ class ActiveRows:
 
 def other_side(X: Matrix, at: np.ndarray, column: np.ndarray, gram: Gram) -> Support:
     """Rows of X as the other side of kernel values, of a precomputed kernel by their columns."""
-    return unit_rows(column, gram.dtype) if len(column) else support_of(X, at, gram.dtype)
+    return unit_rows(column, gram.dtype) if len(column) else gram.support(X, at)
 
 
 @dataclass

@@ -83,8 +83,8 @@ class KernelData:
         self.kernel, self.ctx, self.places = kernel, ctx, places
         threads = min(ctx.threads, MOST_THREADS)
         d = ctx.data.n_features
-        self.gram = Gram(kernel, d, np.float32, threads)
-        self.exact = Gram(kernel, d, np.float64, threads)
+        self.gram = Gram(kernel, d, np.float32, threads, ctx.steps)
+        self.exact = Gram(kernel, d, np.float64, threads, ctx.steps)
 
     @property
     def n(self) -> int:
@@ -147,7 +147,7 @@ class KernelData:
         """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""
         if self.kernel.name == "precomputed":
             return unit_rows(self.column(rows), gram.dtype)
-        return support_of(X, at, gram.dtype)
+        return gram.support(X, at)
 
     def diagonal(self, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""

@@ -11,12 +11,13 @@ import numpy as np
 
 from bigsvm.compiled.kernel.values.gram import (
     KernelFunction,
-    TileWorkspace,
     add_kernel_pairs,
     add_kernel_rows,
     write_kernel_rows,
 )
-from bigsvm.compiled.kernel.values.support import Support
+from bigsvm.compiled.kernel.values.layout import TileWorkspace
+from bigsvm.compiled.kernel.values.step import Steps
+from bigsvm.compiled.kernel.values.support import Support, support_of, whole_support_of
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
@@ -44,10 +45,14 @@ class Gram:
 
     n_features : columns of the matrices
     threads : at most so many, the caller's among them; the bits do not depend on them
+    steps : of the numbers of all rows that it will see
     """
 
-    def __init__(self, kernel: Kernel, n_features: int, dtype: np.dtype | type, threads: int) -> None:
+    def __init__(
+        self, kernel: Kernel, n_features: int, dtype: np.dtype | type, threads: int, steps: Steps | None = None
+    ) -> None:
         self.kernel, self.dtype, self.threads = kernel, np.dtype(dtype), threads
+        self._step = 0.0 if steps is None else steps.for_values(self.dtype, kernel.gamma * (kernel.name == "rbf"))
         self._function, self._shape = KernelFunction(*kernel.parameters), (n_features, LANES)
         self._workspaces = threading.local()
         self._pool = ThreadPoolExecutor(threads - 1, "bigsvm-kernel") if threads > 1 else None
@@ -56,6 +61,10 @@ class Gram:
     def workspace_bytes(n_features: int, itemsize: int, threads: int) -> int:
         """Bytes that the threads' tiles take."""
         return threads * LANES * (n_features + 16) * itemsize
+
+    def support(self, X: Matrix, rows: np.ndarray) -> Support:
+        """Rows of X as the other side of kernel values."""
+        return whole_support_of(X, rows, self._step) if self._step else support_of(X, rows, self.dtype)
 
     def add(self, X: Matrix, rows: np.ndarray, support: Support, coef: np.ndarray, out: np.ndarray) -> None:
         """out[m, i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.

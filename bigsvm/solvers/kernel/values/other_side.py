@@ -121,10 +121,9 @@ class OtherSide:
         """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
         entries, largest, whole = 0, 0.0, True
         for support, _ in self.parts(self._data.exact):
-            S = support.S
-            whole = whole and are_whole(S)
-            entries = max(entries, int(np.diff(S.indptr).max(initial=0)) if isinstance(S, CSR) else S.shape[1])
-            largest = max(largest, float(support.sq.max(initial=0.0)))
+            whole = whole and not support.step and are_whole(support.S)
+            entries = max(entries, support.most_entries)
+            largest = max(largest, support.largest_square)
         unit = 1.2 * self._data.kernel.gamma * _UNIT
         return Bound(unit * (entries + _MORE), largest, of_whole=unit * _OF_WHOLE if whole else None)
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.kernel.values.support import Support, support_of, unit_rows
+from bigsvm.compiled.kernel.values.step import Steps
+from bigsvm.compiled.kernel.values.support import Support, unit_rows
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.gathered import picked_rows
@@ -31,7 +32,7 @@ class SentRows(NamedTuple):
 
     data : whose rows are scored;  X : the support vectors, in the type that they are stored in
     numbers : of a precomputed kernel their columns, else their places in X
-    at_once : gathered at one time
+    at_once : gathered at one time;  steps : of the data's numbers
     """
 
     data: RowBlocks
@@ -39,10 +40,11 @@ class SentRows(NamedTuple):
     X: Matrix
     numbers: np.ndarray
     at_once: int
+    steps: Steps | None
 
     def values(self) -> SentValues:
         """What makes kernel values with them."""
-        return SentValues(self.kernel, self.data.n_features)
+        return SentValues(self.kernel, self.data.n_features, self.steps)
 
     def block(self, ref: BlockRef) -> tuple[Rows, int]:
         """Rows of the data, read here, and their bytes."""
@@ -54,16 +56,16 @@ class SentRows(NamedTuple):
 class SentValues:
     """Kernel values on a worker, on one thread."""
 
-    def __init__(self, kernel: Kernel, n_features: int) -> None:
+    def __init__(self, kernel: Kernel, n_features: int, steps: Steps | None) -> None:
         self.kernel = kernel
-        self.gram = Gram(kernel, n_features, np.float32, 1)
-        self.exact = Gram(kernel, n_features, np.float64, 1)
+        self.gram = Gram(kernel, n_features, np.float32, 1, steps)
+        self.exact = Gram(kernel, n_features, np.float64, 1, steps)
 
     def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
         """As `KernelData.support`; `rows` are columns where the kernel is precomputed."""
         if self.kernel.name == "precomputed":
             return unit_rows(rows, gram.dtype)
-        return support_of(X, at, gram.dtype)
+        return gram.support(X, at)
 
 
 def is_worth_sending(ctx: Context, products: float) -> bool:
@@ -85,7 +87,7 @@ def sent_rows(data: KernelData, X: Matrix, at: np.ndarray, numbers: np.ndarray, 
         return
     with room:
         columns = data.column(numbers) if data.kernel.name == "precomputed" else np.arange(len(at))
-        yield SentRows(data.ctx.data, data.kernel, picked_rows(X, at), columns, at_once)
+        yield SentRows(data.ctx.data, data.kernel, picked_rows(X, at), columns, at_once, data.ctx.steps)
 
 
 class FoundScores(NamedTuple):

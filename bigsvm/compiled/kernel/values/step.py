@@ -1,0 +1,111 @@
+"""Whether the numbers of rows are whole multiples of one step, and whether that is worth knowing (`whole.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bigsvm.compiled.kernel.values.whole import LARGEST, MOST
+from bigsvm.compiled.shared.rows import CSR, sqnorms
+
+_PIECE = 1 << 16  # numbers that are looked at together
+_SAMPLE = 256  # rows, spread evenly, whose pairs are counted
+_FEWEST = 32
+"""Numbers of a row from which its products take most of a value's time."""
+_MOST_PAIRS = 0.85  # for each number: each pair is worth an operation, as a number is among floats
+_WORTH_IT = 1 << 20
+"""Numbers of all rows below which the loops for pairs take longer to compile or load than they save."""
+_FAR = 4096.0  # gamma times two squared norms beyond which distances ask for more than float32 numbers have
+
+
+class Steps(NamedTuple):
+    """The numbers are step * k with whole k, up to rounding: by at most `deviation` of each.  step 0: they are not.
+
+    largest_square : of the rows' norms
+    """
+
+    step: float = 0.0
+    deviation: float = 0.0
+    largest_square: float = 0.0
+
+    def for_values(self, dtype: np.dtype, gamma: float) -> float:
+        """The step for kernel values of a float type, 0 where the numbers are not near enough to multiples for it.
+
+        gamma : of an rbf kernel, else 0
+        """
+        exact = self.deviation <= 2 * np.finfo(np.float64).eps
+        rounded = self.deviation <= 2 * np.finfo(np.float32).eps and 2 * gamma * self.largest_square <= _FAR
+        return self.step if exact or (dtype == np.float32 and rounded) else 0.0
+
+
+def steps_of(X: np.ndarray | CSR) -> Steps:
+    """The step of a matrix' numbers, where products of pairs are quicker than those of floats.
+
+    It depends on the numbers alone, and not on how they are stored or cut into blocks.
+    """
+    n, entries = (len(X), X.size) if isinstance(X, np.ndarray) else (len(X.indptr) - 1, int(X.indptr[-1] - X.indptr[0]))
+    if entries < max(_WORTH_IT, _FEWEST * n) or _pairs_for_each(X) > _MOST_PAIRS:
+        return Steps()
+    least, largest = _extremes(X)
+    if least == largest or not 0.0 < least < np.inf:  # of ones alone (`ones.py`); of zeros alone
+        return Steps()
+    squares = np.empty(n)
+    sqnorms(X, squares)
+    largest_square = float(squares.max())
+    for step in (1.0, least) if least >= 1.0 else (least,):
+        if largest / step > LARGEST or not largest_square < 0.99 * MOST * step * step:
+            continue
+        deviation = _deviation(X, step)
+        if deviation <= 2 * np.finfo(np.float32).eps:
+            return Steps(step, deviation, largest_square)
+    return Steps()
+
+
+def _pieces(X: np.ndarray | CSR) -> Iterator[np.ndarray]:
+    """All numbers, some at a time."""
+    if isinstance(X, CSR):
+        first, last = int(X.indptr[0]), int(X.indptr[-1])
+        for at in range(first, last, _PIECE):
+            yield X.data[at : min(at + _PIECE, last)]
+        return
+    rows = max(_PIECE // X.shape[1], 1)
+    for at in range(0, len(X), rows):
+        yield X[at : at + rows].ravel()
+
+
+def _extremes(X: np.ndarray | CSR) -> tuple[float, float]:
+    """The least absolute value above 0 and the largest; NaN where one is not a number."""
+    least, largest = np.inf, 0.0
+    for numbers in _pieces(X):
+        sizes = np.abs(numbers.astype(np.float64))
+        largest = max(largest, float(sizes.max(initial=0.0)))
+        least = min(least, float(sizes.min(initial=np.inf, where=sizes > 0)))
+    return least, largest
+
+
+def _deviation(X: np.ndarray | CSR, step: float) -> float:
+    """How far numbers are from multiples of a step, relative to themselves; inf where that is beyond rounding."""
+    found = 0.0
+    for numbers in _pieces(X):
+        x = numbers.astype(np.float64)
+        off = np.abs(np.rint(x / step) * step - x)
+        sizes = np.abs(x)
+        found = max(found, float(np.divide(off, sizes, out=np.zeros_like(off), where=sizes > 0).max(initial=0.0)))
+        if not found <= 2 * np.finfo(np.float32).eps:
+            return np.inf
+    return found
+
+
+def _pairs_for_each(X: np.ndarray | CSR) -> float:
+    """Pairs of features 2 j and 2 j + 1 with a number, for each number of a row."""
+    if not isinstance(X, CSR):
+        return 0.5
+    n = len(X.indptr) - 1
+    pairs = numbers = 0
+    for row in np.unique(np.linspace(0, n - 1, min(_SAMPLE, n)).astype(np.int64)):
+        features = X.indices[X.indptr[row] : X.indptr[row + 1]]
+        numbers += len(features)
+        pairs += len(np.unique(features >> 1))
+    return pairs / max(numbers, 1)

@@ -1,0 +1,311 @@
+"""Products of rows of whole numbers times a step: bytes of images, counts, grades, whatever they were divided by.
+
+A row's numbers are k * step with small whole k.  Sums of products of the k are exact in 32 bits: a tile holds 16 bits
+of each k, two features side by side, and one instruction takes two products of eight rows: a tile of half the bytes,
+and half the operations.  Distances come from whole numbers, too, and are rounded once where those of floats cancel.
+
+The tile of pairs lies in the memory of the tile of floats, from its first byte on: a row of LANES pairs for two
+features each, and behind them the squared norms of the tile's rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES, load, store, vectors_of
+from bigsvm.compiled.shared.compile import njit, overload, register_jitable
+from bigsvm.compiled.shared.prefetch import ask_place, ask_row
+from bigsvm.compiled.shared.rows import _is_csr
+from bigsvm.compiled.shared.vectors.lanes import splat
+
+_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+MOST = 2.0**29  # below which a row's squared norm in steps is: a squared distance is below four times that
+LARGEST = 32767  # of a row's numbers in steps
+ROWS_AHEAD, PLACES_AHEAD = 8, 24  # as in support.py
+_WORD, _HALF = ir.IntType(32), ir.IntType(16)
+
+
+def is_whole(S):
+    """Whether a numba type is one of rows of pairs: `pairs_of_csr` and `pairs_of_dense` make them."""
+    kind = S.types[0] if _is_csr(S) else S
+    return isinstance(kind, types.Array) and kind.dtype == types.int32
+
+
+@register_jitable
+def _steps(value, per_step):
+    """How many steps a number is."""
+    return np.int32(np.rint(np.float64(value) * per_step))
+
+
+@register_jitable
+def _pair(low, high):
+    """Two whole numbers as one of 32 bits, the first in the lower half."""
+    return np.int32((np.int64(high) << 16) | (np.int64(low) & 0xFFFF))
+
+
+@_loop
+def pairs_of_csr(X, rows, step, out_data, out_indices, out_indptr, out_sq):
+    """Rows of a CSR matrix as pairs of whole numbers, one row after another; returns how many pairs.
+
+    Numbers of two features of a pair that follow one another become one pair.
+
+    out_data : int32, as many as numbers of the rows at least;  out_indices : pairs' numbers;  out_indptr : int64
+    out_sq : int32, squared norms in steps
+    """
+    q, per_step = np.int64(0), 1.0 / step
+    for i in range(len(rows)):
+        if i + PLACES_AHEAD < len(rows):
+            ask_place(X, rows[i + PLACES_AHEAD])
+        if i + ROWS_AHEAD < len(rows):
+            ask_row(X, rows[i + ROWS_AHEAD])
+        out_indptr[i] = q
+        last, held, total = np.int64(-1), np.int32(0), np.int32(0)
+        for p in range(X.indptr[rows[i]], X.indptr[rows[i] + 1]):
+            k, feature = _steps(X.data[p], per_step), np.int64(X.indices[p])
+            total += k * k
+            if feature == last + 1 and feature & 1:
+                out_data[q - 1] = _pair(held, k)
+                last = -1
+            else:
+                out_indices[q] = feature >> 1
+                out_data[q] = _pair(0, k) if feature & 1 else _pair(k, 0)
+                q, held, last = q + 1, k, feature
+        out_sq[i] = total
+    out_indptr[len(rows)] = q
+    return q
+
+
+@_loop
+def pairs_of_dense(X, rows, step, out, out_sq):
+    """The same of a dense matrix: out[i, j] is the pair of features 2 j and 2 j + 1."""
+    per_step, width = 1.0 / step, X.shape[1]
+    for i in range(len(rows)):
+        total = np.int32(0)
+        for j in range(out.shape[1]):
+            low = _steps(X[rows[i], 2 * j], per_step)
+            high = _steps(X[rows[i], 2 * j + 1], per_step) if 2 * j + 1 < width else np.int32(0)
+            total += low * low + high * high
+            out[i, j] = _pair(low, high)
+        out_sq[i] = total
+
+
+def lay_out_whole(X, rows, first, here, step, tile, with_norms):
+    """Put rows[first : first + here] of X side by side into the tile of pairs, and their squared norms behind it.
+
+    with_norms : else zeros are in their place
+    """
+    raise NotImplementedError
+
+
+@overload(lay_out_whole)
+def _overload_lay_out_whole(X, rows, first, here, step, tile, with_norms):
+    if _is_csr(X):
+
+        def sparse(X, rows, first, here, step, tile, with_norms):
+            behind, per_step = _behind(tile), 1.0 / step
+            for t in range(here):
+                if first + t + PLACES_AHEAD < len(rows):
+                    ask_place(X, rows[first + t + PLACES_AHEAD])
+                if first + t + ROWS_AHEAD < len(rows):
+                    ask_row(X, rows[first + t + ROWS_AHEAD])
+                row, total = rows[first + t], np.int32(0)
+                for p in range(X.indptr[row], X.indptr[row + 1]):
+                    k, feature = _steps(X.data[p], per_step), np.int64(X.indices[p])
+                    total += k * k
+                    _put_half(tile, feature, t, k)
+                _put_pair(tile, behind, t, total if with_norms else np.int32(0))
+
+        return sparse
+
+    def dense(X, rows, first, here, step, tile, with_norms):
+        behind, per_step, width = _behind(tile), 1.0 / step, X.shape[1]
+        for t in range(here):
+            row, total = X[rows[first + t]], np.int32(0)
+            for j in range((width + 1) // 2):
+                low = _steps(row[2 * j], per_step)
+                high = _steps(row[2 * j + 1], per_step) if 2 * j + 1 < width else np.int32(0)
+                total += low * low + high * high
+                _put_pair(tile, j, t, _pair(low, high))
+            _put_pair(tile, behind, t, total if with_norms else np.int32(0))
+
+    return dense
+
+
+def clear_whole(X, row, t, tile):
+    """Take a row of X out of the tile of pairs."""
+    raise NotImplementedError
+
+
+@overload(clear_whole)
+def _overload_clear_whole(X, row, t, tile):
+    def sparse(X, row, t, tile):
+        for p in range(X.indptr[row], X.indptr[row + 1]):
+            _put_half(tile, X.indices[p], t, 0)
+        _put_pair(tile, _behind(tile), t, 0)
+
+    return sparse if _is_csr(X) else lambda X, row, t, tile: None
+
+
+@register_jitable
+def _behind(tile):
+    """The row of the tile of pairs that has the squared norms."""
+    return (tile.shape[0] + 1) // 2
+
+
+def _words_of(context, builder, kind, tile):
+    return builder.bitcast(context.make_array(kind)(context, builder, tile).data, _WORD.as_pointer())
+
+
+@intrinsic
+def _put_half(typingctx, tile, feature, t, value):
+    """The 16 bits of a feature and a lane = value."""
+    signature = types.void(tile, types.int64, types.int64, types.int32)
+
+    def codegen(context, builder, sig, args):
+        array, feature, lane, value = args
+        word = feature.type
+        one = ir.Constant(word, 1)
+        pair = builder.add(builder.mul(builder.lshr(feature, one), ir.Constant(word, LANES)), lane)
+        place = builder.add(builder.shl(pair, one), builder.and_(feature, one))
+        base = builder.bitcast(_words_of(context, builder, sig.args[0], array), _HALF.as_pointer())
+        builder.store(builder.trunc(value, _HALF), builder.gep(base, [place]))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def _put_pair(typingctx, tile, j, t, value):
+    """The 32 bits of pair j and a lane = value."""
+    signature = types.void(tile, types.int64, types.int64, types.int32)
+
+    def codegen(context, builder, sig, args):
+        array, pair, lane, value = args
+        place = builder.add(builder.mul(pair, ir.Constant(pair.type, LANES)), lane)
+        builder.store(value, builder.gep(_words_of(context, builder, sig.args[0], array), [place]))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _has_avx2(context):
+    _, name, features = context.codegen().magic_tuple()
+    return name in ("x86-64-v3", "x86-64-v4") or "+avx2" in features.split(",")
+
+
+def _products_of_pairs(context, builder, a, b):
+    """a_low b_low + a_high b_high of vectors of eight pairs."""
+    if _has_avx2(context):
+        halves = ir.VectorType(_HALF, 2 * a.type.count)
+        kind = ir.FunctionType(a.type, [halves, halves])
+        multiply = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
+        return builder.call(multiply, [builder.bitcast(a, halves), builder.bitcast(b, halves)])
+    by = ir.Constant(a.type, [ir.Constant(_WORD, 16)] * a.type.count)
+    low = builder.mul(*(builder.ashr(builder.shl(x, by), by) for x in (a, b)))
+    return builder.add(low, builder.mul(*(builder.ashr(x, by) for x in (a, b))))
+
+
+_LANES = 8  # pairs of a register of AVX2
+_VECTOR = ir.VectorType(_WORD, _LANES)
+
+
+def _finish(context, builder, sums, places, norms_at, norm, factor, target, vector, nbytes):
+    """target[places] = factor (2 sums - norms of the tile's rows - norm), as floats."""
+    scale, one = splat(builder, factor, vector), ir.Constant(_VECTOR, [ir.Constant(_WORD, 1)] * _LANES)
+    of_row = splat(builder, norm, _VECTOR)
+    for total, place in zip(sums, places, strict=True):
+        of_tile = load(builder, builder.gep(norms_at, [place]), _VECTOR, 4)
+        twice = builder.shl(builder.load(total), one)
+        value = builder.sitofp(builder.sub(twice, builder.add(of_tile, of_row)), vector)
+        store(builder, builder.fmul(value, scale), builder.gep(target, [place]), nbytes)
+
+
+@intrinsic
+def pairs_times_tile(typingctx, data, indices, start, stop, tile, norm, factor, out):
+    """out[0, t] = factor (2 p_t - n_t - norm), t < LANES.
+
+    p_t : the product of pairs [start, stop) and row t of the tile;  n_t : what lies behind the tile
+
+    norm : int32;  factor, out : the tile's float type
+    """
+    signature = types.void(data, indices, types.int64, types.int64, tile, types.int32, tile.dtype, out)
+    vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
+
+    def codegen(context, builder, sig, args):
+        values, numbers, begin, end, array, norm, factor, result = args
+        word = begin.type
+        value_at = context.make_array(sig.args[0])(context, builder, values).data
+        number_at = context.make_array(sig.args[1])(context, builder, numbers).data
+        tile_at = _words_of(context, builder, sig.args[4], array)
+        places = [ir.Constant(word, v * _LANES) for v in range(n_vectors)]
+        totals = [cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None)) for _ in places]
+        with cgutils.for_range_slice(builder, begin, end, ir.Constant(word, 1)) as (p, _):
+            value = splat(builder, builder.load(builder.gep(value_at, [p])), _VECTOR)
+            number = builder.load(builder.gep(number_at, [p]))
+            if number.type != word:
+                number = builder.sext(number, word)
+            row = builder.gep(tile_at, [builder.mul(number, ir.Constant(word, LANES))])
+            for total, place in zip(totals, places, strict=True):
+                x = load(builder, builder.gep(row, [place]), _VECTOR, 4)
+                found = _products_of_pairs(context, builder, value, x)
+                builder.store(builder.add(builder.load(total), found), total)
+        target = context.make_array(sig.args[7])(context, builder, result).data
+        norms_at = _norms_at(context, builder, sig.args[4], array)
+        _finish(context, builder, totals, places, norms_at, norm, factor, target, vector, nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def _norms_at(context, builder, kind, tile):
+    n_features = cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, tile).shape)[0]
+    one = ir.Constant(n_features.type, 1)
+    behind = builder.lshr(builder.add(n_features, one), one)
+    return builder.gep(_words_of(context, builder, kind, tile), [builder.mul(behind, ir.Constant(behind.type, LANES))])
+
+
+_SPAN = 2  # vectors of the tile at a time, of each of the group's rows: eight sums of sixteen registers
+
+
+@intrinsic
+def dense_pairs_times_tile(typingctx, S, k, tile, norms, factor, out):
+    """out[r, t] = factor (2 p_rt - n_t - norms[r]), r < GROUP, t < LANES: as `pairs_times_tile`, of rows S[k + r, :].
+
+    norms : a tuple of GROUP int32
+    """
+    signature = types.void(S, types.int64, tile, norms, tile.dtype, out)
+    vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
+
+    def codegen(context, builder, sig, args):
+        rows, number, array, norms, factor, result = args
+        word = number.type
+        given = context.make_array(sig.args[0])(context, builder, rows)
+        width = cgutils.unpack_tuple(builder, given.shape)[1]
+        row_at = [
+            builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
+            for r in range(GROUP)
+        ]
+        tile_at = _words_of(context, builder, sig.args[2], array)
+        norms_at = _norms_at(context, builder, sig.args[2], array)
+        target = context.make_array(sig.args[5])(context, builder, result).data
+        for some in range(0, n_vectors, _SPAN):
+            places = [ir.Constant(word, v * _LANES) for v in range(some, some + _SPAN)]
+            sums = [[cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None)) for _ in places] for _ in row_at]
+            with cgutils.for_range(builder, width) as loop:
+                at = builder.gep(tile_at, [builder.mul(loop.index, ir.Constant(word, LANES))])
+                xs = [load(builder, builder.gep(at, [place]), _VECTOR, 4) for place in places]
+                for r in range(GROUP):
+                    value = splat(builder, builder.load(builder.gep(row_at[r], [loop.index])), _VECTOR)
+                    for total, x in zip(sums[r], xs, strict=True):
+                        found = _products_of_pairs(context, builder, value, x)
+                        builder.store(builder.add(builder.load(total), found), total)
+            for r, norm in enumerate(cgutils.unpack_tuple(builder, norms)):
+                row = builder.gep(target, [ir.Constant(word, r * LANES)])
+                _finish(context, builder, sums[r], places, norms_at, norm, factor, row, vector, nbytes)
+        return context.get_dummy_value()
+
+    return signature, codegen

@@ -1,0 +1,54 @@
+"""Rows of whole numbers in memory: found once for a run, whose kernel values are then made of pairs (`whole.py`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+
+from bigsvm.compile_in_child import compiled_in_child
+from bigsvm.compiled.kernel.values.step import Steps, steps_of
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.events import Emit
+from bigsvm.problem.kernel import Kernel
+from bigsvm.solvers.base import Context
+from bigsvm.solvers.kernel.values.gram import Gram
+from bigsvm.store.blocks import Matrix, readonly_view
+
+_ROWS, _WIDTH = 2, 4
+
+
+def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
+    """`ctx` that says what the rows' numbers are multiples of; what works with such rows is compiled or loaded.
+
+    Of rows in memory alone: others would have to be read for it.
+    """
+    if not ctx.resident or kernel.name == "precomputed":
+        return ctx
+    X = readonly_view(ctx.data.read(ctx.refs[0]).X)
+    steps = steps_of(X)
+    if steps.step:
+        tiny = _tiny(X)
+        kind = ("pairs", isinstance(X, CSR), *(array.dtype.str for array in (X if isinstance(X, CSR) else (X,))))
+        compiled_in_child(kind, partial(_call_all, tiny), emit=emit)
+    return dataclasses.replace(ctx, steps=steps)
+
+
+def _tiny(X: Matrix) -> Matrix:
+    """Two rows of the same types."""
+    if not isinstance(X, CSR):
+        return readonly_view(np.ones((_ROWS, _WIDTH), X.dtype))
+    numbers = np.tile(np.arange(_WIDTH, dtype=X.indices.dtype), _ROWS)
+    return readonly_view(CSR(np.ones(len(numbers), X.data.dtype), numbers, np.arange(_ROWS + 1) * _WIDTH))
+
+
+def _call_all(X: Matrix) -> None:
+    """What kernel values of pairs are made of, once in each float type."""
+    rows, f = np.arange(_ROWS), np.zeros(_ROWS)
+    for dtype in (np.float32, np.float64):
+        gram = Gram(Kernel("rbf", 1.0), _WIDTH, dtype, 1, Steps(1.0))
+        support, coef = gram.support(X, rows), np.ones((_ROWS, 1))
+        gram.add(X, rows, support, coef, f[None, :].copy())
+        gram.add_pairs(X, rows, support, coef[:, 0].copy(), f, rows)
+        gram.values(X, rows, support)
