@@ -27,6 +27,7 @@ import numpy as np
 from scipy import sparse
 import bigsvm
 from bigsvm import compile_in_child
+from bigsvm.compiled.kernel.values import step
 from bigsvm.run.fit import fit, precompile as precompiling, sizes
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -34,13 +35,20 @@ def all_loaded(kind, call, load=True, emit=None):
     compile_in_child.compiled_in_child(kind, call, True)  # what a child alone has compiled is loaded by who calls it
 
 precompiling.compiled_in_child = all_loaded
-known, precompile = [], fit.precompile
+known, pairs, precompile, with_steps = [], [], fit.precompile, fit.with_steps
 
 def precompile_then_count(*arguments):
     precompile(*arguments)
     known.append(signatures())
 
-fit.precompile = precompile_then_count
+def with_steps_then_count(*arguments):
+    ctx = with_steps(*arguments)
+    if ctx.steps is not None and ctx.steps.step:
+        pairs.append(ctx.steps)
+        known[-1] |= signatures()
+    return ctx
+
+fit.precompile, fit.with_steps, step._WORTH_IT = precompile_then_count, with_steps_then_count, 0
 
 def check(at_least=4):
     assert len(known[0]) >= at_least
@@ -53,7 +61,7 @@ _ROWS = """
 case = json.loads(sys.argv[1])
 options, n, where = case["options"], case["n"], case["where"]
 rng = np.random.default_rng(3)
-X = rng.standard_normal((n, 5))
+X = rng.standard_normal((n, case["width"]))
 score = X[:, 0] + X[:, 1] ** 2 + 0.4 * rng.standard_normal(n)
 edges = {"two": [0.7], "three": [0.2, 1.2], "many": np.linspace(-1, 3, 9), "forty": np.linspace(-1, 4, 39)}
 regression = case["task"] == "regression"
@@ -81,6 +89,7 @@ if case["path"]:
 else:
     result = fit.fit_store(store, config)
 assert result.model.about["plan"]["resident"] == (where == "resident")
+assert bool(pairs) == (case["width"] >= 32)
 check()
 """
 
@@ -123,7 +132,7 @@ check(at_least=1)
 
 PLAIN = {
     "n": 900, "layout": "dense", "dtype": "float32", "task": "two", "where": "resident", "weighted": False,
-    "path": False, "block_bytes": 600, "row_buffer": 0,
+    "path": False, "block_bytes": 600, "row_buffer": 0, "width": 5,
 }  # fmt: skip
 
 
@@ -245,6 +254,8 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
         ("dense", "two", {"loss": "nu_svc", "nu": 0.5, "kernel": "rbf", "tol": 1e-7}, FEW_STREAMED),
         ("dense", "three", {"loss": "nu_svc", "nu": 0.3, "kernel": "rbf", "multi_class": "ovr"}, {}),
         ("dense", "regression", {"loss": "nu_svr", "nu": 0.5, "kernel": "rbf"}, {}),
+        ("dense", "two", {"solver": "smo", "kernel": "rbf"}, {"width": 40, "dtype": "int8"}),
+        ("csr", "regression", {"solver": "smo", "kernel": "poly"}, {"width": 40, "dtype": "int8"}),
     ],
 )
 def test_nothing_is_compiled_inside_a_kernel_fit(

@@ -14,6 +14,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
+from bigsvm.compiled.kernel.values import step
 from bigsvm.solvers.kernel.values import sent_rows
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import SerialMapper
@@ -56,6 +57,8 @@ def rows_of(kind: str) -> ArrayRows:
     X, y = random_problem(N, 5, seed=77, noise=0.1, n_classes=classes)
     if kind == "precomputed":
         return ArrayRows(np.exp(-0.4 * ((X[:, None] - X[None]) ** 2).sum(axis=-1)), y)
+    if kind == "whole":
+        return ArrayRows(sparse.csr_array(np.tile(np.rint(100 * X) / 100, (1, 8))), y)
     return ArrayRows(sparse.csr_array(X) if kind == "sparse" else X, y)
 
 
@@ -67,13 +70,21 @@ def written(result: Any, path: Path) -> dict[str, bytes]:
 @pytest.mark.usefixtures("many_blocks")
 @pytest.mark.parametrize(
     ("kind", "streams"),
-    [("dense", False), ("classes", False), ("precomputed", False), ("sparse", True), ("classes", True)],
+    [
+        ("dense", False),
+        ("classes", False),
+        ("precomputed", False),
+        ("whole", False),
+        ("sparse", True),
+        ("classes", True),
+    ],
 )
 def test_scores_by_tasks_are_those_of_this_process(
     kind: str, streams: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if streams:
         request.getfixturevalue("streaming")
+    monkeypatch.setattr(step, "_WORTH_IT", 0)
     rows, options = rows_of(kind), {"kernel": "rbf", "gamma": 0.4, "C": 3.0, "tol": 1e-3}
     if kind == "precomputed":
         options = {"kernel": "precomputed", "C": 3.0}
@@ -81,7 +92,10 @@ def test_scores_by_tasks_are_those_of_this_process(
     mapper = Sending()
     monkeypatch.setattr(sent_rows, "WORTH_SENDING", 0)
     monkeypatch.setattr("bigsvm.run.fit.fit.open_mapper", lambda *_: nullcontext(mapper))
+    made, pairs = step.Steps.for_values, set()
+    monkeypatch.setattr(step.Steps, "for_values", lambda *given: pairs.add(bool(made(*given))) or made(*given))
     there = written(bigsvm.fit(rows, memory="64MiB", **options), tmp_path / "m")
+    assert (True in pairs) == (kind == "whole")
     assert mapper.sent["score_block"] > 3
     assert mapper.sent["add_moved_rows"] > 3
     assert there == here

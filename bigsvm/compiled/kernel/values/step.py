@@ -10,7 +10,7 @@ import numpy as np
 from bigsvm.compiled.kernel.values.whole import LARGEST, MOST
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 
-_PIECE = 1 << 16  # numbers that are looked at together
+_PIECE = 1 << 13  # numbers that are looked at together
 _SAMPLE = 256  # rows, spread evenly, whose pairs are counted
 _FEWEST = 32
 """Numbers of a row from which its products take most of a value's time."""
@@ -20,14 +20,20 @@ _WORTH_IT = 1 << 20
 _FAR = 4096.0  # gamma times two squared norms beyond which distances ask for more than float32 numbers have
 
 
-class Steps(NamedTuple):
-    """The numbers are step * k with whole k, up to rounding: by at most `deviation` of each.  step 0: they are not.
+_EXACT = 2 * float(np.finfo(np.float64).eps)
+_ROUNDED = 2 * float(np.finfo(np.float32).eps)
+"""How far a number may be from a multiple, relative to itself: a rounding of a float type, and one of the step."""
 
+
+class Steps(NamedTuple):
+    """The numbers are step * k with whole k, up to a rounding.  step 0: they are not.
+
+    exact : the rounding is float64's, and else float32's
     largest_square : of the rows' norms
     """
 
     step: float = 0.0
-    deviation: float = 0.0
+    exact: bool = True
     largest_square: float = 0.0
 
     def for_values(self, dtype: np.dtype, gamma: float) -> float:
@@ -35,9 +41,8 @@ class Steps(NamedTuple):
 
         gamma : of an rbf kernel, else 0
         """
-        exact = self.deviation <= 2 * np.finfo(np.float64).eps
-        rounded = self.deviation <= 2 * np.finfo(np.float32).eps and 2 * gamma * self.largest_square <= _FAR
-        return self.step if exact or (dtype == np.float32 and rounded) else 0.0
+        enough = self.exact or (dtype == np.float32 and 2 * gamma * self.largest_square <= _FAR)
+        return self.step if enough else 0.0
 
 
 def steps_of(X: np.ndarray | CSR) -> Steps:
@@ -57,45 +62,44 @@ def steps_of(X: np.ndarray | CSR) -> Steps:
     for step in (1.0, least) if least >= 1.0 else (least,):
         if largest / step > LARGEST or not largest_square < 0.99 * MOST * step * step:
             continue
-        deviation = _deviation(X, step)
-        if deviation <= 2 * np.finfo(np.float32).eps:
-            return Steps(step, deviation, largest_square)
+        if _are_multiples(X, step, _ROUNDED):
+            return Steps(step, _are_multiples(X, step, _EXACT), largest_square)
     return Steps()
 
 
 def _pieces(X: np.ndarray | CSR) -> Iterator[np.ndarray]:
-    """All numbers, some at a time."""
+    """All numbers as float64, some at a time."""
     if isinstance(X, CSR):
         first, last = int(X.indptr[0]), int(X.indptr[-1])
         for at in range(first, last, _PIECE):
-            yield X.data[at : min(at + _PIECE, last)]
+            yield np.asarray(X.data[at : min(at + _PIECE, last)], np.float64)
         return
     rows = max(_PIECE // X.shape[1], 1)
     for at in range(0, len(X), rows):
-        yield X[at : at + rows].ravel()
+        yield np.asarray(X[at : at + rows].ravel(), np.float64)
 
 
 def _extremes(X: np.ndarray | CSR) -> tuple[float, float]:
     """The least absolute value above 0 and the largest; NaN where one is not a number."""
     least, largest = np.inf, 0.0
     for numbers in _pieces(X):
-        sizes = np.abs(numbers.astype(np.float64))
-        largest = max(largest, float(sizes.max(initial=0.0)))
-        least = min(least, float(sizes.min(initial=np.inf, where=sizes > 0)))
+        sizes = np.abs(numbers)
+        some = sizes if sizes.all() else sizes[sizes > 0]
+        largest = float(np.maximum(largest, some.max(initial=0.0)))
+        least = float(np.minimum(least, some.min(initial=np.inf)))
     return least, largest
 
 
-def _deviation(X: np.ndarray | CSR, step: float) -> float:
-    """How far numbers are from multiples of a step, relative to themselves; inf where that is beyond rounding."""
-    found = 0.0
-    for numbers in _pieces(X):
-        x = numbers.astype(np.float64)
-        off = np.abs(np.rint(x / step) * step - x)
-        sizes = np.abs(x)
-        found = max(found, float(np.divide(off, sizes, out=np.zeros_like(off), where=sizes > 0).max(initial=0.0)))
-        if not found <= 2 * np.finfo(np.float32).eps:
-            return np.inf
-    return found
+def _are_multiples(X: np.ndarray | CSR, step: float, slack: float) -> bool:
+    """Whether all numbers are whole multiples of a step, up to `slack` of themselves."""
+    per_step = 1.0 / step
+    for x in _pieces(X):
+        off = np.rint(x * per_step)
+        off *= step
+        off -= x
+        if not np.all(np.abs(off, out=off) <= slack * np.abs(x)):
+            return False
+    return True
 
 
 def _pairs_for_each(X: np.ndarray | CSR) -> float:
