@@ -26,6 +26,8 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.proof.certify import certify_model
+from bigsvm.solvers.kernel.whole_numbers import precompile_pairs
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.demo_rows import N_FEATURES, write_problem
@@ -156,6 +158,8 @@ def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:
     fitted = fit_store(store, config, emit)
     fitted.save_model(model)
     fitted.close()
+    if config.kernel == "rbf":  # rows in memory may be many, and of whole numbers
+        precompile_pairs(readonly_view(store.read(store.refs(_ROWS)[0]).X), emit)
     if uses & {"certify", "demo"} & {*case.uses}:
         certify_model(model, store, config, emit)
     if uses & {"predict", "demo"} & {*case.uses}:

@@ -120,11 +120,14 @@ def _trained(
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []
+    compiling: list[float] = []
     stop = Stop()
 
     def note(event: Any) -> None:
         if isinstance(event, Warned):
             warnings.append(event.message)
+        if isinstance(event, WorkEnded) and event.what == COMPILING:
+            compiling.append(event.seconds)
         emit(event)
         if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
@@ -196,7 +199,7 @@ def _trained(
     result.seconds = {
         "total": time.monotonic() - began,
         "plan": ready.planned - began,
-        "compile": ready.compiled - ready.planned,
+        "compile": sum(compiling),
         "staging": staged_at - ready.compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.reads.waited_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.compiled.kernel.values.step import Steps, steps_of
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.events import Emit
+from bigsvm.events import COMPILING, Emit, WorkEnded, WorkStarted
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.base import Context
 from bigsvm.solvers.kernel.values.gram import Gram
@@ -29,10 +30,17 @@ def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
     X = readonly_view(ctx.data.read(ctx.refs[0]).X)
     steps = steps_of(X)
     if steps.step:
-        tiny = _tiny(X)
-        kind = ("pairs", isinstance(X, CSR), *(array.dtype.str for array in (X if isinstance(X, CSR) else (X,))))
-        compiled_in_child(kind, partial(_call_all, tiny), emit=emit)
+        began = time.monotonic()
+        emit(WorkStarted(COMPILING, 0, ""))
+        precompile_pairs(X, emit)
+        emit(WorkEnded(COMPILING, time.monotonic() - began))
     return dataclasses.replace(ctx, steps=steps)
+
+
+def precompile_pairs(X: Matrix, emit: Emit) -> None:
+    """Compile, or load, what works on rows of X's types as pairs of whole numbers."""
+    kind = ("pairs", isinstance(X, CSR), *(array.dtype.str for array in (X if isinstance(X, CSR) else (X,))))
+    compiled_in_child(kind, partial(_call_all, _tiny(X)), emit=emit)
 
 
 def _tiny(X: Matrix) -> Matrix:
