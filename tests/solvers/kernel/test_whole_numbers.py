@@ -10,8 +10,14 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.compiled.kernel.values import step as step_module
+from bigsvm.compiled.kernel.values.step import Steps
 from bigsvm.compiled.shared.rows import n_rows_of
+from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.kernel.values import gram as gram_module
+from bigsvm.solvers.kernel.values.other_side import OtherSide
+from bigsvm.solvers.kernel.values.sent_rows import SentValues
+from bigsvm.store.blocks import readonly_view
+from bigsvm.testing.problems import as_csr
 
 N, WIDTH, GAMMA = 400, 40, 0.05
 
@@ -76,3 +82,24 @@ def test_pairs_give_the_model_of_floats(monkeypatch: pytest.MonkeyPatch, stored:
     assert plain.certificate.primal == pytest.approx(primal, rel=2e-4)
     threaded, _ = fitted(monkeypatch, stored, True, layout, solver=solver, threads=3)
     assert np.array_equal(threaded.alpha[0].values, found.alpha[0].values)
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32"])
+def test_float32_values_of_pairs_are_within_their_bound(stored: str) -> None:
+    """Which is narrow where the numbers are multiples in float64; else it counts the numbers of a row, as of floats."""
+    X, at = readonly_view(as_csr(problem(stored)[0])), np.arange(N)
+    rows = problem(stored)[0].astype(float)
+    for gamma in (0.01, 1.0, 6.0):
+        steps = Steps(1 / 255, stored == "float64", float((rows**2).sum(axis=1).max()))
+        values = SentValues(Kernel("rbf", gamma), WIDTH, steps)
+        assert values.gram.support(X, at).step == 1 / 255
+        side = OtherSide(values, X, at, at, np.ones(N), 64)
+        bound, norms = side.bound(), (rows**2).sum(axis=1)
+        narrow = bound.per_norm < 1.2 * gamma * 2.0**-24 * 20
+        assert narrow == (stored == "float64")
+        exact = Kernel("rbf", gamma).matrix(rows, rows)
+        error = np.abs(values.gram.values(X, at, values.gram.support(X, at)) - exact) / exact
+        allowed = bound.per_norm * (norms[None, :] + norms[:, None]) + bound.constant
+        counts = exact > 1e-37  # below, float32 has no such numbers
+        assert np.all(error[counts] <= allowed[counts])
+        assert np.all(norms <= bound.largest * (1 + 1e-12))

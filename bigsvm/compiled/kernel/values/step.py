@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.values.whole import LARGEST, MOST
-from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 
 _PIECE = 1 << 13  # numbers that are looked at together
 _SAMPLE = 256  # rows, spread evenly, whose pairs are counted
@@ -50,15 +50,13 @@ def steps_of(X: np.ndarray | CSR) -> Steps:
 
     It depends on the numbers alone, and not on how they are stored or cut into blocks.
     """
-    n, entries = (len(X), X.size) if isinstance(X, np.ndarray) else (len(X.indptr) - 1, int(X.indptr[-1] - X.indptr[0]))
+    n, entries = n_rows_of(X), X.size if isinstance(X, np.ndarray) else int(X.indptr[-1] - X.indptr[0])
     if entries < max(_WORTH_IT, _FEWEST * n) or _pairs_for_each(X) > _MOST_PAIRS:
         return Steps()
     least, largest = _extremes(X)
     if least == largest or not 0.0 < least < np.inf:  # of ones alone (`ones.py`); of zeros alone
         return Steps()
-    squares = np.empty(n)
-    sqnorms(X, squares)
-    largest_square = float(squares.max())
+    largest_square = _largest_square(X)
     for step in (1.0, least) if least >= 1.0 else (least,):
         if largest / step > LARGEST or not largest_square < 0.99 * MOST * step * step:
             continue
@@ -88,6 +86,17 @@ def _extremes(X: np.ndarray | CSR) -> tuple[float, float]:
         largest = float(np.maximum(largest, some.max(initial=0.0)))
         least = float(np.minimum(least, some.min(initial=np.inf)))
     return least, largest
+
+
+def _largest_square(X: np.ndarray | CSR) -> float:
+    """The largest squared norm of a row."""
+    n, found = n_rows_of(X), 0.0
+    for start in range(0, n, _PIECE):
+        stop = min(start + _PIECE, n)
+        squares = np.empty(stop - start)
+        sqnorms(X._replace(indptr=X.indptr[start : stop + 1]) if isinstance(X, CSR) else X[start:stop], squares)
+        found = max(found, float(squares.max()))
+    return found
 
 
 def _are_multiples(X: np.ndarray | CSR, step: float, slack: float) -> bool:

@@ -25,6 +25,7 @@ _EXP = 3e-7  # relative error of exp in float32, and of one value's last roundin
 _MOST_UNDECIDED = 0.5  # of the rows of the first block that are no support vectors, with which float32 values go on
 _MORE = 7  # roundings of a product's terms, of norms and of what is made of them
 _OF_WHOLE = 4  # of an exponent whose distance is exact: gamma's and one more, of up to 2 (||x||^2 + ||s||^2)
+_OF_PAIRS = 10  # of one whose distance comes of pairs of whole numbers: that and the step's, and three of the distance
 _EXACT = 2.0**24  # up to here float32 has all whole numbers
 _PIECE = 1 << 16  # numbers that are looked at together
 _LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
@@ -119,13 +120,15 @@ class OtherSide:
 
     def bound(self) -> Bound:
         """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
-        entries, largest, whole = 0, 0.0, True
+        entries, largest, whole, pairs = 0, 0.0, True, True
         for support, _ in self.parts(self._data.exact):
-            whole = whole and not support.step and are_whole(support.S)
+            pairs = pairs and support.step > 0.0  # in both types then, and else perhaps in float32
+            whole = whole and not pairs and are_whole(support.S)
             entries = max(entries, support.most_entries)
             largest = max(largest, support.largest_square)
         unit = 1.2 * self._data.kernel.gamma * _UNIT
-        return Bound(unit * (entries + _MORE), largest, of_whole=unit * _OF_WHOLE if whole else None)
+        per_norm = unit * (_OF_PAIRS if pairs else entries + _MORE)
+        return Bound(per_norm, largest, of_whole=unit * _OF_WHOLE if whole else None)
 
 
 def are_whole(X: Matrix) -> bool:
