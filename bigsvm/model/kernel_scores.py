@@ -6,9 +6,10 @@ import numpy as np
 
 from bigsvm.compiled.kernel.values.gram import KernelFunction, add_kernel_rows
 from bigsvm.compiled.kernel.values.layout import TileWorkspace
+from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.placed import Placed
 from bigsvm.compiled.kernel.values.support import support_of
-from bigsvm.compiled.kernel.values.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, readonly_view, tile
@@ -36,9 +37,7 @@ class KernelSums:
     def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
         self.sums = np.zeros((n_rows_of(X), n_models))
         self._X, self._n_features, self._function = readonly_view(X), n_features, KernelFunction(*kernel.parameters)
-        self._room = TileWorkspace(
-            np.zeros((0, LANES)), np.zeros(LANES), np.zeros((GROUP, LANES)), np.zeros((n_models, LANES))
-        )  # fmt: skip
+        self._room = TileWorkspace.zeros(0, np.float64, n_models)
         with_table = isinstance(self._X, CSR) and n_features <= TABLE
         self._table = np.full(n_features if with_table else 0, -1, np.int32)
 
@@ -65,7 +64,7 @@ class KernelSums:
     def _make_tile(self, n_rows: int) -> None:
         """At least so many rows of zeros; what dense rows left is written over by the next."""
         if len(self._room.tile) < n_rows or not isinstance(self._X, CSR):
-            self._room = self._room._replace(tile=np.zeros((n_rows, LANES)))
+            self._room = self._room._replace(tile=zeros_on_own_lines([(n_rows, LANES)], [np.float64])[0])
 
 
 def sums_bytes(n_models: int) -> int:

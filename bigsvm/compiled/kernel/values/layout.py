@@ -13,8 +13,10 @@ from numba import types
 from bigsvm.compiled.kernel.values.differences import may_cancel
 from bigsvm.compiled.kernel.values.lanes import fused
 from bigsvm.compiled.kernel.values.ones import are_ones, clear_ones, lay_out_ones
+from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.placed import is_placed, place
 from bigsvm.compiled.kernel.values.support import PLACES_AHEAD, ROWS_AHEAD
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES
 from bigsvm.compiled.kernel.values.whole import clear_whole, is_whole, lay_out_whole
 from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
@@ -32,6 +34,12 @@ class TileWorkspace(NamedTuple):
     x_sq: np.ndarray
     a: np.ndarray
     sums: np.ndarray
+
+    @classmethod
+    def zeros(cls, n_features: int, dtype: np.dtype | type, n_models: int) -> TileWorkspace:
+        """Of a tile for n_features."""
+        shapes = (n_features, LANES), (LANES,), (GROUP, LANES), (n_models, LANES)
+        return cls(*zeros_on_own_lines(shapes, (dtype, dtype, dtype, np.float64)))
 
 
 @register_jitable

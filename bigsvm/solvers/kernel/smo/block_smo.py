@@ -15,6 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.block_smo import LANES, StepWorkspace, measure, side_ends, solve_sides, solve_working_set
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint
+from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.support import Support, unit_rows
 from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
@@ -100,7 +101,7 @@ class BlockSMO:
         self._box = Box(np.empty(self.q), np.empty(self.q))
         self._point = DualPoint(np.empty(self.q), np.empty(self.q))
         self._workspace = StepWorkspace(np.empty(self.q), np.empty(self.q), np.empty(self.q, np.float32))
-        self._K = np.zeros(self.q * self.q, kind)
+        (self._K,) = zeros_on_own_lines([(self.q * self.q,)], [kind])
 
     @staticmethod
     def workspace_bytes(q: int, itemsize: int) -> int:

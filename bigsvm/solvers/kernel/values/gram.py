@@ -18,7 +18,7 @@ from bigsvm.compiled.kernel.values.gram import (
 from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.step import Steps
 from bigsvm.compiled.kernel.values.support import Support, support_of, whole_support_of
-from bigsvm.compiled.kernel.values.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
@@ -53,7 +53,7 @@ class Gram:
     ) -> None:
         self.kernel, self.dtype, self.threads = kernel, np.dtype(dtype), threads
         self._step = 0.0 if steps is None else steps.for_values(self.dtype, kernel.gamma * (kernel.name == "rbf"))
-        self._function, self._shape = KernelFunction(*kernel.parameters), (n_features, LANES)
+        self._function, self._n_features = KernelFunction(*kernel.parameters), n_features
         self._workspaces = threading.local()
         self._pool = ThreadPoolExecutor(threads - 1, "bigsvm-kernel") if threads > 1 else None
 
@@ -156,10 +156,5 @@ class Gram:
     def _workspace(self, S: Matrix, n_models: int) -> TileWorkspace:
         workspace: TileWorkspace | None = getattr(self._workspaces, "workspace", None)
         if workspace is None or len(workspace.sums) < n_models:
-            kind = self.dtype
-            workspace = TileWorkspace(
-                np.zeros(self._shape, kind), np.zeros(LANES, kind), np.zeros((GROUP, LANES), kind),
-                np.zeros((n_models, LANES)),
-            )  # fmt: skip
-            self._workspaces.workspace = workspace
+            workspace = self._workspaces.workspace = TileWorkspace.zeros(self._n_features, self.dtype, n_models)
         return workspace
