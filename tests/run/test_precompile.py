@@ -28,14 +28,14 @@ from scipy import sparse
 import bigsvm
 from bigsvm import compile_in_child
 from bigsvm.compiled.kernel.values import step
-from bigsvm.run.fit import fit, precompile as precompiling, sizes
+from bigsvm.run.fit import fit, precompile as precompiling, sizes, training
 from bigsvm.store.formats.array_rows import ArrayRows
 
 def all_loaded(kind, call, load=True, emit=None):
     compile_in_child.compiled_in_child(kind, call, True)  # what a child alone has compiled is loaded by who calls it
 
 precompiling.compiled_in_child = all_loaded
-known, pairs, precompile, with_steps = [], [], fit.precompile, fit.with_steps
+known, pairs, precompile, with_steps = [], [], fit.precompile, training.with_steps
 
 def precompile_then_count(*arguments):
     precompile(*arguments)
@@ -48,7 +48,7 @@ def with_steps_then_count(*arguments):
         known[-1] |= signatures()
     return ctx
 
-fit.precompile, fit.with_steps, step._WORTH_IT = precompile_then_count, with_steps_then_count, 0
+fit.precompile, training.with_steps, step._WORTH_IT = precompile_then_count, with_steps_then_count, 0
 
 def check(at_least=4):
     assert len(known[0]) >= at_least

@@ -53,7 +53,6 @@ from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
 from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.base import Context
-from bigsvm.solvers.kernel.whole_numbers import with_steps
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.identity import Identity
@@ -159,8 +158,6 @@ def _trained(
         if folded is not None:
             problem = folded.applied(problem, data)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
-        if plan.solver.proof == "kernel":
-            ctx = with_steps(ctx, problem.kernel, note)
         begun = begin(problem, plan, ctx, stack, note)
         note(BudgetReport(budget.limit, budget.report()))
         prover = begun.prover

@@ -23,6 +23,7 @@ from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.provers import prover_of
 from bigsvm.solvers.base import Context, ReadAccount
+from bigsvm.solvers.kernel.whole_numbers import with_steps
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns
 from bigsvm.store.survey import Survey
@@ -54,7 +55,7 @@ def make_context(
     emit: Emit,
 ) -> Context:
     """What the solver is lent: `data` in the blocks of `plan`.  A copy by columns stays until `stack` is closed."""
-    return Context(
+    ctx = Context(
         data=data,
         refs=data.refs(plan.extent_rows),
         resident=plan.resident,
@@ -80,6 +81,7 @@ def make_context(
         buffers=plan.buffers(data),
         reads=ReadAccount(survey.data_bytes if plan.resident else 0),
     )
+    return with_steps(ctx, plan.problem.kernel, emit) if plan.solver.proof == "kernel" else ctx
 
 
 def begin(problem: Problem, plan: Plan, ctx: Context, stack: ExitStack, emit: Emit) -> Begun:
