@@ -140,7 +140,7 @@ class Context:
     buffers: Callable[[], Any] | None = None
     """Makes room that a group of blocks is read into, where the data can be read that way."""
     steps: Steps | None = None
-    """What the numbers of rows in memory are multiples of, where kernel values are quicker with that."""
+    """What the numbers of the rows are multiples of, where that is known and kernel values are quicker with it."""
     deferred: list[DeferredCertificate] = field(default_factory=list)
     """Certificates of earlier points that want to see the rows of the next pass: the prover puts them here."""
     control: RunControl = field(default_factory=RunControl)

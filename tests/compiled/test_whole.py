@@ -11,7 +11,7 @@ import pytest
 
 from bigsvm.compiled.kernel.values import step as step_module
 from bigsvm.compiled.kernel.values import whole
-from bigsvm.compiled.kernel.values.step import Steps, steps_of
+from bigsvm.compiled.kernel.values.step import Steps, steps_of, steps_of_bytes
 from bigsvm.compiled.kernel.values.support import whole_support_of
 from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
@@ -207,6 +207,19 @@ def test_what_pairs_are_not_quicker_for(monkeypatch: pytest.MonkeyPatch) -> None
     assert steps_of(readonly_view(as_csr(apart))) == Steps()
     assert steps_of(matrix("dense", "int64", 30_000)) == Steps()  # norms beyond 32 bits
     assert steps_of(readonly_view(matrix("dense", "int64", 2000)))[:2] == (1.0, True)
+
+
+def test_bytes_need_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [np.dtype(name) for name in ("uint8", "int8", "int16", "float32")]
+    assert [steps_of_bytes(kind, 40_000, 32)[:2] for kind in kinds] == [(1.0, True)] * 2 + [(0.0, True)] * 2
+    assert steps_of_bytes(kinds[0], 40_000, 31) == Steps()
+    assert steps_of_bytes(kinds[0], 20_000, 32) == Steps()
+    assert steps_of_bytes(kinds[0], 1000, 8300) == Steps()  # norms beyond 32 bits
+    assert steps_of_bytes(kinds[1], 1000, 8300).largest_square == 8300 * 128**2
+    monkeypatch.setattr(step_module, "_WORTH_IT", 0)
+    found, bound = steps_of(matrix("dense", "uint8")), steps_of_bytes(kinds[0], 300, WIDE)
+    assert found[:2] == bound[:2]
+    assert found.largest_square <= bound.largest_square < whole.MOST
 
 
 def test_values_in_float64_ask_for_multiples_in_float64() -> None:

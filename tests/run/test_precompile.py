@@ -256,6 +256,7 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
         ("dense", "regression", {"loss": "nu_svr", "nu": 0.5, "kernel": "rbf"}, {}),
         ("dense", "two", {"solver": "smo", "kernel": "rbf"}, {"width": 40, "dtype": "int8"}),
         ("csr", "regression", {"solver": "smo", "kernel": "poly"}, {"width": 40, "dtype": "int8"}),
+        ("dense", "three", {"solver": "smo", "kernel": "rbf"}, {**STREAMED, "width": 40, "dtype": "int8"}),
     ],
 )
 def test_nothing_is_compiled_inside_a_kernel_fit(

@@ -1,4 +1,4 @@
-"""Rows of whole numbers in memory: found once for a run, whose kernel values are then made of pairs (`whole.py`)."""
+"""Rows of whole numbers: found once for a run, whose kernel values are then made of pairs (`whole.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from bigsvm.compile_in_child import compiled_in_child
-from bigsvm.compiled.kernel.values.step import Steps, steps_of
+from bigsvm.compiled.kernel.values.step import Steps, steps_of, steps_of_bytes
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.events import COMPILING, Emit, WorkEnded, WorkStarted
 from bigsvm.problem.kernel import Kernel
@@ -23,12 +23,17 @@ _ROWS, _WIDTH = 2, 4
 def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
     """`ctx` that says what the rows' numbers are multiples of; what works with such rows is compiled or loaded.
 
-    Of rows in memory alone: others would have to be read for it.
+    Of rows in memory, and of dense rows of bytes: others would have to be read for it.
     """
-    if not ctx.resident or kernel.name == "precomputed":
+    data = ctx.data
+    if kernel.name == "precomputed" or not (ctx.resident or data.layout == "dense"):
         return ctx
-    X = readonly_view(ctx.data.read(ctx.refs[0]).X)
-    steps = steps_of(X)
+    if ctx.resident:
+        X = readonly_view(data.read(ctx.refs[0]).X)
+        steps = steps_of(X)
+    else:
+        X = readonly_view(np.empty((0, data.n_features), data.dtype))
+        steps = steps_of_bytes(data.dtype, data.n_samples, data.n_features)
     if steps.step:
         began = time.monotonic()
         emit(WorkStarted(COMPILING, 0, ""))

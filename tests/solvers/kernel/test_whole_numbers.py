@@ -39,7 +39,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch, stored: str, pairs: bool, layout: st
 
     def counted(self: Any, X: Any, rows: np.ndarray) -> Any:
         found = plain(self, X, rows)
-        if n_rows_of(X) == N:  # and not the few rows that compile
+        if X.shape[1] == WIDTH if isinstance(X, np.ndarray) else n_rows_of(X) == N:  # and not the few rows that compile
             used.append(self.dtype.name if found.step else "")
         return found
 
@@ -82,6 +82,20 @@ def test_pairs_give_the_model_of_floats(monkeypatch: pytest.MonkeyPatch, stored:
     assert plain.certificate.primal == pytest.approx(primal, rel=2e-4)
     threaded, _ = fitted(monkeypatch, stored, True, layout, solver=solver, threads=3)
     assert np.array_equal(threaded.alpha[0].values, found.alpha[0].values)
+
+
+@pytest.mark.usefixtures("streaming")
+def test_bytes_that_stream_become_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, used = fitted(monkeypatch, "uint8", True, memory="64MiB", stage="none")
+    assert not found.model.about["plan"]["resident"]
+    assert used == {"float32", "float64"}
+    primal, dual = gap(found, "uint8", "dense")
+    assert found.status == "converged"
+    assert found.certificate.primal == pytest.approx(primal, rel=1e-10)
+    assert found.certificate.dual == pytest.approx(dual, rel=1e-10)
+    floats, none = fitted(monkeypatch, "float64", True, memory="64MiB", stage="none")
+    assert none == {""}
+    assert floats.certificate.primal == pytest.approx(primal, rel=2e-4)
 
 
 @pytest.mark.parametrize("stored", ["float64", "float32"])

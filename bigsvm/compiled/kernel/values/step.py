@@ -65,6 +65,15 @@ def steps_of(X: np.ndarray | CSR) -> Steps:
     return Steps()
 
 
+def steps_of_bytes(dtype: np.dtype, n: int, n_features: int) -> Steps:
+    """The step of dense rows of bytes, which need not be read for it: (n, n_features)."""
+    if dtype.kind not in "iu" or dtype.itemsize > 1 or n_features < _FEWEST or n * n_features < _WORTH_IT:
+        return Steps()
+    largest = max(-int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    largest_square = float(n_features * largest**2)
+    return Steps(1.0, True, largest_square) if largest_square < MOST else Steps()
+
+
 def _pieces(X: np.ndarray | CSR) -> Iterator[np.ndarray]:
     """All numbers as float64, some at a time."""
     if isinstance(X, CSR):
