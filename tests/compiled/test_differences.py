@@ -20,7 +20,7 @@ from bigsvm.compiled.kernel.values.gram import (
 )
 from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.support import support_of
-from bigsvm.compiled.kernel.values.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.model.kernel_scores import KernelSums
 from bigsvm.problem.kernel import Kernel
@@ -142,9 +142,7 @@ def test_rows_that_cannot_cancel_are_one_loop_without_calls(loop: Any) -> None:
         "X": X, "rows": np.arange(n), "after": 0, "support": support_of(X, np.arange(n), np.float32), "at": 0,
         "coef": np.ones(n) if loop is add_kernel_pairs else np.ones((n, 1)), "coef_of_rows": np.ones(n),
         "kernel": KernelFunction(*Kernel("rbf", 0.5).parameters), "into": np.arange(n), "sums_of_support": np.zeros(n),
-        "workspace": TileWorkspace(
-            np.zeros((D, n), np.float32), np.zeros(n, np.float32), np.zeros((GROUP, n), np.float32), np.zeros((2, n))
-        ),
+        "workspace": TileWorkspace.zeros(D, np.float32, 2),
         "out": {
             add_kernel_rows: np.zeros((1, n)), add_kernel_pairs: np.zeros(n),
             write_kernel_rows: np.zeros((n, n), np.float32),

@@ -192,10 +192,7 @@ def test_equal_rows_have_the_value_1_and_no_rows_change_nothing() -> None:
 def test_rooms_are_left_as_they_were_found() -> None:
     X, _ = rows_of("csr")
     support, kernel = support_of(X, np.arange(9), np.float32), KernelFunction(RBF, 0.5, 3, 0.0)
-    room = TileWorkspace(
-        np.zeros((D, LANES), np.float32), np.zeros(LANES, np.float32), np.zeros((GROUP, LANES), np.float32),
-        np.zeros((1, LANES)),
-    )  # fmt: skip
+    room = TileWorkspace.zeros(D, np.float32, 1)
     add_kernel_rows(X, np.arange(N), support, np.ones((9, 1)), kernel, room, np.zeros((1, N)), 0)
     assert not room.tile.any()
     write_kernel_rows(X, np.arange(N), support, kernel, room, np.empty((9, N), np.float32), 0)

@@ -7,6 +7,7 @@ import numpy as np
 from bigsvm.compiled.kernel.values.layout import TileWorkspace
 from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.whole import AHEAD
 
 LINE = 64
 
@@ -30,5 +31,5 @@ def test_no_two_arrays_share_a_line() -> None:
 
 def test_workspaces_have_a_tile_for_the_features() -> None:
     made = TileWorkspace.zeros(9, np.float32, 2)
-    assert [a.shape for a in made] == [(9, LANES), (LANES,), (GROUP, LANES), (2, LANES)]
-    assert [a.dtype.name for a in made] == ["float32"] * 3 + ["float64"]
+    assert [a.shape for a in made] == [(9, LANES), (LANES,), (GROUP, LANES), (2, LANES), (AHEAD, LANES)]
+    assert [a.dtype.name for a in made] == ["float32"] * 3 + ["float64", "int32"]

@@ -21,7 +21,7 @@ from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr
 
 KERNELS = [Kernel(), Kernel("rbf", 0.003), Kernel("poly", 0.1, 3, 0.5), Kernel("sigmoid", 0.01)]
-N, N_SUPPORT, D = 150, 37, 41  # three tiles, the last one not full; pairs, and a feature alone
+N, N_SUPPORT, D = 150, 37, 141  # three tiles, the last one not full; parts of pairs, and a feature alone
 STORED, STEP = {"csr": "float64", "dense": "int16"}, {"csr": 1 / 255, "dense": 1.0}  # few types: each is compiled
 
 
@@ -143,7 +143,10 @@ def test_processors_without_the_instruction_give_the_same(layout: str, monkeypat
     @numba.njit
     def dense(X, S, sq, tile, out):
         whole.lay_out_whole(X, np.arange(LANES), 0, LANES, step, tile, True)
-        whole.dense_pairs_times_tile(S, 0, tile, (sq[0], sq[1], sq[2], sq[3]), 0.5, out)
+        sums = np.empty((whole.AHEAD, LANES), np.int32)
+        whole.dense_pairs_times_tile(S, 0, 4, tile, sums)
+        for r in range(4):
+            whole.finish_pairs(sums, r, tile, sq[r], 0.5, out[r])
 
     (sparse if layout == "csr" else dense)(X, support.S, support.sq, tile, out)
     assert np.array_equal(-2 * out, ((K[:4, None] - K[None, :LANES]) ** 2).sum(axis=2))

@@ -21,7 +21,7 @@ from bigsvm.compiled.kernel.values.lanes import add_group_lanes, add_lanes, dot_
 from bigsvm.compiled.kernel.values.layout import largest_of, take_in, take_out
 from bigsvm.compiled.kernel.values.ones import has_few_ones, ones_times_tile
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES, dense_rows_times_tile, sparse_row_times_tile
-from bigsvm.compiled.kernel.values.whole import dense_pairs_times_tile, is_whole, pairs_times_tile
+from bigsvm.compiled.kernel.values.whole import AHEAD, dense_pairs_times_tile, finish_pairs, is_whole, pairs_times_tile
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 from bigsvm.compiled.shared.prefetch import prefetch
 
@@ -44,7 +44,7 @@ class KernelFunction(NamedTuple):
     coef0: float
 
 
-def _products(support, k, n, tile, counts, relative, a):
+def _products(support, k, n, counts, relative, workspace):
     """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k).
 
     counts : the tile is one of bytes
@@ -54,14 +54,16 @@ def _products(support, k, n, tile, counts, relative, a):
 
 
 @overload(_products, forceinline=True)
-def _overload_products(support, k, n, tile, counts, relative, a):
+def _overload_products(support, k, n, counts, relative, workspace):
     if is_whole(support.types[0]):
         return _products_of_pairs(isinstance(support.types[0], types.Array))
     if isinstance(support.types[0], types.Array):
-        return lambda support, k, n, tile, counts, relative, a: dense_rows_times_tile(support.S, k, tile, 0, a)
+        return lambda support, k, n, counts, relative, workspace: dense_rows_times_tile(
+            support.S, k, workspace.tile, 0, workspace.a
+        )
 
-    def sparse(support, k, n, tile, counts, relative, a):
-        S = support.S
+    def sparse(support, k, n, counts, relative, workspace):
+        S, tile, a = support.S, workspace.tile, workspace.a
         if counts:
             for r in range(min(GROUP, n - k)):
                 ones_times_tile(S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, a[r])
@@ -73,15 +75,19 @@ def _overload_products(support, k, n, tile, counts, relative, a):
 
 
 def _products_of_pairs(is_dense):
-    def dense(support, k, n, tile, counts, relative, a):
-        sq, last = support.sq, n - 1  # rows of zeros follow the last one
-        norms = (sq[k], sq[min(k + 1, last)], sq[min(k + 2, last)], sq[min(k + 3, last)])
-        none = np.int32(0)
+    def dense(support, k, n, counts, relative, workspace):
+        a, place = workspace.a, k % AHEAD
+        if place == 0:
+            whole_groups = -(-(n - k) // GROUP) * GROUP
+            dense_pairs_times_tile(support.S, k, min(AHEAD, whole_groups), workspace.tile, workspace.pairs)
         factor = a.dtype.type(0.5 * support.step * support.step)
-        dense_pairs_times_tile(support.S, k, tile, norms if relative else (none, none, none, none), factor, a)
+        for r in range(min(GROUP, n - k)):
+            norm = support.sq[k + r] if relative else np.int32(0)
+            finish_pairs(workspace.pairs, place + r, workspace.tile, norm, factor, a[r])
 
-    def sparse(support, k, n, tile, counts, relative, a):
-        S, factor = support.S, a.dtype.type(0.5 * support.step * support.step)
+    def sparse(support, k, n, counts, relative, workspace):
+        S, tile, a = support.S, workspace.tile, workspace.a
+        factor = a.dtype.type(0.5 * support.step * support.step)
         for r in range(min(GROUP, n - k)):
             norm = support.sq[k + r] if relative else np.int32(0)
             pairs_times_tile(S.data, S.indices, S.indptr[k + r], S.indptr[k + r + 1], tile, norm, factor, a[r])
@@ -172,7 +178,7 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
     """
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
-    tile, x_sq, a, sums = workspace
+    tile, x_sq, a, sums, _ = workspace
     kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
     largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n, k_end, n_models = len(rows), len(s_sq), coef.shape[1]
@@ -185,7 +191,7 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
             for t in range(here):
                 sums[m, t] = out[m, at + first + t]
         for k in range(0, k_end, GROUP):
-            _products(support, k, k_end, tile, counts, code == RBF, a)
+            _products(support, k, k_end, counts, code == RBF, workspace)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r)
@@ -217,7 +223,7 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
     """
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
-    tile, x_sq, a, sums = workspace
+    tile, x_sq, a, sums, _ = workspace
     kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
     largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n = len(rows)
@@ -232,7 +238,7 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
             sums[0, t] = out[into[first + t]] if t < here else 0.0
             sums[1, t] = coef_of_rows[first + t] if t < here else 0.0
         for k in range(0, k_end, GROUP):
-            _products(support, k, k_end, tile, counts, code == RBF, a)
+            _products(support, k, k_end, counts, code == RBF, workspace)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r)
@@ -255,7 +261,7 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
     """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
-    tile, x_sq, a, _ = workspace
+    tile, x_sq, a = workspace.tile, workspace.x_sq, workspace.a
     kind, gamma_of_rbf = a.dtype.type, gamma if code == RBF else 0.0
     largest_of_support, few_ones = largest_of(s_sq, len(s_sq)), has_few_ones(support.S, len(s_sq))
     n, k_end = len(rows), len(s_sq)
@@ -269,7 +275,7 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
                 row = out[r]
                 for t in range(at + first, at + first + here, 64 // row.itemsize):
                     prefetch(row, t)
-            _products(support, k, k_end, tile, counts, code == RBF, a)
+            _products(support, k, k_end, counts, code == RBF, workspace)
             for r in range(min(GROUP, k_end - k)):
                 if code != RBF:
                     _values(code, gamma, degree, coef0, a, r)

@@ -17,7 +17,7 @@ from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.placed import is_placed, place
 from bigsvm.compiled.kernel.values.support import PLACES_AHEAD, ROWS_AHEAD
 from bigsvm.compiled.kernel.values.tile import GROUP, LANES
-from bigsvm.compiled.kernel.values.whole import clear_whole, is_whole, lay_out_whole
+from bigsvm.compiled.kernel.values.whole import AHEAD, clear_whole, is_whole, lay_out_whole
 from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 
@@ -27,19 +27,20 @@ class TileWorkspace(NamedTuple):
 
     tile : (n_features or more, LANES), S's type   zeros, and left as zeros for CSR
     x_sq : (LANES,), a : (GROUP, LANES), S's type   squared norms of the tile's rows; products, then values
-    sums : float64, (n_models or more, LANES)
+    sums : float64, (n_models or more, LANES);  pairs : int32, (AHEAD, LANES), products of pairs of whole numbers
     """
 
     tile: np.ndarray
     x_sq: np.ndarray
     a: np.ndarray
     sums: np.ndarray
+    pairs: np.ndarray
 
     @classmethod
     def zeros(cls, n_features: int, dtype: np.dtype | type, n_models: int) -> TileWorkspace:
         """Of a tile for n_features."""
-        shapes = (n_features, LANES), (LANES,), (GROUP, LANES), (n_models, LANES)
-        return cls(*zeros_on_own_lines(shapes, (dtype, dtype, dtype, np.float64)))
+        shapes = (n_features, LANES), (LANES,), (GROUP, LANES), (n_models, LANES), (AHEAD, LANES)
+        return cls(*zeros_on_own_lines(shapes, (dtype, dtype, dtype, np.float64, np.int32)))
 
 
 @register_jitable

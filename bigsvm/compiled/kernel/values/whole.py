@@ -35,10 +35,18 @@ def is_whole(S):
     return isinstance(kind, types.Array) and kind.dtype == types.int32
 
 
-@register_jitable
 def _steps(value, per_step):
     """How many steps a number is."""
-    return np.int32(np.rint(np.float64(value) * per_step))
+    raise NotImplementedError
+
+
+@overload(_steps)
+def _overload_steps(value, per_step):
+    if isinstance(value, types.Integer):
+        return lambda value, per_step: (
+            np.int32(value) if per_step == 1.0 else np.int32(np.rint(np.float64(value) * per_step))
+        )
+    return lambda value, per_step: np.int32(np.rint(np.float64(value) * per_step))
 
 
 @register_jitable
@@ -82,12 +90,11 @@ def pairs_of_csr(X, rows, step, out_data, out_indices, out_indptr, out_sq):
 @_loop
 def pairs_of_dense(X, rows, step, out, out_sq):
     """The same of a dense matrix: out[i, j] is the pair of features 2 j and 2 j + 1."""
-    per_step, width = 1.0 / step, X.shape[1]
+    per_step = 1.0 / step
     for i in range(len(rows)):
         total = np.int32(0)
         for j in range(out.shape[1]):
-            low = _steps(X[rows[i], 2 * j], per_step)
-            high = _steps(X[rows[i], 2 * j + 1], per_step) if 2 * j + 1 < width else np.int32(0)
+            low, high = _both(X[rows[i]], j, per_step)
             total += low * low + high * high
             out[i, j] = _pair(low, high)
         out_sq[i] = total
@@ -122,17 +129,54 @@ def _overload_lay_out_whole(X, rows, first, here, step, tile, with_norms):
         return sparse
 
     def dense(X, rows, first, here, step, tile, with_norms):
-        behind, per_step, width = _behind(tile), 1.0 / step, X.shape[1]
-        for t in range(here):
-            row, total = X[rows[first + t]], np.int32(0)
-            for j in range((width + 1) // 2):
-                low = _steps(row[2 * j], per_step)
-                high = _steps(row[2 * j + 1], per_step) if 2 * j + 1 < width else np.int32(0)
-                total += low * low + high * high
-                _put_pair(tile, j, t, _pair(low, high))
+        behind, per_step = _behind(tile), 1.0 / step
+        whole = here - here % 4
+        for t in range(0, whole, 4):
+            norms = _lay_out_four(X, rows, first + t, t, per_step, tile)
+            for u, total in enumerate(norms):
+                _put_pair(tile, behind, t + u, total if with_norms else np.int32(0))
+        for t in range(whole, here):
+            total = _lay_out_one(X, rows[first + t], t, per_step, tile)
             _put_pair(tile, behind, t, total if with_norms else np.int32(0))
 
     return dense
+
+
+@register_jitable
+def _both(row, j, per_step):
+    """Pair j of a dense row: its two numbers, the last one 0 where the row has no such feature."""
+    low = _steps(row[2 * j], per_step)
+    return low, _steps(row[2 * j + 1], per_step) if 2 * j + 1 < len(row) else np.int32(0)
+
+
+@register_jitable
+def _lay_out_one(X, row, t, per_step, tile):
+    """A dense row into lane t; its squared norm."""
+    total = np.int32(0)
+    for j in range((X.shape[1] + 1) // 2):
+        low, high = _both(X[row], j, per_step)
+        total += low * low + high * high
+        _put_pair(tile, j, t, _pair(low, high))
+    return total
+
+
+@register_jitable
+def _lay_out_four(X, rows, first, t, per_step, tile):
+    """Four dense rows into lanes t, ..., t + 3; their squared norms.  One row alone would wait for each cache line."""
+    a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
+    n0 = n1 = n2 = n3 = np.int32(0)
+    for j in range((X.shape[1] + 1) // 2):
+        (a0, a1), (b0, b1) = _both(a, j, per_step), _both(b, j, per_step)
+        (c0, c1), (e0, e1) = _both(c, j, per_step), _both(e, j, per_step)
+        _put_pair(tile, j, t, _pair(a0, a1))
+        _put_pair(tile, j, t + 1, _pair(b0, b1))
+        _put_pair(tile, j, t + 2, _pair(c0, c1))
+        _put_pair(tile, j, t + 3, _pair(e0, e1))
+        n0 += a0 * a0 + a1 * a1
+        n1 += b0 * b0 + b1 * b1
+        n2 += c0 * c0 + c1 * c1
+        n3 += e0 * e0 + e1 * e1
+    return n0, n1, n2, n3
 
 
 def clear_whole(X, row, t, tile):
@@ -213,15 +257,12 @@ _LANES = 8  # pairs of a register of AVX2
 _VECTOR = ir.VectorType(_WORD, _LANES)
 
 
-def _finish(context, builder, sums, places, norms_at, norm, factor, target, vector, nbytes):
-    """target[places] = factor (2 sums - norms of the tile's rows - norm), as floats."""
-    scale, one = splat(builder, factor, vector), ir.Constant(_VECTOR, [ir.Constant(_WORD, 1)] * _LANES)
-    of_row = splat(builder, norm, _VECTOR)
-    for total, place in zip(sums, places, strict=True):
-        of_tile = load(builder, builder.gep(norms_at, [place]), _VECTOR, 4)
-        twice = builder.shl(builder.load(total), one)
-        value = builder.sitofp(builder.sub(twice, builder.add(of_tile, of_row)), vector)
-        store(builder, builder.fmul(value, scale), builder.gep(target, [place]), nbytes)
+def _finish(context, builder, total, place, norms_at, norm, factor, target, vector, nbytes):
+    """target[place:] = factor (2 total - norms of the tile's rows - norm), as floats, of one vector."""
+    twice = builder.shl(total, ir.Constant(_VECTOR, [ir.Constant(_WORD, 1)] * _LANES))
+    norms = builder.add(load(builder, builder.gep(norms_at, [place]), _VECTOR, 4), splat(builder, norm, _VECTOR))
+    value = builder.sitofp(builder.sub(twice, norms), vector)
+    store(builder, builder.fmul(value, splat(builder, factor, vector)), builder.gep(target, [place]), nbytes)
 
 
 @intrinsic
@@ -255,7 +296,8 @@ def pairs_times_tile(typingctx, data, indices, start, stop, tile, norm, factor, 
                 builder.store(builder.add(builder.load(total), found), total)
         target = context.make_array(sig.args[7])(context, builder, result).data
         norms_at = _norms_at(context, builder, sig.args[4], array)
-        _finish(context, builder, totals, places, norms_at, norm, factor, target, vector, nbytes)
+        for total, place in zip(totals, places, strict=True):
+            _finish(context, builder, builder.load(total), place, norms_at, norm, factor, target, vector, nbytes)
         return context.get_dummy_value()
 
     return signature, codegen
@@ -268,20 +310,31 @@ def _norms_at(context, builder, kind, tile):
     return builder.gep(_words_of(context, builder, kind, tile), [builder.mul(behind, ir.Constant(behind.type, LANES))])
 
 
-_SPAN = 2  # vectors of the tile at a time, of each of the group's rows: eight sums of sixteen registers
+AHEAD = 16  # rows of a dense S whose products are made together: of part after part of the tile
+_BAND = 64  # pairs of a part, which stays in L1 while all of them work on it
+_SPAN = 2  # vectors of the tile at a time, of each of a group's rows: eight sums of sixteen registers
+
+
+@register_jitable
+def dense_pairs_times_tile(S, k, n, tile, sums):
+    """sums[r, t] = product of row k + r of S and row t of the tile, r < n, t < LANES.
+
+    S : int32, C order;  n : at most AHEAD, a multiple of GROUP;  sums : int32, (AHEAD, LANES)
+    """
+    sums[:n] = 0
+    for first in range(0, S.shape[1], _BAND):
+        end = min(first + _BAND, S.shape[1])
+        for r in range(0, n, GROUP):
+            _add_band(S, k + r, first, end, tile, sums, r)
 
 
 @intrinsic
-def dense_pairs_times_tile(typingctx, S, k, tile, norms, factor, out):
-    """out[r, t] = factor (2 p_rt - n_t - norms[r]), r < GROUP, t < LANES: as `pairs_times_tile`, of rows S[k + r, :].
-
-    norms : a tuple of GROUP int32
-    """
-    signature = types.void(S, types.int64, tile, norms, tile.dtype, out)
-    vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
+def _add_band(typingctx, S, k, first, end, tile, sums, at):
+    """Add the products of pairs [first, end) of GROUP rows of S, from row k on, to rows of `sums` from row `at` on."""
+    signature = types.void(S, types.int64, types.int64, types.int64, tile, sums, types.int64)
 
     def codegen(context, builder, sig, args):
-        rows, number, array, norms, factor, result = args
+        rows, number, first, end, array, totals, at = args
         word = number.type
         given = context.make_array(sig.args[0])(context, builder, rows)
         width = cgutils.unpack_tuple(builder, given.shape)[1]
@@ -289,23 +342,52 @@ def dense_pairs_times_tile(typingctx, S, k, tile, norms, factor, out):
             builder.gep(given.data, [builder.mul(builder.add(number, ir.Constant(word, r)), width)])
             for r in range(GROUP)
         ]
-        tile_at = _words_of(context, builder, sig.args[2], array)
-        norms_at = _norms_at(context, builder, sig.args[2], array)
-        target = context.make_array(sig.args[5])(context, builder, result).data
-        for some in range(0, n_vectors, _SPAN):
+        tile_at = _words_of(context, builder, sig.args[4], array)
+        sums_at = context.make_array(sig.args[5])(context, builder, totals).data
+        sums_of = [
+            builder.gep(sums_at, [builder.mul(builder.add(at, ir.Constant(word, r)), ir.Constant(word, LANES))])
+            for r in range(GROUP)
+        ]
+        for some in range(0, LANES // _LANES, _SPAN):
             places = [ir.Constant(word, v * _LANES) for v in range(some, some + _SPAN)]
-            sums = [[cgutils.alloca_once_value(builder, ir.Constant(_VECTOR, None)) for _ in places] for _ in row_at]
-            with cgutils.for_range(builder, width) as loop:
-                at = builder.gep(tile_at, [builder.mul(loop.index, ir.Constant(word, LANES))])
-                xs = [load(builder, builder.gep(at, [place]), _VECTOR, 4) for place in places]
+            targets = [[builder.gep(of_row, [place]) for place in places] for of_row in sums_of]
+            found = [[cgutils.alloca_once(builder, _VECTOR) for _ in places] for _ in row_at]
+            for of_row, to in zip(found, targets, strict=True):
+                for total, target in zip(of_row, to, strict=True):
+                    builder.store(load(builder, target, _VECTOR, 4), total)
+            with cgutils.for_range_slice(builder, first, end, ir.Constant(word, 1)) as (j, _):
+                row = builder.gep(tile_at, [builder.mul(j, ir.Constant(word, LANES))])
+                xs = [load(builder, builder.gep(row, [place]), _VECTOR, 4) for place in places]
                 for r in range(GROUP):
-                    value = splat(builder, builder.load(builder.gep(row_at[r], [loop.index])), _VECTOR)
-                    for total, x in zip(sums[r], xs, strict=True):
-                        found = _products_of_pairs(context, builder, value, x)
-                        builder.store(builder.add(builder.load(total), found), total)
-            for r, norm in enumerate(cgutils.unpack_tuple(builder, norms)):
-                row = builder.gep(target, [ir.Constant(word, r * LANES)])
-                _finish(context, builder, sums[r], places, norms_at, norm, factor, row, vector, nbytes)
+                    value = splat(builder, builder.load(builder.gep(row_at[r], [j])), _VECTOR)
+                    for total, x in zip(found[r], xs, strict=True):
+                        products = _products_of_pairs(context, builder, value, x)
+                        builder.store(builder.add(builder.load(total), products), total)
+            for of_row, to in zip(found, targets, strict=True):
+                for total, target in zip(of_row, to, strict=True):
+                    store(builder, builder.load(total), target, 4)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def finish_pairs(typingctx, sums, r, tile, norm, factor, out):
+    """out[t] = factor (2 sums[r, t] - n_t - norm), t < LANES: what `pairs_times_tile` makes of its products."""
+    signature = types.void(sums, types.int64, tile, types.int32, tile.dtype, out)
+    vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
+
+    def codegen(context, builder, sig, args):
+        totals, row, array, norm, factor, result = args
+        word = row.type
+        sums_at = context.make_array(sig.args[0])(context, builder, totals).data
+        sums_at = builder.gep(sums_at, [builder.mul(row, ir.Constant(word, LANES))])
+        target = context.make_array(sig.args[5])(context, builder, result).data
+        norms_at = _norms_at(context, builder, sig.args[2], array)
+        for v in range(n_vectors):
+            place = ir.Constant(word, v * _LANES)
+            total = load(builder, builder.gep(sums_at, [place]), _VECTOR, 4)
+            _finish(context, builder, total, place, norms_at, norm, factor, target, vector, nbytes)
         return context.get_dummy_value()
 
     return signature, codegen
