@@ -68,7 +68,9 @@ regression = case["task"] == "regression"
 y = score if regression else np.searchsorted(edges[case["task"]], score)
 if options.get("kernel") == "precomputed":
     X = np.exp(-0.2 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
-X = (10 * X).clip(-90, 90).astype("int8") if case["dtype"] == "int8" else X.astype(case["dtype"])
+if case["dtype"] == "int8" or case["width"] >= 32:
+    X = np.rint(10 * X).clip(-90, 90)
+X = X.astype(case["dtype"])
 if where != "resident":
     size = case["block_bytes"]
     sizes._COPY_BLOCK, sizes.BLOCK_BYTES = size, 10 * size
@@ -255,7 +257,7 @@ FEW_STREAMED = {"where": "staged", "n": 200, "block_bytes": 2000}
         ("dense", "three", {"loss": "nu_svc", "nu": 0.3, "kernel": "rbf", "multi_class": "ovr"}, {}),
         ("dense", "regression", {"loss": "nu_svr", "nu": 0.5, "kernel": "rbf"}, {}),
         ("dense", "two", {"solver": "smo", "kernel": "rbf"}, {"width": 40, "dtype": "int8"}),
-        ("csr", "regression", {"solver": "smo", "kernel": "poly"}, {"width": 40, "dtype": "int8"}),
+        ("csr", "regression", {"solver": "smo", "kernel": "poly"}, {"width": 40, "dtype": "float64"}),
         ("dense", "three", {"solver": "smo", "kernel": "rbf"}, {**STREAMED, "width": 40, "dtype": "int8"}),
     ],
 )

@@ -23,11 +23,11 @@ N, WIDTH, GAMMA = 400, 40, 0.05
 
 
 def problem(stored: str) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes, or what they are divided by 255, and labels that a curved border and some noise make."""
+    """Bytes, or what they are divided by 127, and labels that a curved border and some noise make."""
     rng = np.random.default_rng(4)
-    K = rng.integers(0, 256, (N, WIDTH)) * (rng.random((N, WIDTH)) < 0.9)
+    K = rng.integers(0, 128, (N, WIDTH)) * (rng.random((N, WIDTH)) < 0.9)
     K[0, 0] = 1
-    X = K / 255
+    X = K / 127
     y = np.where(((X - 0.5) ** 2).sum(axis=1) + 0.1 * rng.standard_normal(N) > 3.5, 1, -1)
     return (K.astype(stored) if np.dtype(stored).kind != "f" else X.astype(stored)), y
 
@@ -47,7 +47,7 @@ def fitted(monkeypatch: pytest.MonkeyPatch, stored: str, pairs: bool, layout: st
         patch.setattr(step_module, "_WORTH_IT", 0 if pairs else 1 << 40)
         plain = gram_module.Gram.support
         patch.setattr(gram_module.Gram, "support", counted)
-        gamma = GAMMA if np.dtype(stored).kind == "f" else GAMMA / 255**2
+        gamma = GAMMA if np.dtype(stored).kind == "f" else GAMMA / 127**2
         given = {"kernel": "rbf", "gamma": gamma, "C": 10.0, "tol": 1e-4, **options}
         result = bigsvm.fit((sparse.csr_matrix(X) if layout == "csr" else X, y), **given)
     return result, set(used)
@@ -65,7 +65,7 @@ def gap(result: Any, stored: str, layout: str) -> tuple[float, float]:
     return quadratic + 10.0 * np.maximum(0.0, 1.0 - y * decision).sum(), alpha.sum() - quadratic
 
 
-@pytest.mark.parametrize(("stored", "layout"), [("uint8", "dense"), ("float64", "csr"), ("float32", "dense")])
+@pytest.mark.parametrize(("stored", "layout"), [("int8", "dense"), ("float64", "csr"), ("float32", "dense")])
 @pytest.mark.parametrize("solver", ["smo", "rosen"])
 def test_pairs_give_the_model_of_floats(monkeypatch: pytest.MonkeyPatch, stored: str, layout: str, solver: str) -> None:
     found, used = fitted(monkeypatch, stored, True, layout, solver=solver)
@@ -86,10 +86,10 @@ def test_pairs_give_the_model_of_floats(monkeypatch: pytest.MonkeyPatch, stored:
 
 @pytest.mark.usefixtures("streaming")
 def test_bytes_that_stream_become_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, used = fitted(monkeypatch, "uint8", True, memory="64MiB", stage="none")
+    found, used = fitted(monkeypatch, "int8", True, memory="64MiB", stage="none")
     assert not found.model.about["plan"]["resident"]
     assert used == {"float32", "float64"}
-    primal, dual = gap(found, "uint8", "dense")
+    primal, dual = gap(found, "int8", "dense")
     assert found.status == "converged"
     assert found.certificate.primal == pytest.approx(primal, rel=1e-10)
     assert found.certificate.dual == pytest.approx(dual, rel=1e-10)
@@ -104,9 +104,9 @@ def test_float32_values_of_pairs_are_within_their_bound(stored: str) -> None:
     X, at = readonly_view(as_csr(problem(stored)[0])), np.arange(N)
     rows = problem(stored)[0].astype(float)
     for gamma in (0.01, 1.0, 6.0):
-        steps = Steps(1 / 255, stored == "float64", float((rows**2).sum(axis=1).max()))
+        steps = Steps(1 / 127, stored == "float64", float((rows**2).sum(axis=1).max()))
         values = SentValues(Kernel("rbf", gamma), WIDTH, steps)
-        assert values.gram.support(X, at).step == 1 / 255
+        assert values.gram.support(X, at).step == 1 / 127
         side = OtherSide(values, X, at, at, np.ones(N), 64)
         bound, norms = side.bound(), (rows**2).sum(axis=1)
         narrow = bound.per_norm < 1.2 * gamma * 2.0**-24 * 20

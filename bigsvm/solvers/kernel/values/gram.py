@@ -59,8 +59,8 @@ class Gram:
 
     @staticmethod
     def workspace_bytes(n_features: int, itemsize: int, threads: int) -> int:
-        """Bytes that the threads' tiles take."""
-        return threads * LANES * (n_features + 16) * itemsize
+        """Bytes that the threads' tiles take, and the sums and products beside them."""
+        return threads * LANES * (n_features + 32) * itemsize
 
     def support(self, X: Matrix, rows: np.ndarray) -> Support:
         """Rows of X as the other side of kernel values."""
