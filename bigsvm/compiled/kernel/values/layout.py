@@ -15,8 +15,7 @@ from bigsvm.compiled.kernel.values.lanes import fused
 from bigsvm.compiled.kernel.values.ones import are_ones, clear_ones, lay_out_ones
 from bigsvm.compiled.kernel.values.own_lines import zeros_on_own_lines
 from bigsvm.compiled.kernel.values.placed import is_placed, place
-from bigsvm.compiled.kernel.values.support import PLACES_AHEAD, ROWS_AHEAD
-from bigsvm.compiled.kernel.values.tile import GROUP, LANES
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES, PLACES_AHEAD, ROWS_AHEAD
 from bigsvm.compiled.kernel.values.whole import AHEAD, clear_whole, is_whole, lay_out_whole
 from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.values.lanes import fused
-from bigsvm.compiled.kernel.values.tile import GROUP
+from bigsvm.compiled.kernel.values.tile import GROUP, PLACES_AHEAD, ROWS_AHEAD
 from bigsvm.compiled.kernel.values.whole import pairs_of_csr, pairs_of_dense
 from bigsvm.compiled.shared.compile import njit
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 from bigsvm.compiled.shared.rows import CSR
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-ROWS_AHEAD, PLACES_AHEAD = 8, 24
-"""How far ahead sparse rows are asked for, and where they lie: rows of a working set lie far apart."""
 
 
 class Support(NamedTuple):

@@ -24,6 +24,8 @@ LANES = 64
 _VECTOR_BYTES = 64
 GROUP = 4
 """Rows of S that are worked on together; a dense S has a multiple of so many."""
+ROWS_AHEAD, PLACES_AHEAD = 8, 24
+"""How far ahead sparse rows are asked for, and where they lie: rows of a working set lie far apart."""
 _CHAINS = 2  # of additions: one alone would wait for each sum before the next
 
 

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bigsvm.compiled.kernel.values.tile import GROUP, LANES, load, store, vectors_of
+from bigsvm.compiled.kernel.values.tile import GROUP, LANES, PLACES_AHEAD, ROWS_AHEAD, load, store, vectors_of
 from bigsvm.compiled.shared.compile import njit, overload, register_jitable
 from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 from bigsvm.compiled.shared.rows import _is_csr
@@ -25,7 +25,6 @@ from bigsvm.compiled.shared.vectors.lanes import splat
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 MOST = 2.0**29  # below which a row's squared norm in steps is: a squared distance is below four times that
 LARGEST = 32767  # of a row's numbers in steps
-ROWS_AHEAD, PLACES_AHEAD = 8, 24  # as in support.py
 _WORD, _HALF = ir.IntType(32), ir.IntType(16)
 
 
