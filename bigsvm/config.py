@@ -243,8 +243,13 @@ class FitConfig:
             value = getattr(self, name)
             if value is None and _DEFAULTS[name] is None:
                 continue
+            if getattr(value, "ndim", None) == 0:  # a NumPy number is the number, also in records
+                value = value.item()
+                object.__setattr__(self, name, value)
             if option.choices and value not in option.choices:
                 raise UsageError(f"unknown {name} {value!r}", hint=f"one of {', '.join(option.choices)}")
+            if option.flags and (wanted := option.wanted(value)):
+                raise UsageError(f"{name} must be {wanted}, not {value!r}")
             if option.positive and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 raise UsageError(f"{name} must be a positive number, not {value!r}")
             if option.least is not None and value < option.least:
@@ -260,6 +265,8 @@ class FitConfig:
         if self.multi_class is not None and (self.regression or self.loss == "one_class"):
             fits = "targets" if self.regression else "rows of one class"
             raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}")
+        if self.lam is not None and self.C_path is None and self.C != 1.0:
+            raise UsageError("C and lam exclude each other", hint="C = 1 / (lam n_samples)")
         self._check_joint()
         self._check_nu()
         if self.calibrate == "platt":
@@ -343,10 +350,12 @@ class FitConfig:
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
-        if options.get("warm_start") is not None:  # a run may be taken up again from another folder
+        if isinstance(options.get("warm_start"), str | os.PathLike):  # a run may be taken up again from another folder
             options["warm_start"] = os.path.abspath(options["warm_start"])
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
+        if isinstance(options.get("wss"), int):
+            options["wss"] = str(options["wss"])
         if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
             options.setdefault("bias", "none")
         if options.get("loss") in NU_LOSSES:

@@ -19,15 +19,15 @@ _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0, 
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-zA-Z%]*)\s*")
 
 
-def parse_bytes(text: str | int, total: int | None = None) -> int:
+def parse_bytes(text: str | float, total: int | None = None) -> int:
     """Bytes of a size such as `512MiB`, `4GB`, `1024` or, where `total` is known, `25%` of it.
 
     Raises
     ------
     UsageError : not a size, not positive, or a percentage where none makes sense.
     """
-    if isinstance(text, int):
-        return text
+    if isinstance(text, int | float):
+        return int(text)
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise UsageError(f"not a size: {text!r}", hint="write 512MiB, 4GB or 25%")

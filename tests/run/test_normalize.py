@@ -49,7 +49,8 @@ def test_rows_are_those_normalized_before(steps: str, layout: str, tmp_path: Pat
     path = formats.written(tmp_path / "s.zarr", COUNTS, LABELS, layout=layout)
     store = open_store(path, normalize=steps)
     np.testing.assert_allclose(rows(store), BEFORE[steps], rtol=1e-14)
-    np.testing.assert_array_equal(rows(store, 7), rows(store, 80))
+    for block_rows in (1, 7):  # a block of one row may have no entry at all
+        np.testing.assert_array_equal(rows(store, block_rows), rows(store, 80))
     assert store.nnz == open_store(path).nnz
     again = pickle.loads(pickle.dumps(store))
     assert (again.identity, again.recipe) == (store.identity, store.recipe)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bigsvm
-from bigsvm.config import FitConfig
+from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.testing.problems import random_problem
@@ -41,6 +41,48 @@ def test_every_numeric_option_of_every_solver_is_a_finite_number(solver: str, op
 def test_every_numeric_option_of_a_fit_is_a_finite_number(name: str, value: float) -> None:
     with pytest.raises(UsageError, match=name):
         bigsvm.fit(random_problem(20, 2, seed=0), kernel="poly", **{name: value})
+
+
+_NEVER = {"text": [77, 1.5, [1], b"x"], "int": [2.5, "3", True, [1], None], "float": ["1", [1.0], True, 1j],
+          "flag": [1, "yes", None], "size": [[1], 0.5, True, b"1MiB"], "size or share": [[1], 0.5, True],
+          "duration": [[1], True], "gamma": [[1.0], True], "class weight": [[1, 2], {"a": "2"}, {"a": True}, 2.0],
+          "settings": [[("order", "random")], "order=random", 1]}  # fmt: skip
+"""Of each kind of option what is none of its values.  None is the default of some."""
+_WRONG = [
+    (name, value)
+    for name, option in OPTIONS.items()
+    for value in (_NEVER[option.kind] if option.flags else [])
+    if value is not None or getattr(FitConfig(), name) is not None
+]
+
+
+@pytest.mark.parametrize(("name", "value"), _WRONG, ids=str)
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_option(name: str, value: object) -> None:
+    with pytest.raises(UsageError, match=name):
+        FitConfig.of(**{name: value})
+
+
+@pytest.mark.parametrize("value", [np.int64(2), np.float64(2.0), np.float32(2.0)])
+@pytest.mark.parametrize("name", ["C", "threads", "tol", "memory", "seed", "max_time"])
+def test_numbers_of_numpy_are_numbers(name: str, value: np.generic) -> None:
+    if OPTIONS[name].kind == "int" and not isinstance(value, np.integer):
+        pytest.skip("no whole number")
+    number = getattr(FitConfig.of(**{name: value}), name)
+    assert number == 2
+    assert type(number) in (int, float)
+
+
+def test_sizes_may_be_written_as_floats() -> None:
+    assert FitConfig.of(memory=1e9).memory_bytes(1 << 40) == 10**9
+
+
+def test_the_rule_of_a_working_set_may_be_a_number() -> None:
+    assert FitConfig.of(wss=3) == FitConfig.of(wss="3")
+
+
+def test_cost_and_lambda_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        bigsvm.fit(random_problem(20, 2, seed=0), C=3.0, lam=0.1)
 
 
 def test_weights_of_classes_go_by_every_digit() -> None:

@@ -102,7 +102,7 @@ class Normalizing(NamedTuple):
         if not isinstance(X, CSR):
             return np.asarray(np.cumsum(values, axis=1)[:, -1]) if values.shape[1] else np.zeros(len(values))
         rows = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
-        return np.bincount(rows, values, len(X.indptr) - 1)
+        return np.bincount(rows, values, len(X.indptr) - 1).astype(np.float64, copy=False)  # it counts where none are
 
     @staticmethod
     def _row_of(X: Matrix, place: int) -> int:
