@@ -252,6 +252,20 @@ def test_a_dual_point_of_a_free_bias_is_balanced(loss: str, tmp_path: Path) -> N
     assert run.state.estimate <= 1e-3
 
 
+@pytest.mark.parametrize("tol", [1e-4, 1e-5, 1e-6, 1e-8])
+@pytest.mark.parametrize("C", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize("edges", [[1.5], [0.8, 2.2]])
+def test_what_a_balanced_bias_costs_the_dual_point_stalls_no_fit(edges: list[float], C: float, tol: float) -> None:
+    """w was at its end, and alpha of a class was cut by more than the tolerance: one solution after another did so."""
+    for seed in (2, 15, 18, 26, 45, 59):
+        rng = np.random.default_rng(seed)
+        X = np.abs((2 * rng.standard_normal((66, 5))).round())
+        y = np.searchsorted(edges, X[:, 0] + 1.4 * rng.standard_normal(66))
+        X = (X + 1) / (X + 1).sum(axis=1, keepdims=True)
+        result = bigsvm.fit(X, y, solver="newton-ws", loss="hinge", bias="free", C=C, tol=tol)
+        assert result.status == "converged", (seed, result.certificate)
+
+
 @pytest.mark.parametrize("folded", [-20.0, 20.0])
 def test_the_heavier_class_of_kept_rows_is_made_lighter(folded: float) -> None:
     part = subproblem(bias=3.0, free=True)

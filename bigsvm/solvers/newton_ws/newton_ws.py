@@ -67,6 +67,9 @@ _TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, non
 _SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
 _INNER = 0.02  # of the present gap, to which a working set is solved
 _FINAL = 0.1  # of the tolerance: nothing is solved any farther
+# Where w stands and its gap is too large, as where alpha of one class is cut until a free bias is balanced, which costs
+# D more than `_FINAL` allows: each solution is so much better than the one before.
+_DEEPER = 0.1
 _FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
 _CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
 _SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
@@ -330,6 +333,7 @@ class NewtonWS(PrimalSolver):
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
+        targets *= _DEEPER**state.stuck
         measured: Measured
         if isinstance(found, MeasuredOnShards):
             measured, known = found, None
