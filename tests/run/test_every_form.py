@@ -148,5 +148,5 @@ def test_one_content_and_one_model(layout: str, name: str, wanted: dict[str, dic
     found = fitted(store, tmp_path)
     assert found["model.json"]["content_fingerprint"] == wanted[layout]["model.json"]["content_fingerprint"]
     assert found == wanted[layout]
-    has_names = "csv" in name or name in ("tsv", "Feather")
+    has_names = "csv" in name or name in ("tsv", "Feather", "Parquet columns")
     assert (tmp_path / "m" / "rows.json").exists() == has_names

@@ -195,5 +195,41 @@ def test_predict_takes_the_columns_of_the_model(tmp_path: Path) -> None:
     assert len(set(found[0].splitlines())) == 2
 
 
+def score(path: Path, model: Any, out: Path) -> None:
+    predict(model, open_store(path, labelled=False, like=model.about["rows"]), out, "csv", FitConfig.of())
+
+
+@pytest.mark.parametrize("scored", WRITERS)
+@pytest.mark.parametrize("trained", WRITERS)
+def test_features_that_have_names_never_go_by_their_places(trained: str, scored: str, tmp_path: Path) -> None:
+    """Also where no columns were chosen, whatever kind of table either is."""
+    table = TABLE.select(["x1", "x2", "age", "label"])
+    model = bigsvm.fit(write(tmp_path, trained, table), memory="64MiB").model
+    wanted = model.decision_function(np.stack([VALUES[name] for name in ("x1", "x2", "age")], axis=1))
+    others = {
+        "as it was": table,
+        "in another order": table.select(["label", "age", "x2", "x1"]),
+        "with more of them": TABLE.select(["a1", "age", "x2", "label", "x1", "weight"]),
+    }
+    for k, other in enumerate(others.values()):
+        (tmp_path / str(k)).mkdir()
+        store = open_store(write(tmp_path / str(k), scored, other), labelled=False, like=model.about["rows"])
+        again = pickle.loads(pickle.dumps(store))
+        for rows in (store, again):
+            np.testing.assert_allclose(model.decision_function(rows_of(rows)), wanted, rtol=1e-12)
+            assert list(rows.feature_names) == ["x1", "x2", "age"]
+    renamed = write(tmp_path, scored, table.rename_columns(["x1", "x3", "age", "label"]))
+    with pytest.raises(DataError, match="x2"):
+        score(renamed, model, tmp_path / "out.csv")
+    ingest(write(tmp_path, trained, table), tmp_path / "s.zarr")
+    if "parquet" in (trained, scored):
+        with pytest.raises(DataError, match=r"'age', and 'x1' in the store|in another way"):
+            ingest(tmp_path / "1" / renamed.name, tmp_path / "s.zarr", append=True)
+    else:
+        ingest(tmp_path / "1" / renamed.name, tmp_path / "s.zarr", append=True)
+        first, second = np.split(rows_of(open_store(tmp_path / "s.zarr")), 2)
+        np.testing.assert_array_equal(first, second)
+
+
 def test_all_columns_where_none_is_asked_for() -> None:
     assert chosen_columns((), ["a", "b"], {"b"}, "t") == {"a", "b"}

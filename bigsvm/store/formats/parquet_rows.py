@@ -44,7 +44,8 @@ class ParquetRows(ColumnLabels):
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
     A column `weight` is taken for weights; columns of `apart` are no features.  `columns` are those that are, by name
-    or pattern: a model keeps which these were, and `like` it they are taken by their names.
+    or pattern: a model keeps which these were, and `like` it they are taken by their names.  So are columns that go by
+    the names of its features, where none were chosen.
     Opened with labelled=False, for prediction, columns of labels and weights are left out, and every y is 0.
     All bytes are read once at the first opening, for the fingerprint; it is kept in the cache folder as long
     as names, sizes and times stay.
@@ -77,10 +78,13 @@ class ParquetRows(ColumnLabels):
         self.warnings: list[str] = []
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
-        kept = columns_of(like, self._files.schema.names, self.uri)
-        self._options = (label, weight, task, labelled, missing, apart, columns, kept)
+        kept, named = columns_of(like, self._files.schema.names, self.uri), False
+        if not kept and not columns:
+            kept = named_like(like, self._files.schema.names)
+            named = bool(kept)
+        self._options = (label, weight, task, labelled, missing, apart, columns, kept, named)
         self._task, self._missing = task, missing
-        self._select_columns(self._files.schema, label, weight, labelled, apart, columns, kept)
+        self._select_columns(self._files.schema, label, weight, labelled, apart, columns, kept, named)
 
     def _select_columns(
         self,
@@ -91,13 +95,19 @@ class ParquetRows(ColumnLabels):
         apart: tuple[str, ...],
         columns: tuple[str, ...],
         kept: tuple[str, ...],
+        named: bool = False,
     ) -> None:
-        """Take some columns for rows: those that a model keeps, in its order, else those that were asked for."""
+        """Take some columns for rows: those that a model keeps, in its order, else those that were asked for.
+
+        named : the model keeps them as the names of its features alone, and not as columns that were asked for
+        """
         asked = kept or columns
         self._select(find_layout(schema, label, weight, self.uri, labelled, apart, asked, in_order=bool(kept)))
         self.warnings += told_of_index(schema, self._layout.columns)
-        if asked:
+        if asked and not named:
             self.recipe = {"columns": list(self._layout.features)}
+        if self._layout.form == "columns":
+            self.feature_names = list(self._layout.features)
 
     def _select(self, layout: Layout) -> None:
         """Take the columns of a layout for rows."""
@@ -280,6 +290,12 @@ def columns_of(like: Mapping[str, Any] | None, names: Sequence[str], where: str)
     return found
 
 
+def named_like(like: Mapping[str, Any] | None, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns that go by the names of a model's features, where each has one; else ()."""
+    features = tuple(map(str, (like or {}).get("features", ())))
+    return features if set(features) <= set(names) else ()
+
+
 @functools.lru_cache(maxsize=8)
 def reopen(
     uri: str,
@@ -291,12 +307,13 @@ def reopen(
     apart: tuple[str, ...],
     columns: tuple[str, ...],
     kept: tuple[str, ...],
+    named: bool,
     fingerprint: str,
 ) -> ParquetRows:
     """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
     store = ParquetRows(
         uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart, columns=columns,
-        like={"columns": kept},
+        like={"features" if named else "columns": kept},
     )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)

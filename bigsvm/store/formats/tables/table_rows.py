@@ -19,7 +19,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
-from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of
+from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of, named_like
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, told_of_index
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
@@ -121,6 +121,8 @@ class TableRows(ParquetRows):
             self._files.read_sets(label or "label")
         schema = self._files.schema
         kept = columns_of(like, schema.names, self.uri)
+        if encoding is None and not kept and not columns:
+            kept = named_like(like, schema.names)
         if kind == "arrow" and encoding is None:
             asked = kept or columns
             others = {label or "label", weight or "weight", *apart} - set(asked)
