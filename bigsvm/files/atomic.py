@@ -28,7 +28,7 @@ _PIECE = 1 << 20  # bytes
 _AT_ONCE = 8  # files that are flushed
 _REMOVALS = 20  # of a folder, where something new comes into it meanwhile
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a path with room for what lies in it
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
+_AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # renameat2(2)
 
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[0-9]+)-(?P<started>[0-9]+)-[0-9a-f]{8}")
@@ -87,10 +87,11 @@ def _sync(path: str) -> None:
 
 
 @contextmanager
-def new_file(final: Path, nbytes: int | None = None) -> Iterator[BinaryIO]:
+def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A temporary file that takes the name `final` when the block ends well, durably, and vanishes when not.
 
     nbytes : how much will be written, for the message where it does not fit
+    overwrite : it may take the place of another file, also of one that came meanwhile
 
     Raises OutputError naming the path, for every OSError inside.
     """
@@ -101,7 +102,10 @@ def new_file(final: Path, nbytes: int | None = None) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, final)
+        if overwrite:
+            os.replace(temporary, final)
+        else:
+            _take_free_name(temporary, final)
         sync_directory(final.parent)
     except OSError as error:
         raise cannot_write(final, error, nbytes) from error
@@ -182,7 +186,7 @@ def new_directory(
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        publish_directory(temporary, final)
+        _publish_directory(temporary, final, overwrite, marks, kind)
     except OutputError as error:
         if Path(error.where).is_relative_to(temporary):  # the name that a user knows, not the temporary's
             error.where = str(final)
@@ -193,22 +197,25 @@ def new_directory(
         remove(temporary)
 
 
-def publish_directory(temporary: Path, final: Path) -> None:
+def _publish_directory(temporary: Path, final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
     """Flush every file below `temporary` and put it in the place of `final`, whose former content goes away.
 
-    Where the system can exchange two names in one step (Linux), one of the two is there at every instant.
+    Where the system can exchange two names in one step (Linux), one of the two is there at every instant.  Work may
+    take hours: what has come to lie there meanwhile is looked at again, as `check_replaceable` did before the work.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a disk takes some at one time for hardly more than one
         for folder, _, names in os.walk(temporary):
             for _ in pool.map(_sync, [os.path.join(folder, name) for name in names]):
                 pass
             sync_directory(Path(folder))
-    if not final.exists():
-        os.rename(temporary, final)
+    if overwrite:
+        check_replaceable(final, overwrite, marks, kind)
+    if not (overwrite and final.exists()):
+        _take_free_name(temporary, final)
         sync_directory(final.parent)
         return
     former = temporary
-    if not _exchange(temporary, final):
+    if not _rename(temporary, final, _RENAME_EXCHANGE):
         former = temporary_name(final)
         os.rename(final, former)
         try:
@@ -220,12 +227,29 @@ def publish_directory(temporary: Path, final: Path) -> None:
     remove(former)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where the system or the file system cannot."""
+def _take_free_name(temporary: Path, final: Path) -> None:
+    """Rename, and leave alone what has that name.  Raises OutputError where something has."""
+    try:
+        if _rename(temporary, final, _RENAME_NOREPLACE):
+            return
+        if not os.path.lexists(final):
+            os.rename(temporary, final)
+            return
+    except FileExistsError:
+        pass
+    what = "the output exists: it came while this one was made"
+    raise OutputError(what, str(final), "choose another name or use --overwrite")
+
+
+def _rename(one: Path, other: Path, how: int) -> bool:
+    """Exchange two names, or take one that is free, in one step; False where the system or the file system cannot.
+
+    Raises OSError, where `other` is taken FileExistsError.
+    """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
         return False
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), how) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):

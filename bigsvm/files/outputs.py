@@ -58,7 +58,7 @@ def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
             yield file
         return
     check_plain_output(final, overwrite)
-    with new_file(final) as file:
+    with new_file(final, overwrite=overwrite) as file:
         yield file
 
 

@@ -149,7 +149,7 @@ def failing(faults: Faults) -> Iterator[None]:
         ("scandir", errno.EIO), ("listdir", errno.EIO),
     ):  # fmt: skip
         put(os, name, path_of(name, number, getattr(os, name)))
-    put(files, "_exchange", path_of("exchange", errno.EIO, files._exchange))
+    put(files, "_rename", path_of("exchange", errno.EIO, files._rename))
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ from bigsvm.files.atomic import (
     write_bytes,
 )
 from bigsvm.files.locks import alone
+from bigsvm.files.outputs import new_output
 from bigsvm.files.sealed_json import sealed, unsealed
 from bigsvm.process import Process, this_process
 
@@ -136,11 +137,49 @@ def test_a_folder_that_is_replaced_is_there_at_every_instant(tmp_path: Path) -> 
 
 
 def test_without_an_exchange_a_folder_is_still_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigsvm.files.atomic._exchange", lambda one, other: False)
+    monkeypatch.setattr("bigsvm.files.atomic._rename", lambda one, other, how: False)
     for content in ("1", "2"):
         with new_directory(tmp_path / "a", overwrite=True, marks=("x",)) as folder:
             (folder / "x").write_text(content)
     assert (tmp_path / "a" / "x").read_text() == "2"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("renames", [True, False])
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("came", ["file", "foreign folder", "folder of ours"])
+@pytest.mark.parametrize("made", ["file", "folder"])
+def test_what_came_while_an_output_was_made_is_not_lost(
+    made: str, came: str, overwrite: bool, renames: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not renames:
+        monkeypatch.setattr("bigsvm.files.atomic._rename", lambda one, other, how: False)
+    final, mark = tmp_path / "a", "x" if came == "folder of ours" else "precious"
+
+    def come() -> None:
+        if came == "file":
+            final.write_text("precious")
+        else:
+            final.mkdir()
+            (final / mark).write_text("precious")
+
+    def make() -> None:
+        if made == "file":
+            with new_output(final, overwrite) as file:
+                file.write(b"new")
+                come()
+        else:
+            with new_directory(final, overwrite, marks=("x",)) as folder:
+                (folder / "x").write_text("new")
+                come()
+
+    if overwrite and (made, came) in (("file", "file"), ("folder", "folder of ours")):
+        make()
+        assert (final if made == "file" else final / "x").read_text() == "new"
+    else:
+        with pytest.raises(OutputError, match=r"exists|is not a|Is a directory"):
+            make()
+        assert (final if came == "file" else final / mark).read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
