@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bigsvm.files import atomic
 from bigsvm.cli.session import Session
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import JsonlFile, read_events
@@ -60,6 +61,7 @@ def watched(kill_at: int | None = None) -> Iterator[Clock]:
         patch.setattr(os, "fsync", clock.before(lambda handle: None))  # what is killed here is no power failure
         for name in ("replace", "rename", "symlink"):
             patch.setattr(os, name, clock.before(getattr(os, name)))
+        patch.setattr(atomic, "_rename", clock.before(atomic._rename))
         yield clock
 
 

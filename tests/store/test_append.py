@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bigsvm.files import atomic
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, OutputError, UsageError
 from bigsvm.files.locks import alone
@@ -122,6 +123,7 @@ def killed_at(number: int) -> Iterator[list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("replace", "rename", "link", "mkdir", "unlink"):
             patch.setattr(os, name, dying(name, getattr(os, name)))
+        patch.setattr(atomic, "_rename", dying("rename", atomic._rename))
         patch.setattr(shutil, "rmtree", dying("rmtree", shutil.rmtree))
         patch.setattr("builtins.open", dying("open", open))
         yield calls

@@ -12,6 +12,7 @@ import random
 import struct
 import subprocess
 import sys
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from bigsvm.errors import BigSVMError, DataError
 from bigsvm.events import Event, Warned
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.text.compressed import ByteSource
 from bigsvm.store.text.svmlight import Chunk, parse_line_strict, read_chunks
 from bigsvm.store.text.text_files import line_limit, read_pieces
 
@@ -332,6 +334,54 @@ class TestCompressed:
     def test_line_number(self, tmp_path: Path, suffix: str) -> None:
         path = text_file(tmp_path, PACK[suffix](TEXT + b"1 1:nan\n"), "a" + suffix)
         refused(path, tmp_path / "s", 65, f"{path}:20001")
+
+
+def unpacked(path: Path) -> bytes:
+    buffer, found = np.empty(3000, np.uint8), []
+    with ByteSource(str(path)) as source:
+        while got := source.fill(buffer):
+            found.append(buffer[:got].tobytes())
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_harm_to_any_byte_of_any_member_is_told_or_changes_nothing(tmp_path: Path, suffix: str) -> None:
+    """Python's readers of bz2 and xz end in silence where a later member makes no sense."""
+    text = b"".join(b"%d 1:%d 2:0.%d\n" % (k % 3, k, k * k) for k in range(60))
+    packed = PACK[suffix](text) * 3
+    path = text_file(tmp_path, packed, "a" + suffix)
+    assert unpacked(path) == 3 * text
+    told = 0
+    for place in range(len(packed)):
+        path.write_bytes(packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :])
+        try:
+            assert unpacked(path) == 3 * text
+        except DataError as error:
+            assert str(path) in str(error)
+            told += 1
+    assert told > 0.9 * len(packed)
+
+
+@pytest.mark.parametrize("zeros", [0, 4, 8, 8 << 10, 3, (8 << 10) + 1])
+def test_zeros_between_streams_of_xz(tmp_path: Path, zeros: int) -> None:
+    path = text_file(tmp_path, (lzma.compress(b"1 1:0.5\n") + bytes(zeros)) * 2, "a.xz")
+    if zeros % 4 == 0:
+        assert unpacked(path) == b"1 1:0.5\n" * 2
+    else:
+        with pytest.raises(DataError, match="not a sound .xz file"):
+            unpacked(path)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+def test_what_repeats_is_unpacked_a_buffer_at_a_time(tmp_path: Path, suffix: str) -> None:
+    path, buffer = text_file(tmp_path, PACK[suffix](bytes(30 << 20)), "a" + suffix), np.empty(1 << 16, np.uint8)
+    tracemalloc.start()
+    try:
+        with ByteSource(str(path)) as source:
+            assert sum(iter(lambda: source.fill(buffer), 0)) == 30 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_zstd_skippable_frame(tmp_path: Path) -> None:

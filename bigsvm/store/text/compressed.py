@@ -9,7 +9,7 @@ import lzma
 import os
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, cast
 
@@ -75,11 +75,11 @@ class ByteSource:
         if self._suffix == ".gz":
             return cast(_Readable, gzip.GzipFile(fileobj=file, mode="rb"))
         if self._suffix == ".bz2":
-            return bz2.BZ2File(file)
+            return _Streams(self._counted, bz2.BZ2Decompressor, bounded=True)
         if self._suffix == ".xz":
-            return lzma.LZMAFile(file)
+            return _Streams(self._counted, lzma.LZMADecompressor, bounded=True, padding=4)
         if self._suffix == ".zst":
-            return _ZstdFile(self._counted)
+            return _Streams(self._counted, lambda: zstandard.ZstdDecompressor().decompressobj())
         return self._counted
 
     def fill(self, buffer: np.ndarray) -> int:
@@ -159,36 +159,64 @@ class _Counted(io.RawIOBase):
         return got
 
 
-class _ZstdFile:
-    """Frames one after the other.  zstandard's own reader takes a frame cut short for a whole one."""
+class _Streams:
+    """Streams or frames one after the other, each whole and sound.
 
-    _STEP = 8 * KIB  # a step of the most repetitive content unpacks to some hundred MiB at worst
+    Python's own readers of bz2 and xz take a damaged later stream for the end of the file, and zstandard's a frame that
+    is cut short for a whole one.
 
-    def __init__(self, file: io.RawIOBase) -> None:
-        self._file = file
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._inside = False
-        self._ready = memoryview(b"")
+    bounded : `decompress` takes the most that it may give, and says when it needs more
+    padding : zeros may follow a stream, a multiple of so many (xz)
+    """
+
+    _STEP = 8 * KIB  # where not bounded, a step of the most repetitive content unpacks to some hundred MiB at worst
+
+    def __init__(
+        self, file: io.RawIOBase, decompressor: Callable[[], Any], bounded: bool = False, padding: int = 0
+    ) -> None:
+        self._file, self._decompressor, self._bounded, self._padding = file, decompressor, bounded, padding
+        self._stream: Any = None  # the one that is being read
+        self._zeros: int | None = None  # since the last one ended; None before the first
+        self._packed, self._ready = b"", memoryview(b"")
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._ready:
-            packed = self._file.read(self._STEP) or b""
-            if not packed:
-                if self._inside:
-                    raise EOFError
-                return 0
-            self._ready = memoryview(self._unpack(packed))
+            hungry = self._stream is None or not self._bounded or self._stream.needs_input
+            if hungry and not self._packed:
+                self._packed = self._file.read(self._STEP) or b""
+                if not self._packed:
+                    if self._stream is not None:
+                        raise EOFError
+                    self._check_padding()
+                    return 0
+            self._ready = memoryview(self._unpack(len(buffer)))
         n = min(len(self._ready), len(buffer))
         buffer[:n] = self._ready[:n]
         self._ready = self._ready[n:]
         return n
 
-    def _unpack(self, packed: bytes) -> bytes:
-        out = []
-        while packed:
-            out.append(self._frame.decompress(packed))
-            self._inside = not self._frame.eof
-            packed = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame = zstandard.ZstdDecompressor().decompressobj()
-        return b"".join(out)
+    def _unpack(self, most: int) -> bytes:
+        """Some of the content, which may be none."""
+        packed, self._packed = self._packed, b""
+        if self._stream is None:
+            packed = self._behind_padding(packed)
+            if not packed:
+                return b""
+            self._stream = self._decompressor()
+        content: bytes = self._stream.decompress(packed, *([most] if self._bounded else []))
+        if self._stream.eof:
+            self._packed, self._stream, self._zeros = self._stream.unused_data, None, 0
+        return content
+
+    def _behind_padding(self, packed: bytes) -> bytes:
+        if not self._padding or self._zeros is None:
+            return packed
+        rest = packed.lstrip(b"\0")
+        self._zeros += len(packed) - len(rest)
+        if rest:
+            self._check_padding()
+        return rest
+
+    def _check_padding(self) -> None:
+        if self._padding and (self._zeros or 0) % self._padding:
+            raise lzma.LZMAError(f"{self._zeros} zeros behind a stream, which is no multiple of {self._padding}")
