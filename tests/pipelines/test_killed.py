@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from bigsvm.files import atomic
 from bigsvm.cli.session import Session
+from bigsvm.files import atomic
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import JsonlFile, read_events
 from bigsvm.run.fit import fit as fitting_module

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bigsvm.files import atomic
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, OutputError, UsageError
+from bigsvm.files import atomic
 from bigsvm.files.locks import alone
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import reopen

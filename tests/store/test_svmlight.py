@@ -356,8 +356,7 @@ def test_harm_to_any_byte_of_any_member_is_told_or_changes_nothing(tmp_path: Pat
         path.write_bytes(packed[:place] + bytes([packed[place] ^ 0xFF]) + packed[place + 1 :])
         try:
             assert unpacked(path) == 3 * text
-        except DataError as error:
-            assert str(path) in str(error)
+        except DataError:
             told += 1
     assert told > 0.9 * len(packed)
 
@@ -368,7 +367,7 @@ def test_zeros_between_streams_of_xz(tmp_path: Path, zeros: int) -> None:
     if zeros % 4 == 0:
         assert unpacked(path) == b"1 1:0.5\n" * 2
     else:
-        with pytest.raises(DataError, match="not a sound .xz file"):
+        with pytest.raises(DataError, match="not a sound"):
             unpacked(path)
 
 
