@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ NUMBERED = ("numbers",)
 """What --columns says of a file without a header whose columns go by their numbers."""
 TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
 """Kind of a column -> how it is read."""
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+"""What a column of truth values holds, and nothing else; pyarrow would take 1 and 0, too."""
+_LARGEST_WHOLE = 2**53
 
 
 class Header(NamedTuple):
@@ -153,6 +157,70 @@ def parse(
         if pa.types.is_binary(column.type):  # so pyarrow takes what is no text
             row = next(k for k, value in enumerate(column.to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
+    return batch if kinds is not None else _hex_as_text(batch, text, header, path, first_row)
+
+
+def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int) -> None:
+    """Refuse numbers of a piece that are not what its text says: a whole number that float64 rounds, one in hex.
+
+    batch : columns of `text`, as `parse` reads them
+
+    Raises DataError naming the first.
+    """
+    large = [
+        name
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if pa.types.is_floating(column.type) and _is_large(column)
+    ]
+    for name, row, value in _fields(text, header, path, first_row, [*large, *_maybe_hex(batch, text)]):
+        if _is_hex(value):
+            raise DataError(f"row {row} has {value!r} where numbers are", f"{path}, column {name!r}")
+        digits = value.strip().lstrip("+-")
+        if digits.isdecimal() and int(digits) > _LARGEST_WHOLE:
+            what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
+            raise DataError(
+                what, f"{path}, column {name!r}", "scale the column, or put a letter before each if it names"
+            )
+
+
+def _is_large(column: pa.Array) -> bool:
+    numbers = numbers_of(column.drop_null())
+    return bool(len(numbers)) and float(np.max(np.abs(numbers))) >= _LARGEST_WHOLE
+
+
+def _maybe_hex(batch: pa.RecordBatch, text: bytes | bytearray) -> list[str]:
+    """Columns of whole numbers of a piece in which one may be written in hex, as pyarrow reads them."""
+    if b"0x" not in text and b"0X" not in text:
+        return []
+    return [batch.schema.names[k] for k, column in enumerate(batch.columns) if pa.types.is_integer(column.type)]
+
+
+def _is_hex(value: str) -> bool:
+    return value.strip().lstrip("+-")[:2].lower() == "0x"
+
+
+def _fields(
+    text: bytes | bytearray, header: Header, path: str, first_row: int, names: list[str]
+) -> Iterator[tuple[str, int, str]]:
+    """(column, row, field) of what is there in some columns."""
+    texts = parse(text, header, path, first_row, dict.fromkeys(names, "text")) if names else None
+    for name in names:
+        assert texts is not None
+        for row, value in enumerate(texts.column(name).to_pylist()):
+            if value is not None:
+                yield name, first_row + row, value
+
+
+def _hex_as_text(
+    batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int
+) -> pa.RecordBatch:
+    """The same piece, where a column that has whole numbers in hex is one of text."""
+    names = _maybe_hex(batch, text)
+    found = dict.fromkeys(name for name, _, value in _fields(text, header, path, first_row, names) if _is_hex(value))
+    texts = parse(text, header, path, first_row, dict.fromkeys(found, "text")) if found else batch
+    for name in found:
+        place = batch.schema.get_field_index(name)
+        batch = batch.set_column(place, pa.field(name, pa.string()), texts.column(name))
     return batch
 
 
@@ -164,8 +232,8 @@ def _values_looked_for(text: bytes | bytearray, kinds: dict[str, str] | None) ->
     found: dict[str, list[str]] = {}
     if b"n" not in text and b"N" not in text:  # one of which all have but the empty field
         found["null_values"] = [""]
-    if kinds is not None and "bool" not in kinds.values():
-        found["true_values"] = found["false_values"] = []
+    looked_for = kinds is None or "bool" in kinds.values()
+    found["true_values"], found["false_values"] = (list(_TRUE), list(_FALSE)) if looked_for else ([], [])
     return found
 
 
@@ -210,11 +278,14 @@ def kind_of_texts(values: pa.Array) -> str:
     """The kind that a column of these texts without nulls would have by itself."""
     if not len(values):
         return "null"
-    for kind in ("int", "bool", "float"):
+    texts = values.to_pylist()
+    if any(map(_is_hex, texts)):
+        return "text"
+    for kind in ("int", "float"):
         with suppress(pa.ArrowInvalid):
             values.cast(TYPES[kind])
             return kind
-    return "text"
+    return "bool" if set(texts) <= {*_TRUE, *_FALSE} else "text"
 
 
 def joined(kind: str, other: str) -> str:

@@ -14,7 +14,16 @@ from bigsvm.files.paths import cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
-from bigsvm.store.formats.tables.delimited import TYPES, Header, joined, kind_of, nonzeros, parse, read_header
+from bigsvm.store.formats.tables.delimited import (
+    TYPES,
+    Header,
+    check_numbers,
+    joined,
+    kind_of,
+    nonzeros,
+    parse,
+    read_header,
+)
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
@@ -145,6 +154,7 @@ class DelimitedFiles:
         batch = self._plain(number, text, columns, kinds)
         if batch is None:
             batch = parse(text, self.header, file.path, self._starts[number], kinds)
+        check_numbers(batch, text, self.header, file.path, self._starts[number])
         # The text of a column of label sets is read by itself, and no reader does both.
         if self._sets is not None and self._sets in columns:
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
