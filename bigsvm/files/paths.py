@@ -25,6 +25,16 @@ def cache_folder() -> Path:
     return Path(base) / "bigsvm"
 
 
+def make_cache_folder(name: str) -> Path:
+    """A folder in the cache folder, made where it is not there.  Raises OutputError where it cannot be."""
+    folder = cache_folder() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
+    return folder
+
+
 def no_such_store(named: str) -> MissingInput:
     """The error of a store that is not where a user named it, with a name there that comes close, if one does."""
     import difflib  # of use here alone: `bigsvm --help` goes without

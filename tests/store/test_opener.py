@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from pyarrow import feather
 
-from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import ENTRY_POINTS, open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.ingest.ingest import ingest
-from bigsvm.testing.contracts import example
+from bigsvm.testing.contracts import dense, example
 from tests.store import formats
 
 X, LABELS = example()
@@ -155,3 +159,52 @@ def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, name: str, word: s
         open_store(path)
     assert str(caught.value).startswith(f"{path}/{word}")
     assert pickle.loads(pickle.dumps(caught.value)).where == caught.value.where
+
+
+def _write_form(form: str, path: Path, X: np.ndarray) -> None:
+    table = pa.table({"label": np.arange(len(X)) % 2, **{f"x{j}": X[:, j] for j in range(X.shape[1])}})
+    if form == "parquet":
+        pq.write_table(table, path, write_statistics=False, use_dictionary=False, compression="none")
+    elif form == "feather":
+        feather.write_feather(table, str(path), compression="uncompressed")
+    elif form == "csv":
+        pa_csv.write_csv(table, path)
+    else:
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            file["X"], file["obs/label"] = X, np.arange(len(X)) % 2
+
+
+FORMS = ["parquet", "feather", "csv", "h5ad"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_of_the_same_size_and_time_is_another_file(form: str, tmp_path: Path) -> None:
+    """So `rsync -t` and `cp -p` leave it."""
+    path, X = tmp_path / f"a.{form}", np.arange(40.0).reshape(20, 2) + 100
+    _write_form(form, path, X)
+    before, status = open_store(path), path.stat()
+    assert open_store(path).fingerprint == before.fingerprint
+    _write_form(form, tmp_path / f"b.{form}", X[::-1].copy())
+    path.write_bytes((tmp_path / f"b.{form}").read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_size, after.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+    assert open_store(path).fingerprint != before.fingerprint
+    np.testing.assert_array_equal(dense(open_store(path).read(open_store(path).refs(20)[0]).X, 2), X[::-1])
+
+
+@pytest.mark.parametrize("form", [*FORMS, "zarr"])
+def test_a_cache_folder_that_cannot_be_made_is_told_with_the_remedy(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, X = tmp_path / f"a.{form}", np.arange(40.0).reshape(20, 2)
+    if form == "zarr":
+        formats.written(path, X, np.arange(20) % 2)
+        (path / "bigsvm-manifest.json").unlink()
+    else:
+        _write_form(form, path, X)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "file"))
+    with pytest.raises(OutputError, match=r"cannot make the cache folder.*set BIGSVM_CACHE"):
+        open_store(path)

@@ -16,7 +16,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.identity import digest_of
 from bigsvm.units import MIB
@@ -74,7 +74,7 @@ def rows_of_columns(
     kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
     if not _is_whole(folder, of):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_cache_folder(folder.parent.name)
         made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
         try:
             _transpose(parts, n_samples, index, made, where)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput, UsageError
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
 from bigsvm.store.formats.zarr_rows import ZarrRows
@@ -60,7 +60,7 @@ class H5adRows(ZarrRows):
         self.warnings = []
         self.empty_chunks = {}
         status = stat_file(self.uri)
-        self._h5 = File(self.uri, status.st_size, status.st_mtime_ns, ())
+        self._h5 = File.of(self.uri, status)
         self.fingerprint = _fingerprint(self._h5)
         self._options = (label, weight, task, None, labelled, matrix, missing)
         self._file = H5File(self.uri, h5py.File)
@@ -233,7 +233,7 @@ def _plain(value: Any) -> Any:
 
 def _fingerprint(file: File) -> str:
     """xxh3-128 of a file's bytes, as the cache has it or by reading them."""
-    of = digest_of({"h5": [file.path, file.size, file.mtime_ns]})
+    of = digest_of({"h5": file.known_by})
     place = cache_folder() / "manifests" / f"h5-{of}.json"
     try:
         known = read_sealed(place)
@@ -242,7 +242,7 @@ def _fingerprint(file: File) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the cache is ours to renew
     found = files_fingerprint([file])
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_cache_folder(place.parent.name)
     write_sealed(place, {"of": of, "fingerprint": found})
     return found
 

@@ -36,7 +36,21 @@ class File:
     path: str
     size: int
     mtime_ns: int
+    changed_ns: int
     group_starts: tuple[int, ...]  # first row of each row group, in rows of the store
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result, group_starts: tuple[int, ...] = ()) -> File:
+        """The file that has this status."""
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, group_starts)
+
+    @property
+    def known_by(self) -> list[str | int]:
+        """What tells that its content is what it was, without reading it.
+
+        The time of the last change of its status, too: `rsync -t`, `cp -p` and archives set the time of the content.
+        """
+        return [str(self.path), self.size, self.mtime_ns, self.changed_ns]
 
 
 def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str = "Parquet") -> list[str]:
@@ -84,7 +98,7 @@ class ParquetFiles:
                 self.schema = schema
             else:
                 refuse_other_columns(schema, self.schema, path, paths[0])
-            self.files.append(File(path, status.st_size, status.st_mtime_ns, tuple(starts)))
+            self.files.append(File.of(path, status, tuple(starts)))
         self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
         self._threads = threading.local()
 

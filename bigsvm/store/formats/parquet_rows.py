@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
@@ -236,7 +236,7 @@ class ParquetRows(ColumnLabels):
 
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings learnt of exactly these files and columns, else the fingerprint alone."""
-        files = [[str(file.path), file.size, file.mtime_ns] for file in self._files.files]
+        files = [file.known_by for file in self._files.files]
         of = digest_of({"files": files, "features": self._layout.features, "form": self._layout.form})
         self._known_path = cache_folder() / "manifests" / f"parquet-{of}.json"
         try:
@@ -250,7 +250,7 @@ class ParquetRows(ColumnLabels):
         return known
 
     def _remember(self, known: dict[str, Any]) -> None:
-        self._known_path.parent.mkdir(parents=True, exist_ok=True)
+        make_cache_folder(self._known_path.parent.name)
         write_sealed(self._known_path, known)
 
     def _scan(self) -> dict[str, Any]:

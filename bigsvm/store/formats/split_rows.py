@@ -13,7 +13,7 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes, tile
 from bigsvm.store.delegated import DelegatedRows
@@ -40,7 +40,7 @@ class CountedRows(KeptRows):
             except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
                 self._nnz = self._count()
                 if self.uri != "memory":
-                    path.parent.mkdir(parents=True, exist_ok=True)
+                    make_cache_folder(path.parent.name)
                     write_sealed(path, {"entries": self._nnz})
         return self._nnz
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import xxhash
 
-from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import open_regular, read_bytes
-from bigsvm.files.paths import cache_folder, local_path
+from bigsvm.files.paths import cache_folder, local_path, make_cache_folder
 from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.former import finish_pending, verified
 from bigsvm.store.sealing.manifest import (
@@ -70,10 +70,7 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
             return former, False
     except (OSError, DataError):
         pass  # the cache is ours to renew
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
+    make_cache_folder(folder.name)
     return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.identity import digest_of
@@ -128,7 +128,7 @@ def _rows_together(store: RowBlocks) -> int:
 def _remember(name: str, document: dict[str, Any]) -> None:
     path = cache_folder() / "manifests" / f"{name}.json"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_cache_folder(path.parent.name)
         write_sealed(path, document)
 
 

@@ -35,7 +35,7 @@ class ArrowFiles:
         self._starts: list[int] = []
         for number, path in enumerate(paths):
             status = stat_file(path)
-            self.files.append(File(path, status.st_size, status.st_mtime_ns, ()))
+            self.files.append(File.of(path, status))
             with _arrow_errors(path):
                 self._add(number, path)
         self._threads = threading.local()

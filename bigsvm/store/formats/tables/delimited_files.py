@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from bigsvm.errors import DataError
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
@@ -48,8 +48,8 @@ class DelimitedFiles:
         self.files: list[File] = []
         for path in paths:
             status = stat_file(path)
-            self.files.append(File(path, status.st_size, status.st_mtime_ns, ()))
-        files = [[file.path, file.size, file.mtime_ns] for file in self.files]
+            self.files.append(File.of(path, status))
+        files = [file.known_by for file in self.files]
         of = digest_of({"files": files, "columns": columns, "layout": _LAYOUT})
         place = cache_folder() / "manifests" / f"table-{of}.json"
         try:
@@ -58,7 +58,7 @@ class DelimitedFiles:
                 raise ValueError("of other files")
         except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
             known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
-            place.parent.mkdir(parents=True, exist_ok=True)
+            make_cache_folder(place.parent.name)
             write_sealed(place, known)
         self._known = known
         # In the header's order: a document has its names in another.
