@@ -284,6 +284,27 @@ def test_damage_is_refused(tmp_path: Path) -> None:
             ParquetRows(str(path))
 
 
+@pytest.mark.parametrize(("largest", "kind"), [(2**62, pa.int64()), (2**63 - 2, pa.int64()), (2**63 - 2, pa.uint64())])
+def test_indices_of_64_bits_are_read(largest: int, kind: pa.DataType, tmp_path: Path) -> None:
+    path = _two_rows(tmp_path, largest, kind)
+    store = ParquetRows(str(path))
+    assert store.n_features == largest + 1
+    assert store.read(store.refs(2)[0]).X.indices.tolist() == [0, largest, 1]
+
+
+@pytest.mark.parametrize("largest", [2**63 - 1, 2**63, 2**64 - 1])
+def test_indices_beyond_are_refused_by_their_row(largest: int, tmp_path: Path) -> None:
+    store = ParquetRows(str(_two_rows(tmp_path, largest, pa.uint64())))
+    with pytest.raises(DataError, match=f"row 0 has index {largest}"):
+        store.read(store.refs(2)[0])
+
+
+def _two_rows(folder: Path, largest: int, kind: pa.DataType) -> Path:
+    lists = pa.array([[0, largest], [1]], pa.list_(kind))
+    pq.write_table(pa.table({"label": [1, -1], "indices": lists, "values": [[1.0, 2.0], [3.0]]}), folder / "i.parquet")
+    return folder / "i.parquet"
+
+
 def test_a_file_changed_under_a_reader_is_refused(tmp_path: Path) -> None:
     path = formats.parquet(tmp_path / "a.parquet", X, LABELS, layout="dense")
     store = ParquetRows(str(path))

@@ -145,11 +145,15 @@ def test_complete_segments_of_a_killed_run_are_kept(tmp_path: Path) -> None:
 def test_a_damaged_copy_is_refused_naming_the_file(tmp_path: Path) -> None:
     with make(rows("csr"), tmp_path) as copy:
         path = copy.folder / "segment-00001.bin"
-    content = bytearray(path.read_bytes())
+    sound = path.read_bytes()
+    content = bytearray(sound)
     content[1000] ^= 4
     path.write_bytes(content)
     with make(rows("csr"), tmp_path) as copy, pytest.raises(DataError, match=r"segment-00001\.bin"):
         copy.read(copy.refs(N)[0])
+    with make(rows("csr"), tmp_path) as copy:  # and made again by whoever comes next
+        assert copy.read(copy.refs(N)[0]).n_rows == N
+    assert path.read_bytes() == sound
 
 
 @pytest.mark.parametrize("damage", ["truncate", "document", "index", "remove"])

@@ -20,7 +20,7 @@ from bigsvm.files.atomic import cannot_write
 from bigsvm.store.blocks import Block, BlockGroup
 from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.stage import StagedRows
-from bigsvm.store.copy.stage_index import damaged_block, segment_files
+from bigsvm.store.copy.stage_index import damaged_block, give_up, segment_files
 from bigsvm.store.identity import Identity
 
 
@@ -66,6 +66,10 @@ class NearRows(StagedRows):
         except DataError as error:
             raise self._told(error) from error
 
+    def _given_up(self, error: DataError) -> DataError:
+        """The copy itself may be sound: what is damaged is what this process keeps of it."""
+        return error if self._arrived else super()._given_up(error)
+
     def _file(self, segment: int) -> int:
         """The file of a segment: this process's own, which has the blocks that were fetched and holes between them."""
         if not self._arrived:
@@ -92,7 +96,7 @@ class NearRows(StagedRows):
             own, path = self._file(segment), segment_files(self.folder, segment).blocks
             block = os.pread(self._shared[segment], nbytes, offset)
             if len(block) != nbytes or xxhash.xxh3_128_digest(block) != digest:
-                raise damaged_block(path, number)
+                raise give_up(damaged_block(path, number))
             os.posix_fadvise(self._shared[segment], offset, nbytes, os.POSIX_FADV_DONTNEED)
             view = memoryview(block)
             try:

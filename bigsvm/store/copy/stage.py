@@ -32,14 +32,14 @@ import numpy as np
 import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import MissingInput
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
 from bigsvm.store.copy.block_coding import Take, number_bits, taken_numbers, taken_values
 from bigsvm.store.copy.group_buffers import GroupBuffers
-from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, open_index, padded, segment_files
+from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, give_up, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
 from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
 from bigsvm.store.identity import Identity
@@ -173,8 +173,16 @@ class StagedRows(StoreBase):
                 places = buffers.places(entry, self._rows(number), first_row[k], first_entry[k], k)
                 extents[-1].add(number, entry, places)
                 k += 1
-        read_extents(extents, pool)
+        try:
+            read_extents(extents, pool)
+        except DataError as error:
+            self._given_up(error)
+            raise
         return buffers.block(group.start, rows, entries)
+
+    def _given_up(self, error: DataError) -> DataError:
+        """What is told of a damaged block of this copy, which then is made anew."""
+        return give_up(error)
 
     def will_need(self, ref: BlockRef) -> None:
         """Ask the kernel to bring these rows into the page cache, and do not wait for it.
@@ -272,7 +280,7 @@ class StagedRows(StoreBase):
         segment, offset, nbytes, nnz, table, digest = self._entry(number)
         view = memoryview(self._map(segment))[offset : offset + nbytes]
         if len(view) != nbytes or xxhash.xxh3_128_digest(view) != digest:
-            raise damaged_block(segment_files(self.folder, segment).blocks, number)
+            raise self._given_up(damaged_block(segment_files(self.folder, segment).blocks, number))
         n = self._rows(number)
         take = _taker(view)
         X: Any

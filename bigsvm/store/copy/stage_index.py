@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,19 @@ def damaged(path: Path, what: str) -> DataError:
 def damaged_block(path: Path, number: int, why: str = "its digest does not match") -> DataError:
     """The error for a block whose bytes are not those that were written."""
     return DataError(f"block {number} of the working copy is damaged: {why}", str(path), _remedy(path))
+
+
+def give_up(error: DataError) -> DataError:
+    """Let a copy with a damaged block count as unfinished: whoever opens it next makes the block's segment anew.
+
+    Else a job that runs every night would find the same damage for ever.
+    """
+    blocks = Path(error.where)
+    with suppress(OSError):  # a folder that cannot be written to is for its owner to clear
+        for mark in (blocks.with_suffix(".json"), blocks.parent / "staged.json"):
+            mark.unlink(missing_ok=True)
+        error.hint = "the same command, or --resume, makes this part of it anew"
+    return error
 
 
 def _remedy(path: Path) -> str:

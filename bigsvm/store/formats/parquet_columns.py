@@ -209,7 +209,7 @@ def stored_indices(schema: pa.Schema, layout: Layout) -> np.dtype:
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
     """(features needed, stored entries) of a batch of a sparse form; of lists, `indices` alone is enough.
 
-    Raises DataError for a negative index.
+    Raises DataError for an index that is negative, or beyond 64 bits.
     """
     if layout.form == "spark":
         X, width = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
@@ -219,11 +219,13 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
         width_told = 0
     if len(indices) == 0:
         return width_told, 0
-    if int(indices.min()) < 0:
+    largest = np.iinfo(np.int64).max - 1  # one more is a number of features
+    if int(indices.min()) < 0 or int(indices.max()) > largest:
         indices, indptr = (X.indices, X.indptr) if layout.form == "spark" else _flat(batch.column(0), where, first_row)
-        place = int(np.argmax(indices < 0))
+        place = int(np.argmax((indices < 0) | (indices > largest)))
         row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
-        raise DataError(f"row {row} has index {indices[place]}", where, "indices begin with 0")
+        hint = "indices begin with 0" if indices[place] < 0 else f"the largest that there may be is {largest}"
+        raise DataError(f"row {row} has index {indices[place]}", where, hint)
     return max(width_told, int(indices.max()) + 1), len(indices)
 
 

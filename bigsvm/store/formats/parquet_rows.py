@@ -202,8 +202,8 @@ class ParquetRows(ColumnLabels):
         expected = int(1.1 * int(self._known.get("nnz", 0)) * (stop - start) / self.n_samples)
         sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory, expected)
         is_sparse, label, weighted = layout.sparse, layout.label, layout.weight
-        dense_rows = 0 if is_sparse else stop - start
-        dense = self._memory.array("dense", (dense_rows, n_features), self.dtype)
+        # Of sparse rows an array of no rows by n_features may be larger than an array can be.
+        dense = self._memory.array("dense", (0, 0) if is_sparse else (stop - start, n_features), self.dtype)
         labels, weights = [], []
         numbers = np.empty(stop - start if as_lists is not None else 0, self._number_labels or np.uint8)
         in_one_go = numbers.view(np.uint8) if self._number_labels is not None else NO_LABELS
