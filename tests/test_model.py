@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
+import bigsvm
+from bigsvm import predictor
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
+from bigsvm.testing.problems import random_problem
 from tests.model_documents import renew, rewrite
 from tests.test_registry import make_kernel_model
 
@@ -142,3 +146,21 @@ def test_no_file_of_a_model_is_a_link_to_elsewhere(tmp_path: Path, kernel: str) 
     (tmp_path / "link").symlink_to("m")  # of the folder itself: `current` of a registry is one
     (tmp_path / "m" / "inside").symlink_to("model.json")
     assert load_model(tmp_path / "link").n_features in (4, 6)
+
+
+def test_columns_of_a_frame_go_by_their_names(tmp_path: Path) -> None:
+    """As those of a table do: a frame with its columns in another order was scored by their places."""
+    X, y = random_problem(80, 4, seed=5)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    result = bigsvm.fit(frame, y)
+    result.save_model(tmp_path / "m")
+    loaded, light = bigsvm.load_model(tmp_path / "m"), predictor.load(tmp_path / "m")
+    wanted = result.model.decision_function(X)
+    for model in (result.model, loaded, light):
+        numbered = frame.rename(columns=dict(zip("abcd", range(4), strict=True)))
+        for other in (frame, frame[list("dcba")], frame.assign(e=1.0), numbered):
+            np.testing.assert_array_equal(model.decision_function(other), wanted)
+        with pytest.raises(DataError, match="no column 'b'"):
+            model.predict(frame.rename(columns={"b": "z"}))
+    nameless = bigsvm.fit(X, y).model
+    np.testing.assert_array_equal(nameless.decision_function(frame), wanted)

@@ -16,6 +16,7 @@ import numpy as np
 from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.model.model_rows import in_order_of
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
@@ -119,7 +120,8 @@ class Decides:
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores as scikit-learn gives them: (n_rows,) for one model, else (n_rows, n_models): classes, or pairs.
 
-        X : array (n_rows, n_features), SciPy sparse matrix or array, or `bigsvm.compiled.shared.rows.CSR`.
+        X : array (n_rows, n_features), SciPy sparse matrix or array, or `bigsvm.compiled.shared.rows.CSR`; a frame of
+            pandas or polars, whose columns are found by their names where the model has names.
         """
         scores = self.scores(self._scaled(X))
         return scores[:, 0] if self.n_models == 1 else scores
@@ -146,7 +148,8 @@ class Decides:
 
     def _scaled(self, X: Any) -> Matrix:
         """Rows as the model was trained on them."""
-        recipe, rows = Recipe.of(self.about.get("rows", {})), as_matrix(X)
+        known = self.about.get("rows", {})
+        recipe, rows = Recipe.of(known), as_matrix(in_order_of(known, X))
         if recipe.nothing:
             return rows
         check_width(rows, self.n_features)

@@ -13,6 +13,7 @@ from typing import Any
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import file_digest, read_bytes
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import names_of_columns
 
 FILE = "rows.json"
 _MAX_NAMES = 1 << 20
@@ -49,6 +50,23 @@ def read_rows(folder: Path, digests: Any) -> dict[str, Any]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DataError("does not say how rows are made", where)
     return found
+
+
+def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
+    """X, where it is a frame whose columns have names with those of a model's features alone, in their order.
+
+    rows : what the model keeps; X is as it was where either has no names
+
+    Raises DataError naming the first feature that is not there.
+    """
+    names, ours = names_of_columns(X), rows.get("features")
+    if names is None or ours is None or names == ours:
+        return X
+    missing = next((name for name in ours if name not in names), None)
+    if missing is not None:
+        there = f"columns there: {', '.join(names[:20])}"
+        raise DataError(f"no column {missing!r}, which the model was trained on", "X", there)
+    return X[list(ours)]
 
 
 def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:

@@ -86,6 +86,12 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
     return np.asarray(values.data)
 
 
+def names_of_columns(X: Any) -> list[str] | None:
+    """Names of the columns of a frame of pandas or polars; None of an array, and where one is no text."""
+    names = list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else []
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
 def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndarray | None = None) -> None:
     """Raise DataError naming the row and column of the first NaN or infinity.
 

@@ -15,7 +15,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
-from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, unmasked, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, names_of_columns, unmasked, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
@@ -64,7 +64,7 @@ class ArrayRows(StoreBase):
         task: Task = "auto",
         indices: np.dtype | None = None,
     ) -> None:
-        self._task = task
+        self._task, self.feature_names = task, names_of_columns(X)
         self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
