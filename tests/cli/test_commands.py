@@ -389,8 +389,20 @@ def test_doctor_says_the_base_whatever_is_optional(bigsvm: Bigsvm, monkeypatch: 
     assert "bigsvm.sklearn" not in bigsvm("doctor").out
 
 
+_unlink = Path.unlink
+
+
+def _refused(path: Path, missing_ok: bool = False) -> None:
+    if path.name.startswith("segment-"):
+        raise PermissionError(13, "Permission denied", str(path))
+    _unlink(path, missing_ok)
+
+
 @pytest.mark.usefixtures("streaming")
-def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(bigsvm: Bigsvm, store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("writable", [True, False])
+def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(
+    bigsvm: Bigsvm, store: Path, writable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scratch = tmp_path / "a folder's name"
     fit = ["fit", store, "--loss", "hinge", "--quiet", "--overwrite", "-o", "m", "--scratch", scratch]
     assert bigsvm(*fit).code == 0
@@ -398,10 +410,17 @@ def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(bigsvm: Bigsvm,
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 1
     segment.write_bytes(content)
-    said = bigsvm(*fit, "--json")
+    with monkeypatch.context() as patch:
+        if not writable:
+            patch.setattr(Path, "unlink", _refused)
+        said = bigsvm(*fit, "--json")
     assert said.code == 65
     error = said.document["error"]
     assert error["where"] == str(segment)
+    if writable:
+        assert error["hint"].startswith("the same command, or --resume, ")
+        assert bigsvm(*fit, "--resume").code == 0
+        return
     program, *command = shlex.split(error["hint"])
     assert (program, command) == ("bigsvm", ["cache", "clear", "--scratch", str(scratch)])
     with pytest.MonkeyPatch.context() as patch:
