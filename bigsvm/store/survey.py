@@ -24,7 +24,7 @@ class Survey:
     content : int        sum mod 2^128 of the rows' hashes (`compiled/shared/fingerprint.py`)
     nnz : int            stored entries
     data_bytes : int     decoded bytes of X, y and weights
-    counts : dict        rows of each class code that take part (weight > 0); empty for regression
+    counts : dict        rows of each class code that take part (weight > 0); of targets, which have no classes, under 0
     """
 
     content: int = 0
@@ -40,10 +40,10 @@ class Survey:
         self.content = (self.content + digest.total) % (1 << 128)
         self.nnz += len(block.X.data) if isinstance(block.X, CSR) else block.X.size
         self.data_bytes += block.nbytes
-        if classes is not None:
-            taking_part = block.y if block.sample_weight is None else block.y[block.sample_weight > 0]
-            for code, count in enumerate(np.bincount(taking_part, minlength=len(classes))):
-                self.counts[code] = self.counts.get(code, 0) + int(count)
+        codes = np.zeros(block.n_rows, np.int8) if classes is None else block.y
+        taking_part = codes if block.sample_weight is None else codes[block.sample_weight > 0]
+        for code, count in enumerate(np.bincount(taking_part, minlength=1 if classes is None else len(classes))):
+            self.counts[code] = self.counts.get(code, 0) + int(count)
 
     def merge(self, other: Survey) -> None:
         """Add another survey's rows."""

@@ -10,18 +10,21 @@ import pytest
 import scipy.sparse as sp
 
 import bigsvm
-from bigsvm.config import FitConfig
+from bigsvm.config import LOSSES, FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import EpochEnd, Event
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import loop as looping
 from bigsvm.run.fit import sizes
+from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof import kernel_prover
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.testing.problems import random_problem
 from tests.run.test_checkpoint import comes_to_the_same
 
 Rows = tuple[np.ndarray, np.ndarray]
@@ -369,3 +372,20 @@ def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatc
     monkeypatch.setattr(kernel_prover, "scores_of", other_scores)
     result = fit(noisy(60), solver=name, kernel="rbf", C=1.0, tol=1e-2)
     assert result.status == "stalled"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_that_weigh_nothing_are_refused(
+    loss: str, kernel: str, streams: bool, request: pytest.FixtureRequest
+) -> None:
+    if streams:
+        request.getfixturevalue("streaming")
+    if kernel == "rbf" and loss in ("squared_hinge", "squared_epsilon_insensitive", "crammer_singer"):
+        pytest.skip("no such fit")
+    X, y = random_problem(80, 3, seed=1)
+    regression = FitConfig.of(loss=loss).regression
+    store = ArrayRows(X, X[:, 0] if regression else y, np.zeros(80), task="regression" if regression else "auto")
+    with pytest.raises(DataError, match=r"takes? part: every (other )?row has weight 0"):
+        fit_store(store, FitConfig.of(loss=loss, kernel=kernel))

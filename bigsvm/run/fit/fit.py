@@ -154,7 +154,7 @@ def _trained(
             _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan)), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
-        _check_classes(problem, counts, store)
+        _check_classes(problem, survey, store)
         if folded is not None:
             problem = folded.applied(problem, data)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
@@ -261,9 +261,12 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
     return saved is not None
 
 
-def _check_classes(problem: Problem, counts: np.ndarray, store: RowBlocks) -> None:
-    """Refuse what has nothing to separate: fewer than two classes with rows that weigh something."""
+def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
+    """Refuse what has nothing to learn from: no row that weighs something, or fewer than two classes with one."""
+    counts = survey.class_counts(store)
     if problem.regression or problem.one_class:
+        if survey.counts and not any(survey.counts.values()):
+            raise DataError("no row takes part: every row has weight 0", store.uri)
         return
     if problem.member is not None:
         has, total = problem.member.astype(np.int64) @ counts, int(counts.sum())
