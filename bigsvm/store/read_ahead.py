@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 from bigsvm.store.join import read_group
@@ -17,12 +17,31 @@ _EXTENTS_AT_ONCE = 4
 Also = Callable[[Block, BlockGroup], None]
 
 
+class _Read(NamedTuple):
+    """A group that is in memory."""
+
+    group: BlockGroup
+    block: Block
+    buffers: Any
+    also: Future[None] | None
+
+
+class _Place(NamedTuple):
+    """Room for one group: its buffers, and the group that was in them, whose pages may go."""
+
+    buffers: Any = None
+    former: BlockGroup | None = None
+
+
 class ReadAhead:
     """Reads `groups` of `data` in their order, `depth` of them ahead of the one in use.
 
     A working copy is read straight into buffers that are used again and again (`buffers` makes one), its extents
     several at a time; anything else is read block by block and joined.  `also` is called with every group, in
     order, on a thread of its own, while the caller works on the same rows: neither may change them.
+
+    One thread reads all groups, and whoever uses them wakes it once a group at most: a thread takes a tenth of a
+    millisecond to wake, and what wakes it waits for part of that.
 
     The rows in flight are paid for by the plan under "block window".
 
@@ -37,8 +56,12 @@ class ReadAhead:
         buffers: Callable[[], Any] | None = None,
         also: Also | None = None,
     ) -> None:
-        self._data, self._groups, self._depth, self._also = data, groups, depth, also
-        self._free: list[Any] = [] if buffers is None else [buffers() for _ in range(depth + 1)]
+        self._data, self._groups, self._also = data, groups, also
+        self._free: SimpleQueue[_Place] = SimpleQueue()
+        self._over = False
+        self._ready: SimpleQueue[_Read | BaseException | None] = SimpleQueue()
+        for _ in range(depth + 1):
+            self._free.put(_Place(None if buffers is None else buffers()))
         self._reader = ThreadPoolExecutor(1, "bigsvm-read")
         self._extents = ThreadPoolExecutor(_EXTENTS_AT_ONCE, "bigsvm-extent")
         self._companion = ThreadPoolExecutor(1, "bigsvm-also")
@@ -46,26 +69,35 @@ class ReadAhead:
         self.waited_s = 0.0
 
     def __iter__(self) -> Iterator[tuple[BlockGroup, Block]]:
-        flying: deque[tuple[BlockGroup, Any, Future[Block], Future[None] | None]] = deque()
-        waiting = iter(self._groups)
+        self._reader.submit(self._read_all)
         while True:
-            while len(flying) <= self._depth and (group := next(waiting, None)) is not None:
-                buffers = self._free.pop() if self._free else None
-                read = self._reader.submit(self._read, group, buffers)
-                also = None if self._also is None else self._companion.submit(self._also_with, read, group)
-                flying.append((group, buffers, read, also))
-            if not flying:
-                return
-            group, buffers, read, also = flying.popleft()
             began = time.monotonic()
-            block = read.result()
+            read = self._ready.get()
             self.waited_s += time.monotonic() - began
-            yield group, block
-            if also is not None:
-                also.result()
-            if buffers is not None:
-                self._free.append(buffers)
-            self._releasing.submit(self._release, group)  # beside the work on the next group: it takes its time
+            if read is None:
+                return
+            if isinstance(read, BaseException):
+                raise read
+            yield read.group, read.block
+            if read.also is not None:
+                read.also.result()
+            self._free.put(_Place(read.buffers, read.group))
+
+    def _read_all(self) -> None:
+        """Read one group after another, as places for them become free."""
+        try:
+            for group in self._groups:
+                place = self._free.get()
+                if self._over:
+                    return
+                if place.former is not None:
+                    self._releasing.submit(self._release, place.former)  # beside the reading: it takes its time
+                block = self._read(group, place.buffers)
+                also = None if self._also is None else self._companion.submit(self._also, block, group)
+                self._ready.put(_Read(group, block, place.buffers, also))
+            self._ready.put(None)
+        except BaseException as error:  # the caller raises it, after the groups that were read before
+            self._ready.put(error)
 
     def _read(self, group: BlockGroup, buffers: Any) -> Block:
         if buffers is not None:
@@ -78,16 +110,18 @@ class ReadAhead:
         for ref in group.refs:
             self._data.release(ref)
 
-    def _also_with(self, read: Future[Block], group: BlockGroup) -> None:
-        assert self._also is not None
-        self._also(read.result(), group)
-
     def __enter__(self) -> ReadAhead:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over = True
+        self._free.put(_Place())
         for pool in (self._reader, self._companion, self._extents):
             pool.shutdown(wait=True, cancel_futures=True)
         self._releasing.shutdown(wait=True)
+        while not self._free.empty():
+            former = self._free.get().former
+            if former is not None:
+                self._release(former)
