@@ -107,6 +107,10 @@ def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> 
         else:
             _take_free_name(temporary, final)
         sync_directory(final.parent)
+    except OutputError as error:
+        if error.where == str(temporary):  # the name that a user knows, not the temporary's
+            error.where = str(final)
+        raise
     except OSError as error:
         raise cannot_write(final, error, nbytes) from error
     finally:

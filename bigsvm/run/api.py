@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
@@ -161,6 +163,11 @@ def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
         return source
     if y is None:
         raise UsageError("sample_weight without y", hint="fit(X, y, sample_weight), or the store's own: weight='NAME'")
+    if isinstance(source, list):
+        try:
+            source = np.array(source)
+        except ValueError as error:
+            raise UsageError("X is a list of rows that are not of one length") from error
     if isinstance(source, str | os.PathLike | tuple) or not hasattr(source, "shape"):
         raise UsageError("y beside a source that has labels of its own", hint="fit(X, y), fit((X, y)) or fit('x.zarr')")
     return (source, y) if sample_weight is None else (source, y, sample_weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,13 @@ def test_labels_the_model_does_not_know_are_wrong() -> None:
     assert got["accuracy"] == pytest.approx(sklearn_metrics.accuracy_score(y, model.predict(X)), rel=1e-12)
     assert sum(got["confusion_matrix"][2]) == 100
     assert any(isinstance(event, Warned) and "7" in event.message for event in events)
+
+
+@pytest.mark.parametrize("text", ["", "# no row\n\n"])
+def test_a_text_without_rows_has_no_metrics(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text(text)
+    with pytest.raises(DataError, match="no rows"):
+        evaluate(make((-1, 1))[0], str(tmp_path / "a.svm"), CONFIG)
 
 
 def test_a_regression_target_is_refused() -> None:

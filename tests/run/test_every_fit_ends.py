@@ -18,7 +18,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import loop as looping
 from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.outcome import FitResult, how_it_ended
 from bigsvm.run.proof import kernel_prover
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
@@ -79,6 +79,7 @@ def test_a_hopeless_fit_is_stalled_with_a_hint(rows: Rows, options: dict[str, An
     assert result.status == "stalled"
     assert result.exit_code() == 4
     assert "scale the features" in result.figures["hint"]
+    assert ("--memory" in result.figures["hint"]) == (not result.model.about["plan"]["resident"])
     assert "--max-passes" in result.figures["hint"]
     assert "rule" not in result.figures
 
@@ -372,6 +373,12 @@ def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatc
     monkeypatch.setattr(kernel_prover, "scores_of", other_scores)
     result = fit(noisy(60), solver=name, kernel="rbf", C=1.0, tol=1e-2)
     assert result.status == "stalled"
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_what_may_help_a_fit_whose_rows_stream_is_memory_first(limited: bool) -> None:
+    assert how_it_ended("stalled", (), limited, streamed=True)["hint"].startswith("give it more --memory")
+    assert "--memory" not in how_it_ended("stalled", (), limited, streamed=False)["hint"]
 
 
 @pytest.mark.parametrize("streams", [False, True])

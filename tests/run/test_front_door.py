@@ -95,3 +95,12 @@ def test_what_a_notebook_shows_is_one_line_however_large_it_is() -> None:
 def test_why_a_solver_was_chosen_is_true(n: int, d: int, in_memory: bool, said: str) -> None:
     shape = DataShape(n_samples=n, n_features=d, nnz=n * d, n_models=1)
     assert {p.name: p.why for p in preferences(FitConfig(), shape, in_memory)}["dcd"] == said
+
+
+def test_lists_are_arrays() -> None:
+    X, y = random_problem(40, 3, seed=2)
+    wanted = bigsvm.fit(X, y).model
+    np.testing.assert_array_equal(bigsvm.fit(X.tolist(), y.tolist()).model.coef, wanted.coef)
+    np.testing.assert_array_equal(wanted.predict(X.tolist()), wanted.predict(X))
+    with pytest.raises(UsageError, match="not of one length"):
+        bigsvm.fit([[1.0, 2.0], [3.0]], [0, 1])

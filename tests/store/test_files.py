@@ -110,6 +110,16 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_an_error_names_the_output_and_not_its_temporary(tmp_path: Path) -> None:
+    def full() -> None:
+        with new_file(tmp_path / "a") as file:
+            raise cannot_write(Path(file.name), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+    with pytest.raises(OutputError) as error:
+        full()
+    assert error.value.where == str(tmp_path / "a")
+
+
 def test_a_folder_that_is_replaced_is_there_at_every_instant(tmp_path: Path) -> None:
     final, missing, done = tmp_path / "a", [], threading.Event()
 

@@ -67,6 +67,8 @@ def counted(
     if source == "-":
         raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
     store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
+    if store.n_samples == 0:
+        raise DataError("there are no rows", store.uri, "is it empty?")
     if store.classes is None and not model.regression:
         raise DataError("the store holds a regression target and the model classes", store.uri)
     if store.classes is not None and model.regression:

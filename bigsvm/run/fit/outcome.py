@@ -25,18 +25,19 @@ _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, 
 
 _HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
 _FURTHER = "; with --max-passes N a fit goes on for N passes"
+_STREAMED = "give it more --memory, so that more rows stay in memory, "
 
 
-def how_it_ended(status: str, rule: Sequence[Any], limited: bool) -> dict[str, Any]:
+def how_it_ended(status: str, rule: Sequence[Any], limited: bool, streamed: bool) -> dict[str, Any]:
     """What a result says of its end beside the status: the rule that held, or what may help a fit that stalled.
 
     rule : (name, value, tolerance), or empty
-    limited : --max-passes was given
+    limited : --max-passes was given;  streamed : the rows did not fit the memory
     """
     if status in ("paper_rule", "kkt"):
         return {"rule": dict(zip(("name", "value", "tolerance"), rule, strict=True))}
     if status == "stalled":
-        return {"hint": _HINT if limited else _HINT + _FURTHER}
+        return {"hint": f"{_STREAMED if streamed else ''}{_HINT}{'' if limited else _FURTHER}"}
     return {}
 
 

@@ -76,7 +76,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         raise DataError(
             f"its content ({content}) is not what the model was trained on ({expected})",
             store.uri,
-            "certify with the training store",
+            "certify with the training store, with --label and --weight as the fit had them",
         )
     problem = terms.checked(refs, budget)
     certificate = terms.certificate(problem)

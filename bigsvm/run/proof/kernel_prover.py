@@ -149,15 +149,16 @@ class KernelProver(Prover):
             return problem
         if problem.regression:
             return dataclasses.replace(problem, loss=dataclasses.replace(problem.loss, epsilon=float(self.epsilon[0])))
+        other = "a larger --gamma" if self.kernel.name == "rbf" else "the rbf kernel"
+        hint = f"choose a {'smaller' if problem.one_class else 'larger'} --nu, or {other}"
         if np.any(self._state.no_margin):
             overlap = "the rows lie around the origin" if problem.one_class else "the classes overlap"
-            other = "a larger --gamma" if self.kernel.name == "rbf" else "the rbf kernel"
-            hint = f"choose a {'smaller' if problem.one_class else 'larger'} --nu, or {other}"
             what = f"nu = {problem.loss.nu:g} leaves no margin: {overlap} so far that w = 0 is best"
             raise DataError(what, self._ctx.data.uri, hint)
         if np.any(self.epsilon >= 0.0):
             what = "the fit has ended before it found a margin: there is no model to write"
-            raise DataError(what, self._ctx.data.uri, "give it more --max-passes or --max-time, or scale the features")
+            hint = f"where --max-passes or --max-time ended it, give it more; else {hint}, or scale the features"
+            raise DataError(what, self._ctx.data.uri, hint)
         if problem.one_class:
             return problem
         return dataclasses.replace(problem, C=-1.0 / self.epsilon)
