@@ -30,11 +30,10 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
 
     Raises UsageError for a name that is not there, and for a pattern that no column matches.
     """
+    there = frozenset(names)  # of tens of thousands each is looked for
     found = set() if asked else set(names)
     for one in asked:
-        here = matched(one, names)
-        if one not in names:
-            here = [name for name in here if name not in others]
+        here = [one] if one in there else [name for name in matched(one, names) if name not in others]
         if not here:
             what = f"no column matches {one!r}" if is_pattern(one) else f"no column {one!r}"
             beside = "" if not any(map(is_pattern, asked)) else "; a pattern means no labels and weights"
