@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from bigsvm.cli.habits import meant_by
 from bigsvm.errors import BigSVMError, PlanRefused
@@ -47,7 +48,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
             meant = meant_by(error.option_name, error.ctx.info_name) if isinstance(error, click.NoSuchOption) else ""
             if meant:
                 return Failure(EXIT_USAGE, f"No such option {error.option_name!r}", meant)  # type: ignore[attr-defined]
-        return Failure(EXIT_USAGE, error.format_message().rstrip("."), hint)
+        return Failure(EXIT_USAGE, _not_typed(error) + error.format_message().rstrip("."), hint)
     if any(map(_lacks_memory, _chain(error))):
         refused = _out_of_memory(error)
         return Failure(refused.code, refused, refused.hint)
@@ -64,6 +65,23 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         return Failure(EXIT_OUTPUT if full else EXIT_IO, named, "")
     hint = "this is a bug" if debug else "this is a bug; run again with --debug for the traceback"
     return Failure(EXIT_BUG, f"{type(error).__name__}: {error}", hint)
+
+
+def _not_typed(error: click.ClickException) -> str:
+    """Where a value that makes no sense came from, where nobody typed it: a variable, or a configuration file."""
+    if (
+        not isinstance(error, click.BadParameter)
+        or error.ctx is None
+        or error.param is None
+        or error.param.name is None
+    ):
+        return ""
+    source = error.ctx.get_parameter_source(error.param.name)
+    if source is ParameterSource.ENVIRONMENT:
+        return f"{error.ctx.auto_envvar_prefix}_{error.param.name.upper()}: "
+    if source is ParameterSource.DEFAULT_MAP:
+        return f"{error.ctx.params.get('config', 'the configuration')}: "
+    return ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -199,3 +199,16 @@ def test_garbage_is_looked_for_late_and_then_as_ever() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["True 0", "True True True []", "True"]
+
+
+def test_what_makes_no_sense_is_told_with_where_it_stands(
+    bigsvm: Bigsvm, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = "Invalid value for '-c' / '--c': 'abc' is not a valid float"
+    fit = ("fit", store, "-o", tmp_path / "m")
+    (tmp_path / "o.toml").write_text('c = "abc"\n')
+    assert f"error: {typed}" in bigsvm(*fit, "-c", "abc").err
+    assert f"error: {tmp_path / 'o.toml'}: {typed}" in bigsvm(*fit, "--config", tmp_path / "o.toml").err
+    monkeypatch.setenv("BIGSVM_C", "abc")
+    said = bigsvm(*fit)
+    assert (said.code, f"error: BIGSVM_C: {typed}" in said.err) == (2, True)
