@@ -377,8 +377,18 @@ def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatc
 
 @pytest.mark.parametrize("limited", [False, True])
 def test_what_may_help_a_fit_whose_rows_stream_is_memory_first(limited: bool) -> None:
-    assert how_it_ended("stalled", (), limited, streamed=True)["hint"].startswith("give it more --memory")
-    assert "--memory" not in how_it_ended("stalled", (), limited, streamed=False)["hint"]
+    assert how_it_ended("stalled", (), limited, True, True)["hint"].startswith("give it more --memory")
+    assert "--memory" not in how_it_ended("stalled", (), limited, False, True)["hint"]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "nu_svc"])
+def test_a_fit_that_its_limit_ended_says_how_to_go_on(loss: str) -> None:
+    X, y = random_problem(200, 3, seed=4, noise=0.3)
+    options = {"kernel": "rbf", "loss": loss, "tol": 1e-9, "memory": "64MiB"}
+    result = bigsvm.fit(X, y, max_passes=1, **options)
+    assert result.status == "stopped"
+    assert "more --max-passes or --max-time" in result.figures["hint"]
+    assert ("--warm-start" in result.figures["hint"]) == (loss == "hinge")
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -177,7 +177,8 @@ def _trained(
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
         figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
-        figures.update(how_it_ended(status, loop.at.rule, config.max_passes is not None, not plan.resident))
+        limited, starts_another = config.max_passes is not None, problem.loss.nu is None
+        figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
         about = about_model(problem, data, prover.written, plan, config, survey, status)
         if kept := rows_of(store):
             about["rows"] = kept

@@ -25,19 +25,26 @@ _EXIT = {"converged": 0, "paper_rule": 0, "kkt": 0, "stopped": 4, "stalled": 4, 
 
 _HINT = "scale the features to about [-1, 1], or choose a smaller C or a wider --tol"
 _FURTHER = "; with --max-passes N a fit goes on for N passes"
+_LONGER = "give it more --max-passes or --max-time"
+_FROM_HERE = "; with --warm-start MODEL a fit goes on from this model"
 _STREAMED = "give it more --memory, so that more rows stay in memory, "
 
 
-def how_it_ended(status: str, rule: Sequence[Any], limited: bool, streamed: bool) -> dict[str, Any]:
-    """What a result says of its end beside the status: the rule that held, or what may help a fit that stalled.
+def how_it_ended(
+    status: str, rule: Sequence[Any], limited: bool, streamed: bool, starts_another: bool
+) -> dict[str, Any]:
+    """What a result says of its end beside the status: the rule that held, or what may help a fit that fell short.
 
     rule : (name, value, tolerance), or empty
     limited : --max-passes was given;  streamed : the rows did not fit the memory
+    starts_another : a fit may start from its model
     """
     if status in ("paper_rule", "kkt"):
         return {"rule": dict(zip(("name", "value", "tolerance"), rule, strict=True))}
     if status == "stalled":
         return {"hint": f"{_STREAMED if streamed else ''}{_HINT}{'' if limited else _FURTHER}"}
+    if status == "stopped":
+        return {"hint": f"{_LONGER}{_FROM_HERE if starts_another else ''}"}
     return {}
 
 
