@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigsvm.errors import DataError, MissingInput
-from bigsvm.events import Emit, silent
+from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.events import Emit, Warned, silent
 from bigsvm.files.atomic import file_digest, write_bytes
 from bigsvm.run.apply.scoring import budget_of
 from bigsvm.store.blocks import RowBlocks
@@ -30,7 +30,7 @@ def waiting(job: Job) -> list[Path]:
 
     Raises DataError where one that is there has changed since its rows were added, or the notes are damaged.
     """
-    return _waiting(job, _settled(job)) if job.arrivals is not None else []
+    return _waiting(job, _settled(job), silent) if job.arrivals is not None else []
 
 
 def append(job: Job, emit: Emit = silent) -> dict[str, int]:
@@ -44,32 +44,45 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
     if job.arrivals is None:
         return {}
     notes, added = _settled(job), {}
-    for path in _waiting(job, notes):
-        store = open_rows(job, job.store)
-        digest = file_digest(path)
-        notes["pending"] = {"name": str(path), "digest": digest, **_stands(store)}
+    for path in _waiting(job, notes, emit):
+        digest, before = file_digest(path), _stands(open_rows(job, job.store))
+        notes["pending"] = {"name": str(path), "digest": digest, **before}
         _write(job, notes)
-        result = ingest(
-            str(path), job.store, append=True, label=job.arrivals.label, weight=job.arrivals.weight,
-            from_format=job.arrivals.from_format, zero_based=job.arrivals.zero_based,
-            memory=budget_of(job.fit).limit, emit=emit,
-        )  # fmt: skip
+        try:
+            result = ingest(
+                str(path), job.store, append=True, label=job.arrivals.label, weight=job.arrivals.weight,
+                from_format=job.arrivals.from_format, zero_based=job.arrivals.zero_based,
+                memory=budget_of(job.fit).limit, emit=emit,
+            )  # fmt: skip
+        except BigSVMError:
+            # It failed, and was not killed: what others add later must not be taken for it.
+            same = _stands(open_rows(job, job.store)) == before
+            notes["pending"] = None if same else {**notes["pending"], "unsure": True}
+            _write(job, notes)
+            raise
         added[str(path)] = int(result["n_appended"])
         notes = _done(notes)
         _write(job, notes)
     return added
 
 
-def _waiting(job: Job, notes: dict[str, Any]) -> list[Path]:
+def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
+    """A file is known by its bytes: the folder may be reached by another path, and a file be renamed."""
     assert job.arrivals is not None
+    by_digest = {known["digest"]: name for name, known in notes["added"].items()}
     found = []
     for name in sorted(glob.glob(job.arrivals.files)):
-        known = notes["added"].get(name)
-        if known is None:
-            found.append(Path(name))
-        elif file_digest(Path(name)) != known["digest"]:
+        known, digest = notes["added"].get(name), file_digest(Path(name))
+        if known is not None and digest != known["digest"]:
             hint = "deliver rows that came later under another name"
             raise DataError("changed since its rows were put into the store", name, hint)
+        if known is None and digest in by_digest:
+            emit(
+                Warned(f"{name} has the bytes of {by_digest[digest]}, whose rows were added: they are not added again")
+            )
+        elif known is None:
+            found.append(Path(name))
+            by_digest[digest] = name
     return found
 
 
@@ -97,6 +110,10 @@ def _settled(job: Job) -> dict[str, Any]:
         if stood not in parts:
             hint = f"delete {path}: then all files that are there are added to this store"
             raise DataError(f"it is not the store that the rows of {name} were added to", job.store, hint)
+    if before in parts and pending.get("unsure"):
+        what = f"rows were added by others while those of {pending['name']} were, and nobody knows whether these were"
+        hint = f"look at its last rows; delete {path}, and move away the files whose rows are in the store"
+        raise DataError(what, job.store, hint)
     if before in parts:
         return _done(notes)
     if before is not None and before != tuple(now.values()):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
 from bigsvm.report.about.model import model_of_run
@@ -71,6 +71,52 @@ def test_rows_that_arrive_are_added_and_the_fit_goes_on_from_the_model_before(gr
     assert (again["status"], again["added"]) == ("unchanged", {})
     record = json.loads((growing.folder / journal.RUN / "run.json").read_bytes())
     assert model_of_run(record) == growing.folder / journal.MODEL
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_file_that_failed_is_not_taken_for_what_others_add_later(growing: Job, tmp_path: Path, others: bool) -> None:
+    bad = deliver(tmp_path, "a.svm")
+    good = bad.read_text()
+    bad.write_text(good + "1 1:x\n")
+    with pytest.raises(DataError, match=r"a\.svm:21"):
+        night(growing)
+    if others:
+        (tmp_path / "other.svm").write_text(text(9, 30))
+        ingest(tmp_path / "other.svm", tmp_path / "train.zarr", append=True)
+    bad.write_text(good)
+    assert [path.name for path in steps.waiting(growing)] == ["a.svm"]
+    assert night(growing)["added"] == {str(bad): 20}
+    assert open_store(tmp_path / "train.zarr").n_samples == 220 + 30 * others
+
+
+def test_where_nobody_knows_whether_rows_were_added_the_night_says_so(growing: Job, tmp_path: Path) -> None:
+    deliver(tmp_path, "a.svm")
+    (tmp_path / "other.svm").write_text(text(9, 30))
+
+    def in_use(*given: Any, **options: Any) -> None:
+        ingest(tmp_path / "other.svm", tmp_path / "train.zarr", append=True)
+        raise OutputError("the store is in use", str(tmp_path / "train.zarr"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrivals, "ingest", in_use)
+        with pytest.raises(OutputError, match="in use"):
+            night(growing)
+    for _ in range(2):
+        with pytest.raises(DataError, match="nobody knows"):
+            night(growing)
+
+
+def test_a_file_is_known_by_its_bytes(growing: Job, tmp_path: Path) -> None:
+    """Renamed, or reached by another path, it is not added again; and not twice under two names at one time."""
+    first = deliver(tmp_path, "a.svm")
+    shutil.copy(first, tmp_path / "in" / "b.svm")
+    assert night(growing)["added"] == {str(first): 20}
+    first.rename(tmp_path / "in" / "c.svm")
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert night(growing)["added"] == {}
+    linked = read_job(tmp_path / "link" / "job.toml")
+    assert steps.waiting(linked) == []
+    assert open_store(tmp_path / "train.zarr").n_samples == 220
 
 
 @pytest.mark.parametrize("after", ["the notes", "the rows"])

@@ -193,7 +193,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, 
             if len(steps) == killed_at:
                 signal.raise_signal(signal.SIGTERM)
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match="the same command goes on"):
         tune_store(store, config, asked, kill, tmp_path / "run")
     again = tune_store(store, config, asked, run=tmp_path / "run")
     ours, theirs = again.document(), straight.document()
@@ -252,7 +252,7 @@ def test_a_search_in_memory_leaps_and_proves_again_only_what_moved(
             signal.raise_signal(signal.SIGTERM)
 
     events.clear()
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted, match="the same command goes on"):
         tune_store(store, config, asked, kill, tmp_path / "run")
     again = tune_store(store, config, asked, run=tmp_path / "run")
     for one, other in zip(again.rows, straight.rows, strict=True):

@@ -29,10 +29,13 @@ class Checkpoints:
 
     identity : what must be the same when the run goes on: fingerprints and all options that change the result
     every_s : seconds between two checkpoints
+    goes_on : what goes on with a run that was stopped
     """
 
-    def __init__(self, folder: Path, identity: dict[str, Any], every_s: float) -> None:
-        self.folder, self.identity, self.every_s = folder, identity, every_s
+    def __init__(
+        self, folder: Path, identity: dict[str, Any], every_s: float, goes_on: str = "the same command goes on"
+    ) -> None:
+        self.folder, self.identity, self.every_s, self.goes_on = folder, identity, every_s, goes_on
         self._last = time.monotonic()
         self._proved = False
         self.seconds = 0.0

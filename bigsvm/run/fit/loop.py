@@ -253,5 +253,5 @@ class Loop:
             self.checkpoints.save(tree)
             self.emit(CheckpointSaved(str(self.checkpoints.folder), self.checkpoints.seconds))
         if self.stop:
-            hint = "" if self.checkpoints is None else f"bigsvm resume {self.checkpoints.folder.parent}"
+            hint = "" if self.checkpoints is None else self.checkpoints.goes_on
             raise Interrupted(f"stopped by {self.stop.by}", hint=hint)

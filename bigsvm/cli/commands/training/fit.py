@@ -123,7 +123,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
     data = job.open()
     session.warn_of(data)
     with run_folder(run):
-        checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s)
+        checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s, f"bigsvm resume {run}")
         if not resume:
             checkpoints.clear()
             for name in (EVENTS, RUN, REPORT):
