@@ -91,8 +91,8 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
             kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
             y = block.y[kept]
             labels += counts(y) if classes is None else np.bincount(y.astype(np.int64), minlength=len(classes))
-            if not n and not isinstance(block.X, CSR) and len(y):  # squares about a row, so that nothing cancels
-                shift = np.asarray(block.X[kept][0], np.float64)
+            if not n and len(y):
+                shift = _shift_of(block.X, block.sample_weight, d)
             for running, more in zip((sums, squares, there), _sums(block.X, block.sample_weight, shift), strict=True):
                 running += more
             n += len(y)
@@ -108,6 +108,20 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
     return Profile(n, shares, mean + shift, variance, 1.0 - there / n_rows, np.zeros((0, 2 * _HALF_BINS), np.int64))
 
 
+def _shift_of(X: Any, weight: np.ndarray | None, d: int) -> np.ndarray:
+    """About which values squares are summed, so that nothing cancels: those of a row that takes part, float64, (d,).
+
+    Of sparse rows 0 for a feature that one of these rows lacks: its values lie about 0.
+    """
+    row = 0 if weight is None else int(np.flatnonzero(weight > 0)[0])
+    if not isinstance(X, CSR):
+        return np.asarray(X[row], np.float64)
+    entries, found = slice(int(X.indptr[row]), int(X.indptr[row + 1])), np.zeros(d)
+    everywhere = np.bincount(X.indices, minlength=d) == len(X.indptr) - 1
+    found[X.indices[entries]] = X.data[entries]
+    return np.where(everywhere, found, 0.0)
+
+
 def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndarray, ...]:
     """(sums of x - shift, sums of its squares, counts of x that are not 0) of each feature."""
     d = len(shift)
@@ -118,7 +132,11 @@ def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndar
             kept = np.repeat(kept_rows, np.diff(X.indptr))
             data, indices = data[kept], indices[kept]
         there = np.bincount(indices[data != 0], minlength=d)
-        return np.bincount(indices, data, d), np.bincount(indices, data * data, d), there
+        n_rows = len(X.indptr) - 1 if kept_rows is None else int(np.count_nonzero(kept_rows))
+        lacking = n_rows - np.bincount(indices, minlength=d)  # rows whose value is 0, and -shift about it
+        data = data - shift[indices]
+        sums = np.bincount(indices, data, d) - lacking * shift
+        return sums, np.bincount(indices, data * data, d) + lacking * shift * shift, there
     dense = X if kept_rows is None else X[kept_rows]
     sums, squares, there = np.zeros(d), np.zeros(d), np.zeros(d, np.int64)
     step = max(1, _BLOCK // (16 * d))  # float64 copies of a few rows at a time
