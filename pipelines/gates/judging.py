@@ -43,7 +43,9 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
     if current is not None and not gates.allow_other_shape:
         difference = registry.shape_difference(model, current)
         text = difference or "features and classes are the current model's"
-        if not verdict.ask("shape", difference is None, model.n_features, current.n_features, text):
+        others = model.n_features != current.n_features  # else their numbers say nothing of what differs
+        ours, theirs = (model.n_features, current.n_features) if others or difference is None else (None, None)
+        if not verdict.ask("shape", difference is None, ours, theirs, text):
             return verdict
     gap, kind = _gap(job, found, candidate, model.about, emit)
     verdict.metrics["relative_gap"] = gap
