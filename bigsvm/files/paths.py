@@ -25,14 +25,12 @@ def cache_folder() -> Path:
     return Path(base) / "bigsvm"
 
 
-def make_cache_folder(name: str) -> Path:
-    """A folder in the cache folder, made where it is not there.  Raises OutputError where it cannot be."""
-    folder = cache_folder() / name
+def make_cache_folder(folder: Path) -> None:
+    """Make a folder in the cache folder, where it is not there.  Raises OutputError where it cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
-    return folder
 
 
 def no_such_store(named: str) -> MissingInput:

@@ -74,7 +74,7 @@ def rows_of_columns(
     kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
     if not _is_whole(folder, of):
-        make_cache_folder(folder.parent.name)
+        make_cache_folder(folder.parent)
         made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
         try:
             _transpose(parts, n_samples, index, made, where)

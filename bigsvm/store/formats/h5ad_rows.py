@@ -242,7 +242,7 @@ def _fingerprint(file: File) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the cache is ours to renew
     found = files_fingerprint([file])
-    make_cache_folder(place.parent.name)
+    make_cache_folder(place.parent)
     write_sealed(place, {"of": of, "fingerprint": found})
     return found
 

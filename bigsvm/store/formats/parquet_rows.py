@@ -250,7 +250,7 @@ class ParquetRows(ColumnLabels):
         return known
 
     def _remember(self, known: dict[str, Any]) -> None:
-        make_cache_folder(self._known_path.parent.name)
+        make_cache_folder(self._known_path.parent)
         write_sealed(self._known_path, known)
 
     def _scan(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class CountedRows(KeptRows):
             except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
                 self._nnz = self._count()
                 if self.uri != "memory":
-                    make_cache_folder(path.parent.name)
+                    make_cache_folder(path.parent)
                     write_sealed(path, {"entries": self._nnz})
         return self._nnz
 

@@ -70,7 +70,7 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
             return former, False
     except (OSError, DataError):
         pass  # the cache is ours to renew
-    make_cache_folder(folder.name)
+    make_cache_folder(folder)
     return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
 
 

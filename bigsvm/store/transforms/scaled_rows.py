@@ -128,7 +128,7 @@ def _rows_together(store: RowBlocks) -> int:
 def _remember(name: str, document: dict[str, Any]) -> None:
     path = cache_folder() / "manifests" / f"{name}.json"
     if not path.exists():
-        make_cache_folder(path.parent.name)
+        make_cache_folder(path.parent)
         write_sealed(path, document)
 
 

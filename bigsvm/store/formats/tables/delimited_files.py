@@ -58,7 +58,7 @@ class DelimitedFiles:
                 raise ValueError("of other files")
         except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
             known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
-            make_cache_folder(place.parent.name)
+            make_cache_folder(place.parent)
             write_sealed(place, known)
         self._known = known
         # In the header's order: a document has its names in another.
