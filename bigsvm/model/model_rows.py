@@ -62,10 +62,11 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     names, ours = names_of_columns(X), rows.get("features")
     if names is None or ours is None or names == ours:
         return X
-    missing = next((name for name in ours if name not in names), None)
+    there = frozenset(names)
+    missing = next((name for name in ours if name not in there), None)
     if missing is not None:
-        there = f"columns there: {', '.join(names[:20])}"
-        raise DataError(f"no column {missing!r}, which the model was trained on", "X", there)
+        what = f"no column {missing!r}, which the model was trained on"
+        raise DataError(what, "X", f"columns there: {', '.join(names[:20])}")
     return X[list(ours)]
 
 

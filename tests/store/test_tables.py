@@ -328,6 +328,11 @@ def test_no_number_is_another_than_its_text(
         assert labels_of(path) == wanted
 
 
+def test_labels_of_64_bits_are_exact_beside_a_column_of_hex(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,x\n9223372036854775807,0xF\n9223372036854775806,0xA\n")
+    assert labels_of(tmp_path / "a.csv") == [2**63 - 1, 2**63 - 2]
+
+
 def labels_of(path: Path) -> list[Any]:
     store = open_store(path)
     y = np.concatenate([store.read(ref).y for ref in store.refs(2)])

@@ -176,11 +176,10 @@ def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header
         if _is_hex(value):
             raise DataError(f"row {row} has {value!r} where numbers are", f"{path}, column {name!r}")
         digits = value.strip().lstrip("+-")
-        if digits.isdecimal() and int(digits) > _LARGEST_WHOLE:
+        if name in large and digits.isdecimal() and int(digits) > _LARGEST_WHOLE:
             what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
-            raise DataError(
-                what, f"{path}, column {name!r}", "scale the column, or put a letter before each if it names"
-            )
+            hint = "scale the column; put a letter before labels of so many digits"
+            raise DataError(what, f"{path}, column {name!r}", hint)
 
 
 def _is_large(column: pa.Array) -> bool:
