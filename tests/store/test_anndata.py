@@ -316,3 +316,44 @@ def test_numbers_in_one_piece_are_mapped_as_h5py_reads_them(kind: str, tmp_path:
     store.forget()
     np.testing.assert_array_equal(store.read(store.refs(10)[3]).X, expected[30:])
     assert expected[0, 0] == (fill or values[0, 0])
+
+
+ELSEWHERE = ["external link", "link to an external link", "link to nothing", "virtual", "external storage"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("how", ELSEWHERE)
+@pytest.mark.parametrize("what", ["X", "layers/csc", "layers/csc/data", "obs", "obs/label", "obs/weight"])
+def test_what_lies_in_another_file_is_refused(what: str, how: str, there: bool, tmp_path: Path) -> None:
+    """Its changes would not be seen; and where that file is gone, HDF5 gives zeros, or says that nothing was there."""
+    import h5py
+
+    formats.anndata(tmp_path / "t.h5ad", {**content(), "obs/weight": np.arange(1.0, N + 1), "X": X.toarray()})
+    other = tmp_path / "other.h5"
+    with h5py.File(tmp_path / "t.h5ad", "r+", locking=False) as root, h5py.File(other, "w", locking=False) as file:
+        root.copy(what, file, "moved")
+        node, attrs = root[what], dict(root[what].attrs)
+        of_one_array = isinstance(node, h5py.Dataset)
+        if how in ("virtual", "external storage") and not of_one_array:
+            pytest.skip("of arrays only")
+        values = node[:] if of_one_array else None
+        del root[what]
+        if how == "external link":
+            root[what] = h5py.ExternalLink("other.h5", "moved")
+        elif how == "link to an external link":
+            root["elsewhere"] = h5py.ExternalLink("other.h5", "moved")
+            root[what] = h5py.SoftLink("/elsewhere")
+        elif how == "link to nothing":
+            root[what] = h5py.SoftLink("/nothing")
+        elif how == "virtual":
+            layout = h5py.VirtualLayout(values.shape, values.dtype)
+            layout[:] = h5py.VirtualSource("other.h5", "moved", values.shape)
+            root.create_virtual_dataset(what, layout).attrs.update(attrs)
+        else:
+            outside = [(str(tmp_path / "other.raw"), 0, values.nbytes)]
+            root.create_dataset(what, data=values, external=outside).attrs.update(attrs)
+    if not there:
+        for name in ("other.h5", "other.raw"):
+            (tmp_path / name).unlink(missing_ok=True)
+    with pytest.raises(DataError, match="which is not there|whose changes nobody would see"):
+        open_store(tmp_path / "t.h5ad", matrix="layers/csc" if what.startswith("layers") else None)

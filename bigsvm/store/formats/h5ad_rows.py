@@ -23,6 +23,7 @@ from bigsvm.store.labels import Missing, Task
 
 _CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
 _INDEX_CACHE = 4 << 20  # of a file: where its chunks are; HDF5 would let it grow to 32 MiB
+_COPY = "copy what it names into this file, with h5py: file[name] = array[...]"
 _LOCK = threading.RLock()
 """HDF5 has one for the whole process; without ours, threads could meet within one read of two calls."""
 
@@ -136,9 +137,11 @@ class H5Array:
     raw = False
 
     def __init__(self, file: H5File, path: str, told: File) -> None:
-        node = file.root()[path]
+        node = _own(file.root(), path)
         if not hasattr(node, "shape"):
             raise DataError("is a group where an array was expected", path)
+        if node.is_virtual or node.external:  # HDF5 would take a file that is not there for zeros
+            raise DataError("its values lie in other files, whose changes nobody would see", path, _COPY)
         self.path, self._told, self._file, self._node = path, told, file, node
         self._text = node.dtype.kind in "OS"
         self.dtype = np.dtype(object) if self._text else node.dtype.newbyteorder("=")
@@ -163,7 +166,7 @@ class H5Array:
             if self._place is not None:
                 return self._mapped(self._place, start, stop)
             if not self._node:  # the file was closed meanwhile
-                self._node = self._file.root()[self.path]
+                self._node = _own(self._file.root(), self.path)
             values = self._node.asstr()[start:stop] if self._text else self._node[start:stop]
         values = np.asarray(values).astype(self.dtype, copy=False)
         values.flags.writeable = False
@@ -186,13 +189,35 @@ def _place_of(node: Any, file_size: int) -> tuple[int, np.dtype] | None:
     import h5py
 
     nbytes = node.dtype.itemsize * (node.size or 0)
-    if node.chunks is not None or node.external or node.is_virtual or node.dtype.kind not in "iuf":
+    if node.chunks is not None or node.dtype.kind not in "iuf":
         return None
     # What was never written has no place, which HDF5 tells as one in front of a file that has a user block.
     first = node.id.get_offset() if nbytes and node.id.get_storage_size() == nbytes else None
     if first is None or node.id.get_type() != h5py.h5t.py_create(node.dtype):
         return None
     return (int(first), node.dtype) if first + nbytes <= file_size and first % node.dtype.alignment == 0 else None
+
+
+def _own(group: Any, path: str) -> Any:
+    """What a group has under a path.
+
+    Raises KeyError where nothing is there, DataError where a link leads to another file, or to nothing: it is not
+    taken for the absence of weights.
+    """
+    at = group
+    for name in path.strip("/").split("/"):
+        link = at.get(name, getlink=True)
+        if hasattr(link, "filename"):
+            raise DataError(f"is a link to another file, {link.filename}, whose changes nobody would see", path, _COPY)
+        try:
+            at = at[name]
+        except KeyError:
+            if hasattr(link, "path"):
+                raise DataError(f"is a link to {link.path}, which is not there", path) from None
+            raise
+    if at.file.id != group.file.id:  # by a link to a link
+        raise DataError(f"is a link to another file, {at.file.filename}, whose changes nobody would see", path, _COPY)
+    return at
 
 
 class _Plain:
@@ -207,13 +232,17 @@ class _Plain:
         return {name: _plain(value) for name, value in self._group.attrs.items()}
 
     def __contains__(self, path: str) -> bool:
-        return path in self._group
+        try:
+            _own(self._group, path)
+        except KeyError:
+            return False
+        return True
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._group)
 
     def __getitem__(self, path: str) -> Any:
-        node = self._group[path]
+        node = _own(self._group, path)
         return _PlainArray(node) if hasattr(node, "shape") else _Plain(node)
 
 
