@@ -158,6 +158,43 @@ def test_arrow_dictionaries_are_categories(tmp_path: Path) -> None:
         assert store.nnz == np.count_nonzero(expected(rows))
 
 
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
+@pytest.mark.parametrize("values", [["a", None, "b"], [5, None, 7]], ids=["text", "numbers"])
+@pytest.mark.parametrize("role", ["label", "weight", "feature", "condition"])
+def test_a_null_of_a_dictionary_is_a_null(role: str, values: list[Any], missing: Any, tmp_path: Path) -> None:
+    """As of a column without a dictionary: told, left out, or met by no condition; never a class named None."""
+    n = 30
+    texts = isinstance(values[0], str)
+    coded = pa.DictionaryArray.from_arrays(pa.array(np.arange(n) % 3, pa.int8()), pa.array(values))
+    columns: dict[str, Any] = {"label": pa.array(np.arange(n) % 2), "x": pa.array(np.arange(n) + 0.5)}
+    columns["label" if role == "label" else "weight" if role == "weight" else "other"] = coded
+    for name, changed in (("dictionary", coded), ("plain", coded.dictionary_decode())):
+        table = pa.table({key: changed if column is coded else column for key, column in columns.items()})
+        pa.feather.write_feather(table, tmp_path / f"{name}.feather", compression="uncompressed", chunksize=7)
+    options: dict[str, Any] = {"missing": missing}
+    if role == "condition":
+        options.update(columns=["x"], rows=f"other in ({values[0]}, {values[2]})")
+    elif role == "feature":
+        options["columns"] = ["x", "other"]
+
+    def read(name: str) -> tuple[list[Any], ...] | str:
+        try:
+            store = open_store(tmp_path / f"{name}.feather", **options)
+            blocks = [store.read(ref) for ref in store.refs(4)]
+        except DataError as error:
+            return error.what
+        rows = [dense(block.X, store.n_features).tolist() for block in blocks]
+        weights = [None if block.sample_weight is None else block.sample_weight.tolist() for block in blocks]
+        return rows, [block.y.tolist() for block in blocks], weights, [str(name) for name in store.classes]
+
+    if role == "feature" and not texts:
+        assert read("dictionary") == "row 1 holds a null"  # as text: a dictionary of numbers is one of names
+    else:
+        assert read("dictionary") == read("plain")
+        refused = role in ("feature", "weight") or (role == "label" and missing == "refuse")
+        assert isinstance(read("plain"), str) == refused
+
+
 def test_several_files_are_one(tmp_path: Path) -> None:
     rows = people(40)
     (tmp_path / "parts").mkdir()

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, refuse_other_columns, stat_file
+from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.units import MIB
@@ -106,8 +108,23 @@ class ArrowFiles:
         with _arrow_errors(file.path):
             batch = _open(file.path, some).get_batch(k)
             batch.validate(full=True)
+            batch = _with_plain_nulls(batch)
         self._threads.last = (key, batch)
         return batch
+
+
+def _with_plain_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in which a null of a dictionary is one of its column: a row that names it has no value."""
+    for place, column in enumerate(batch.columns):
+        if not pa.types.is_dictionary(column.type) or not column.dictionary.null_count:
+            continue
+        there = np.concatenate([np.zeros(column.offset, bool), numbers_of(column.dictionary_decode().is_valid())])
+        bits = pa.py_buffer(np.packbits(there, bitorder="little"))
+        stored = [bits, column.indices.buffers()[1]]
+        indices = pa.Array.from_buffers(column.type.index_type, len(column), stored, offset=column.offset)
+        plain = pa.DictionaryArray.from_arrays(indices, column.dictionary, ordered=column.type.ordered)
+        batch = batch.set_column(place, batch.schema.field(place), plain)
+    return batch
 
 
 def _open(path: str, fields: list[int] | None = None) -> pa.ipc.RecordBatchFileReader:
