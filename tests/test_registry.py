@@ -281,6 +281,23 @@ def test_killed_anywhere_the_next_promotion_works(tmp_path: Path, place: str, fi
         assert registry.rollback(root) == (2 if swapped else 1)
 
 
+@pytest.mark.parametrize("place", ["before the swap", "after the swap"])
+def test_a_rollback_that_was_killed_is_a_rollback(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "reg"
+    for seed, name in enumerate("ab"):
+        registry.promote(root, make_model(tmp_path / name, seed), metrics={"problem": name})
+    program = _DIE.replace("registry.promote(root, model)", "registry.rollback(root, note='the shop says no')")
+    died = subprocess.run([sys.executable, "-c", program, place, str(root), ""], check=False, capture_output=True)
+    assert died.returncode == -signal.SIGKILL
+    registry.settle(root)
+    moved = place == "after the swap"
+    assert registry.current_version(root) == (1 if moved else 2)
+    said = [(entry["action"], entry["version"]) for entry in registry.history(root)]
+    assert said == [("promote", 1), ("promote", 2), *([("rollback", 1)] if moved else [])]
+    assert not moved or registry.history(root)[-1]["note"] == "the shop says no"
+    assert registry.promote(root, make_model(tmp_path / "c", 3)) == 3
+
+
 def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
     root = tmp_path / "reg"
     models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(2)]

@@ -3,7 +3,7 @@
     REGISTRY/versions/000001/   a copied model directory, never changed again
     REGISTRY/current            relative symlink to one of them, swapped by one rename
     REGISTRY/history.jsonl      one line for each thing that happened: who, when, what, from which version
-    REGISTRY/.pending.json      of a promotion that is under way, what its line of the history will say
+    REGISTRY/.pending.json      of a change that is under way, what its line of the history will say
     REGISTRY/.lock              held (flock) by whoever changes something
 
 What is current is what the link says.  A reader takes `current(registry)` once and loads what it names:
@@ -76,8 +76,7 @@ def promote(
             # The source may have changed since it was looked at: what counts is the copy.
             check_model(copy)
         try:
-            said = {"version": version, "note": note, "metrics": metrics or {}}
-            write_bytes(root / PENDING, json.dumps(said, allow_nan=False).encode())
+            _announce(root, "promote", version, note, metrics)
             _point_to(root, version)
         except BaseException:
             if current_version(root) != version:
@@ -109,8 +108,10 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
         _refuse_a_link(folder)
         check_model(folder)
         if to != former:
+            _announce(root, "rollback", to, note)
             _point_to(root, to)
             _write_down(root, "rollback", to, former, note)
+            (root / PENDING).unlink(missing_ok=True)
     return to
 
 
@@ -256,8 +257,9 @@ def _tidy(root: Path) -> None:
     entries, version = history(root), current_version(root)
     recorded = entries[-1]["version"] if entries else None
     if version is not None and version != recorded:
-        note, metrics = _pending(root, version)
-        _write_down(root, "recovered", version, recorded, note, metrics)
+        action, note, metrics = _pending(root, version)
+        # A rollback stays one: whoever asks what was promoted must not find it.
+        _write_down(root, "rollback" if action == "rollback" else "recovered", version, recorded, note, metrics)
     elif entries and version is not None:
         # Copied but never current: whoever copied it died before the swap.
         newest = max(entry["version"] for entry in entries)
@@ -265,16 +267,22 @@ def _tidy(root: Path) -> None:
             shutil.rmtree(_folder(root, number), ignore_errors=True)
 
 
-def _pending(root: Path, version: int) -> tuple[str, dict[str, Any]]:
-    """(note, metrics) of the promotion that moved the link and died before its line was written."""
+def _announce(root: Path, action: str, version: int, note: str, metrics: dict[str, Any] | None = None) -> None:
+    """Say what is about to be done, for `_tidy` where this process dies before it has written it down."""
+    said = {"action": action, "version": version, "note": note, "metrics": metrics or {}}
+    write_bytes(root / PENDING, json.dumps(said, allow_nan=False).encode())
+
+
+def _pending(root: Path, version: int) -> tuple[str, str, dict[str, Any]]:
+    """(action, note, metrics) of the change that moved the link to a version and died before its line was written."""
     nothing = "the link had moved without an entry"
     try:
         said = json.loads((root / PENDING).read_bytes())
         if said["version"] == version:
-            return str(said["note"]) or nothing, dict(said["metrics"])
-    except (OSError, ValueError, TypeError, KeyError):  # it was not one of ours that moved the link
+            return str(said.get("action")), str(said["note"]) or nothing, dict(said["metrics"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # it was not one of ours that moved the link
         pass
-    return nothing, {}
+    return "", nothing, {}
 
 
 def _copy_model(source: Path, model: Model, copy: Path) -> None:

@@ -97,8 +97,12 @@ def _last_problem(job: Job) -> str | None:
 
 
 def promotions(job: Job) -> list[dict[str, Any]]:
-    """The entries of the history that say what was promoted, also by somebody who died before saying so."""
-    return [entry for entry in registry.history(job.registry) if entry["action"] in ("promote", "recovered")]
+    """The entries of the history that say what a job promoted, also by one who died before saying so.
+
+    What people did by hand, a rollback or `bigsvm promote`, is in none: it says nothing of the rows that were seen.
+    """
+    entries = registry.history(job.registry)
+    return [entry for entry in entries if entry["action"] != "rollback" and "problem" in entry.get("metrics", {})]
 
 
 def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:

@@ -80,6 +80,48 @@ def test_drifted_rows_are_refused_before_the_fit(
     assert retrain(watched, "--json", "--quiet").document["status"] == "promoted", "they are the usual rows now"
 
 
+@pytest.mark.parametrize("what", ["a rollback", "a rollback that was killed", "a promotion"])
+def test_what_was_done_by_hand_is_no_change_and_drift_is_still_seen(
+    watched: Path, retrain: Retrain, tmp_path: Path, what: str
+) -> None:
+    root = tmp_path / "reg"
+    write_rows(tmp_path / "train.zarr", 3)
+    assert retrain(watched, "--json", "--quiet").document["status"] == "promoted"
+    if what == "a promotion":
+        version = registry.promote(root, root / "versions" / "000001")
+    elif what == "a rollback":
+        version = registry.rollback(root)
+    else:
+        program = "import os, sys; from bigsvm.model import versions; versions._write_down = lambda *_: os._exit(137)"
+        program += "; versions.rollback(sys.argv[1])"
+        assert subprocess.run([sys.executable, "-c", program, str(root)], check=False).returncode == 137
+        version = 1
+    assert retrain(watched, "--json", "--quiet", "--dry-run").document["result"]["would"] == "nothing"
+    assert retrain(watched, "--json", "--quiet").document["status"] == "unchanged"
+    assert registry.current_version(root) == version
+    write_rows(tmp_path / "train.zarr", 4, moved=2.0)
+    answer = retrain(watched, "--json", "--quiet")
+    assert (answer.code, answer.document["status"]) == (76, "refused"), "rows that moved are held against the last ones"
+
+
+@pytest.mark.parametrize("gates", ["max_drop = 0.01", "max_churn = 0.05", 'challenger = "not_worse"', ""])
+def test_a_holdout_whose_rows_weigh_nothing_passes_no_gate(
+    job: Place, retrain: Retrain, tmp_path: Path, gates: str
+) -> None:
+    write_rows(tmp_path / "train.zarr", 1)
+    write_rows(tmp_path / "holdout.zarr", 2)
+    assert retrain(job(), "--quiet").code == 0
+    store = open_store(write_rows(tmp_path / "again.zarr", 2))
+    (block,) = [store.read(ref) for ref in store.refs(1000)]
+    rows = (block.X, block.y, np.zeros(len(block.y)))
+    ingest(rows, tmp_path / "holdout.zarr", overwrite=True)
+    write_rows(tmp_path / "train.zarr", 3, positive=0.1)
+    answer = retrain(job(gates=gates), "--quiet")
+    assert answer.code == 65
+    assert "every row has a weight of 0" in answer.err
+    assert registry.current_version(tmp_path / "reg") == 1
+
+
 def test_rows_of_the_same_kind_are_no_drift(watched: Path, retrain: Retrain, tmp_path: Path) -> None:
     write_rows(tmp_path / "train.zarr", 3)
     answer = retrain(watched, "--json", "--quiet")

@@ -14,6 +14,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Warned
 from bigsvm.model.linear_model import LinearModel
+from bigsvm.run.api import fit
 from bigsvm.run.apply.evaluate import evaluate, join_labels
 from bigsvm.run.apply.metrics import (
     BinnedRanking,
@@ -112,6 +113,17 @@ def test_a_text_without_rows_has_no_metrics(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.svm").write_text(text)
     with pytest.raises(DataError, match="no rows"):
         evaluate(make((-1, 1))[0], str(tmp_path / "a.svm"), CONFIG)
+
+
+@pytest.mark.parametrize("kind", ["labels", "values"])
+def test_rows_that_all_weigh_nothing_have_no_metrics(kind: str) -> None:
+    model, X, y, _ = make((-1, 1))
+    if kind == "values":
+        model = fit(ArrayRows(X, X[:, 0] * 2.5, task="regression"), loss="epsilon_insensitive", memory="64MiB").model
+    task = "regression" if kind == "values" else "classification"
+    rows = ArrayRows(X, y * 0.5 if kind == "values" else y, np.zeros(len(y)), task=task)
+    with pytest.raises(DataError, match="every row has a weight of 0"):
+        evaluate(model, rows, CONFIG)
 
 
 def test_a_regression_target_is_refused() -> None:

@@ -50,8 +50,8 @@ def evaluate(
 
     Raises
     ------
-    DataError : the store holds a regression target and the model classes, or the reverse; or rows have more features
-    than the model, or dense ones fewer.
+    DataError : there are no rows, or all weigh 0; the store holds a regression target and the model classes, or the
+    reverse; or rows have more features than the model, or dense ones fewer.
     UsageError : standard input, which cannot be read twice.
     BudgetExceeded : the memory budget is too small.
     """
@@ -88,6 +88,8 @@ def counted(
                 for scored in rows:
                     tally.add(_coded(scored, store) if isinstance(store, TextLabels) else scored)
             result = tally.result()
+    if not result["n_rows"]:  # what asks for a metric above some limit would find none, and none below it
+        raise DataError("every row has a weight of 0: nothing can be measured", store.uri, "see --weight")
     for message in tally.warnings():
         emit(Warned(message))
     document = {
