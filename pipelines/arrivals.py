@@ -1,8 +1,9 @@
 """New rows that were delivered as files: each file is put behind the rows of the store once, whatever is killed.
 
 WORK/arrivals.json names the files that are in the store, and the one that is being put there with the rows that were
-there before.  The store's manifest keeps what it held before each addition, so a run that was killed between the
-addition and its line here is told from one that was killed before.
+there before.  The store's manifest keeps what it held before each addition, and the digest of the file that came then,
+so a run that was killed between the addition and its line here is told from one that was killed before, whoever else
+adds rows meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.files.atomic import file_digest, write_bytes
 from bigsvm.run.apply.scoring import budget_of
@@ -48,18 +49,11 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
         digest, before = file_digest(path), _stands(open_rows(job, job.store))
         notes["pending"] = {"name": str(path), "digest": digest, **before}
         _write(job, notes)
-        try:
-            result = ingest(
-                str(path), job.store, append=True, label=job.arrivals.label, weight=job.arrivals.weight,
-                from_format=job.arrivals.from_format, zero_based=job.arrivals.zero_based,
-                memory=budget_of(job.fit).limit, emit=emit,
-            )  # fmt: skip
-        except BigSVMError:
-            # It failed, and was not killed: what others add later must not be taken for it.
-            same = _stands(open_rows(job, job.store)) == before
-            notes["pending"] = None if same else {**notes["pending"], "unsure": True}
-            _write(job, notes)
-            raise
+        result = ingest(
+            str(path), job.store, append=True, source_digest=digest, label=job.arrivals.label,
+            weight=job.arrivals.weight, from_format=job.arrivals.from_format, zero_based=job.arrivals.zero_based,
+            memory=budget_of(job.fit).limit, emit=emit,
+        )  # fmt: skip
         added[str(path)] = int(result["n_appended"])
         notes = _done(notes)
         _write(job, notes)
@@ -105,17 +99,21 @@ def _settled(job: Job) -> dict[str, Any]:
         raise DataError("not the notes of a job", str(path), hint) from error
     store = open_rows(job, job.store)
     now = _stands(store)
-    parts = {(part["n_samples"], part["content_fingerprint"]) for part in store.content.get("parts", ())}
+    told = store.content.get("parts", ())
+    parts = {(part["n_samples"], part["content_fingerprint"]) for part in told}
     for name, stood in held.items():
         if stood not in parts:
             hint = f"delete {path}: then all files that are there are added to this store"
             raise DataError(f"it is not the store that the rows of {name} were added to", job.store, hint)
-    if before in parts and pending.get("unsure"):
-        what = f"rows were added by others while those of {pending['name']} were, and nobody knows whether these were"
-        hint = f"look at its last rows; delete {path}, and move away the files whose rows are in the store"
-        raise DataError(what, job.store, hint)
     if before in parts:
-        return _done(notes)
+        since = [part for part in told if part["n_samples"] >= pending["n_samples"]]
+        if any(part.get("added") == pending["digest"] for part in since):
+            return _done(notes)
+        if any("added" not in part for part in since):
+            what = f"an earlier bigsvm added rows, and does not say whether they are those of {pending['name']}"
+            hint = f"look at its last rows; delete {path}, and move away the files whose rows are in the store"
+            raise DataError(what, job.store, hint)
+        return {**notes, "pending": None}
     if before is not None and before != tuple(now.values()):
         hint = f"delete {path}, and move away the files whose rows are in the store"
         raise DataError(f"it was exchanged while the rows of {pending['name']} were added", job.store, hint)

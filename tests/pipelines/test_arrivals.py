@@ -16,6 +16,7 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.report.about.model import model_of_run
 from bigsvm.run.start.earlier import model_digest
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.appending.grown_store import GrownStore
 from bigsvm.store.ingest.ingest import ingest
 from pipelines import arrivals, journal, steps
 from pipelines.config import Job, read_job
@@ -73,37 +74,58 @@ def test_rows_that_arrive_are_added_and_the_fit_goes_on_from_the_model_before(gr
     assert model_of_run(record) == growing.folder / journal.MODEL
 
 
-@pytest.mark.parametrize("others", [False, True])
-def test_a_file_that_failed_is_not_taken_for_what_others_add_later(growing: Job, tmp_path: Path, others: bool) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "others of an earlier bigsvm"])
+@pytest.mark.parametrize("others", [(), ("before",), ("after",), ("before", "after")], ids=" ".join)
+@pytest.mark.parametrize("how", ["it fails", "killed before", "killed after"])
+def test_rows_of_a_file_are_added_once_whatever_others_add(
+    growing: Job, tmp_path: Path, how: str, others: tuple[str, ...], earlier: bool
+) -> None:
+    """`others` : when somebody else adds rows, before the file's rows were to be added or after."""
+    path = deliver(tmp_path, "a.svm")
+
+    def others_add(when: str) -> None:
+        if when in others:
+            (tmp_path / f"{when}.svm").write_text(text(9 + len(when), 30))
+            with pytest.MonkeyPatch.context() as patch:
+                if earlier:
+                    now = GrownStore._more_content
+                    patch.setattr(GrownStore, "_more_content", lambda store: {"parts": untold(now(store)["parts"])})
+                ingest(tmp_path / f"{when}.svm", tmp_path / "train.zarr", append=True)
+
+    def untold(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [*parts[:-1], {key: value for key, value in parts[-1].items() if key != "added"}]
+
+    def added(*given: Any, **options: Any) -> None:
+        others_add("before")
+        if how == "killed after":
+            ingest(*given, **options)
+        raise OutputError("the store is in use", str(tmp_path / "train.zarr")) if how == "it fails" else Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrivals, "ingest", added)
+        with pytest.raises(OutputError if how == "it fails" else Killed):
+            night(growing)
+    others_add("after")
+    if earlier and others and how != "killed after":
+        with pytest.raises(DataError, match="an earlier bigsvm added rows"):
+            night(growing)
+        return
+    there = how == "killed after"
+    assert [waits.name for waits in steps.waiting(growing)] == ([] if there else ["a.svm"])
+    assert night(growing)["added"] == ({} if there else {str(path): 20})
+    assert open_store(tmp_path / "train.zarr").n_samples == 220 + 30 * len(others)
+    assert steps.waiting(growing) == []
+
+
+def test_a_file_that_failed_is_added_once_it_is_repaired(growing: Job, tmp_path: Path) -> None:
     bad = deliver(tmp_path, "a.svm")
     good = bad.read_text()
     bad.write_text(good + "1 1:x\n")
     with pytest.raises(DataError, match=r"a\.svm:21"):
         night(growing)
-    if others:
-        (tmp_path / "other.svm").write_text(text(9, 30))
-        ingest(tmp_path / "other.svm", tmp_path / "train.zarr", append=True)
     bad.write_text(good)
-    assert [path.name for path in steps.waiting(growing)] == ["a.svm"]
     assert night(growing)["added"] == {str(bad): 20}
-    assert open_store(tmp_path / "train.zarr").n_samples == 220 + 30 * others
-
-
-def test_where_nobody_knows_whether_rows_were_added_the_night_says_so(growing: Job, tmp_path: Path) -> None:
-    deliver(tmp_path, "a.svm")
-    (tmp_path / "other.svm").write_text(text(9, 30))
-
-    def in_use(*given: Any, **options: Any) -> None:
-        ingest(tmp_path / "other.svm", tmp_path / "train.zarr", append=True)
-        raise OutputError("the store is in use", str(tmp_path / "train.zarr"))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrivals, "ingest", in_use)
-        with pytest.raises(OutputError, match="in use"):
-            night(growing)
-    for _ in range(2):
-        with pytest.raises(DataError, match="nobody knows"):
-            night(growing)
+    assert open_store(tmp_path / "train.zarr").n_samples == 220
 
 
 def test_a_file_is_known_by_its_bytes(growing: Job, tmp_path: Path) -> None:
@@ -117,26 +139,6 @@ def test_a_file_is_known_by_its_bytes(growing: Job, tmp_path: Path) -> None:
     linked = read_job(tmp_path / "link" / "job.toml")
     assert steps.waiting(linked) == []
     assert open_store(tmp_path / "train.zarr").n_samples == 220
-
-
-@pytest.mark.parametrize("after", ["the notes", "the rows"])
-def test_killed_while_rows_are_added_they_are_added_once(growing: Job, tmp_path: Path, after: str) -> None:
-    deliver(tmp_path, "a.svm")
-
-    def die(*given: Any, **options: Any) -> None:
-        if after == "the rows":
-            ingest(*given, **options)
-        raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrivals, "ingest", die)
-        with pytest.raises(Killed):
-            night(growing)
-    waits = [path.name for path in steps.waiting(growing)]
-    assert waits == (["a.svm"] if after == "the notes" else [])
-    assert night(growing)["status"] == "promoted"
-    assert open_store(tmp_path / "train.zarr").n_samples == 220
-    assert steps.waiting(growing) == []
 
 
 def test_files_and_stores_that_were_exchanged_are_named(growing: Job, tmp_path: Path) -> None:

@@ -355,5 +355,5 @@ def test_what_lies_in_another_file_is_refused(what: str, how: str, there: bool, 
     if not there:
         for name in ("other.h5", "other.raw"):
             (tmp_path / name).unlink(missing_ok=True)
-    with pytest.raises(DataError, match="which is not there|whose changes nobody would see"):
+    with pytest.raises(DataError, match=r"which is not there|whose changes nobody would see"):
         open_store(tmp_path / "t.h5ad", matrix="layers/csc" if what.startswith("layers") else None)

@@ -55,6 +55,7 @@ def ingest(
     threads: int = 2,
     overwrite: bool = False,
     append: bool = False,
+    source_digest: str | None = None,
     empty_chunks: EmptyChunks = "refuse",
     matrix: str | None = None,
     missing: Missing = "refuse",
@@ -91,6 +92,7 @@ def ingest(
     threads : with 1, reading, parsing and writing take turns
     append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
         the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
+    source_digest : kept in the manifest beside what the store was before: which rows came then, for who was killed
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : of what is read, see
         `open_store`
     client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
@@ -174,7 +176,7 @@ def ingest(
             _check_memory(given, sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
         if former is not None:
             check_fits(former, sourced)
-            writer: ZarrWriter = GrownStore(former, chunk_bytes)
+            writer: ZarrWriter = GrownStore(former, chunk_bytes, source_digest)
         else:
             writer = ZarrWriter(
                 path,

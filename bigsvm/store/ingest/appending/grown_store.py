@@ -102,13 +102,13 @@ class GrownStore(ZarrWriter):
     place.
     """
 
-    def __init__(self, former: SealedStore, chunk_bytes: int | None) -> None:
+    def __init__(self, former: SealedStore, chunk_bytes: int | None, source_digest: str | None = None) -> None:
         super().__init__(
             former.path, layout=former.layout, dtype=former.dtype, n_features=former.n_features, codec=former.codec,
             chunk_bytes=chunk_bytes or former.chunk_bytes, has_weights=former.has_weights, task=former.task,
             recipe=former.recipe, feature_names=former.feature_names,
         )  # fmt: skip
-        self.former = former
+        self.former, self._source_digest = former, source_digest
         self.n_samples, self.nnz = former.n_samples, former.nnz
         self._hash.total = int(former.manifest.content["content_fingerprint"], 16)
         self._width = former.n_features
@@ -181,9 +181,13 @@ class GrownStore(ZarrWriter):
         return new if not old or new.get("n_badly_scaled", 0) > old.get("n_badly_scaled", 0) else old
 
     def _more_content(self) -> dict[str, Any]:
-        """What was there before, by which a model of it can be told to be one of the first rows."""
+        """What was there before, by which a model of it can be told to be one of the first rows; and what came then."""
         content = self.former.manifest.content
-        before = {"n_samples": content["n_samples"], "content_fingerprint": content["content_fingerprint"]}
+        before = {
+            "n_samples": content["n_samples"],
+            "content_fingerprint": content["content_fingerprint"],
+            "added": self._source_digest,
+        }
         return {"parts": [*content.get("parts", ()), before]}
 
 
