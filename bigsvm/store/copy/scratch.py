@@ -14,8 +14,11 @@ from bigsvm.files.atomic import cannot_write
 
 
 def scratch_folder(config: FitConfig) -> Path:
-    """--scratch, else $BIGSVM_SCRATCH, else a folder of this user's in the system's temporary folder."""
-    return Path(config.scratch or os.environ.get("BIGSVM_SCRATCH") or _own_folder())
+    """--scratch, else $BIGSVM_SCRATCH, else a folder of this user's in the system's temporary folder; absolute.
+
+    A worker that was started elsewhere would take a relative path for another folder.
+    """
+    return Path(config.scratch or os.environ.get("BIGSVM_SCRATCH") or _own_folder()).absolute()
 
 
 def make_scratch(config: FitConfig) -> Path:
@@ -38,7 +41,7 @@ def make_scratch(config: FitConfig) -> Path:
 
 
 def _own_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}"
+    return Path(tempfile.gettempdir()).absolute() / f"bigsvm-{os.getuid()}"
 
 
 def is_tmpfs(path: Path) -> bool:

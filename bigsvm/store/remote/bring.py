@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -12,9 +13,9 @@ from typing import Any
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.store.copy.copy_folder import OBJECTS, copies_folder, kept_copy, make_room
+from bigsvm.store.copy.copy_folder import OBJECTS, copies_folder, kept_copy, make_room, remove_copy
 from bigsvm.store.copy.scratch import make_scratch
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remote.client import Client, Listed
@@ -53,7 +54,8 @@ def bring(name: str, matrix: str = "X") -> Brought:
     """Copy the objects that a name stands for to the scratch folder, unless they are there; kept while in use.
 
     The copy's folder is named by what was listed (keys, sizes, ETags): objects that change give another copy.
-    What was copied before a kill is held against digests, and stays.
+    What was copied before a kill is held against digests, and stays.  Of a server that tells neither ETags nor times
+    nothing stays.
 
     matrix : of an AnnData store the part that will be read; `*` for all
 
@@ -74,9 +76,17 @@ def bring(name: str, matrix: str = "X") -> Brought:
             "layout": _LAYOUT,
             "objects": {path: [item.size, item.tag] for path, item in found.objects.items()},
         }
+        tagged = all(item.tag for item in found.objects.values())
+        if not tagged:
+            # Nobody could tell other objects of the same size from those that were copied: each opening copies anew.
+            made_of["opening"] = secrets.token_hex(8)
+            what = "the server says neither an ETag nor when it last changed"
+            emit(Warned(f"{client.name}: {what}, so it is copied anew at every opening"))
         scratch = make_scratch(FitConfig.of(scratch=storage.scratch))
         folder = copies_folder(scratch) / f"objects-{digest_of(made_of)}"
         kept = ExitStack()
+        if not tagged:
+            kept.callback(remove_copy, folder)
         try:
 
             def make() -> None:

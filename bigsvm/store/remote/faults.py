@@ -75,6 +75,9 @@ class NoRanges(Fault):
 def fault_of(error: BaseException) -> Fault:
     """The fault that an exception of obstore stands for; nothing of its text is kept but the HTTP status."""
     kind, text = type(error).__name__, str(error)
+    status_found = _STATUS.search(text)
+    if status_found and int(status_found[1]) == 405:  # which obstore takes for the answer of a folder
+        return Believed("the server refuses the request (HTTP 405)", "refused 405")
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
         return Believed("is not there (HTTP 404)", "absent")
     if kind in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(error, PermissionError):
@@ -86,7 +89,6 @@ def fault_of(error: BaseException) -> Fault:
         return Believed("a key there has an empty part, . or .., or a control character in its path", "path")
     if kind == "NotSupportedError" and "ange" in text:
         return NoRanges("the server gives no ranges")
-    status_found = _STATUS.search(text)
     if status_found:
         status = int(status_found[1])
         if status == 404:

@@ -21,6 +21,8 @@ _MATRICES = ("layers", "obsm", "raw", "obsp", "varm", "varp", "uns", "X")
 """Parts of an AnnData store of which a fit reads one; its other parts are always copied."""
 _MOST_UNLISTED = 1_000_000
 _GLOB = "*?["
+_WEIGHTS = "obs/weight"
+"""Read where it is there, without being asked for."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
 
     keys: Iterable[str] | None = None
     if "." not in name or name.lower().endswith(".zarr"):
-        keys = _keys_of_store(lambda mark: head(f"{root}/{mark}".lstrip("/")), read, client.name)
+        keys = _keys_of_store(lambda mark: head(f"{root}/{mark}".lstrip("/")), read, client.name, matrix)
     if keys is None:
         item = head(root)
         if item is None:
@@ -179,7 +181,7 @@ def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
 
 
 def _keys_of_store(
-    head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]], where: str
+    head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]], where: str, matrix: str
 ) -> list[str] | None:
     """Keys of a Zarr store by its manifest, or by its consolidated metadata; None where no store is there."""
     found = {mark: head(mark) for mark in (f"{STEM}.json", "zarr.json", ".zmetadata", ".zgroup")}
@@ -212,12 +214,34 @@ def _keys_of_store(
             "a web server does not list its files, and the store has neither a manifest nor consolidated metadata",
             where, "seal it before it is put there (bigsvm seal), or zarr.consolidate_metadata",
         )  # fmt: skip
-    for path, metadata in arrays.items():
+    document = "zarr.json" if v3 is not None else ".zarray"
+    needed = {path: metadata for path, metadata in arrays.items() if wanted(f"{path}/{document}", matrix)}
+    for path, metadata in _as_they_are(needed, document, head, read).items():
+        keys += [f"{path}/{name}" for name in (document, ".zattrs") if path not in arrays]
         for key in chunk_keys(path, metadata):
             keys.append(key)
             if len(keys) > _MOST_UNLISTED:
                 raise UsageError(f"more than {_MOST_UNLISTED} objects on a server that lists none", where)
     return _checked(keys, where)
+
+
+def _as_they_are(
+    arrays: dict[str, dict[str, Any]], document: str,
+    head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]],
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Metadata of the arrays as their own documents have them, and of weights that no consolidated metadata name.
+
+    Rows, or weights, may have come after the metadata were consolidated; a folder is read without them, too.
+    """
+
+    def own(path: str) -> dict[str, Any] | None:
+        item = head(f"{path}/{document}")
+        return None if item is None else read(item)
+
+    paths = list(dict.fromkeys([*arrays, _WEIGHTS]))
+    with ThreadPoolExecutor(16) as pool:
+        found = dict(zip(paths, pool.map(own, paths), strict=True))
+    return {path: metadata for path in paths if (metadata := found[path] or arrays.get(path)) is not None}
 
 
 def _checked(keys: list[str], where: str) -> list[str]:
