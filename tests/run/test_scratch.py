@@ -58,6 +58,18 @@ def test_what_somebody_put_there_is_refused(temporary: Path, what: str, monkeypa
 
 
 def test_a_folder_that_was_named_is_taken_as_it_is(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert make_scratch(FitConfig(scratch="here")) == Path("here")
+    assert make_scratch(FitConfig(scratch="/here")) == Path("/here")
     monkeypatch.setenv("BIGSVM_SCRATCH", "/there")
     assert make_scratch(FitConfig()) == Path("/there")
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_a_relative_folder_is_the_same_from_everywhere(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for workers that were started elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    if how == "variable":
+        monkeypatch.setenv("BIGSVM_SCRATCH", "here")
+    found = make_scratch(FitConfig.of(scratch="here") if how == "option" else FitConfig())
+    assert str(found) == str(tmp_path / "here")
