@@ -284,16 +284,6 @@ class FitConfig:
         """Of targets, not of classes."""
         return self.loss.endswith("epsilon_insensitive") or self.loss == "nu_svr"
 
-    def ignored(self) -> list[str]:
-        """A sentence for each option that is asked for and that this loss has no use for, which LIBSVM passes over."""
-        found = []
-        if self.nu != _DEFAULTS["nu"] and self.loss not in NU_LOSSES:
-            found.append(f"--nu says nothing to the loss {self.loss}: it is of {', '.join(NU_LOSSES)}")
-        if self.epsilon != _DEFAULTS["epsilon"] and not self.loss.endswith("epsilon_insensitive"):
-            instead = "nu sets the width of its tube" if self.loss == "nu_svr" else "it has no tube"
-            found.append(f"--epsilon says nothing to the loss {self.loss}: {instead}")
-        return found
-
     def _check_joint(self) -> None:
         """Refuse what does not go with a loss of all classes together.  Raises UsageError."""
         if (self.multi_class == JOINT_RULE) != (self.loss == JOINT_LOSS):

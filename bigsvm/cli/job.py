@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bigsvm.cli.record import EVENTS, LOCK, RUN
 from bigsvm.config import RESULT_OPTIONS, FitConfig
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, OutputError, UsageError
 
 if TYPE_CHECKING:
     from bigsvm.store.blocks import RowBlocks
@@ -83,13 +83,13 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
 
     So a scheduler may send the same command again, whatever instant the former one died in.
 
-    Raises DataError where a file of the model changed since it was written.
+    Raises DataError where a file of the model changed since it was written, OutputError where the rows did.
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
-    later = {"report": None, "mlflow": None}  # a page may still be asked for
+    later = {"report": None, "mlflow": None, "overwrite": None}  # a page may still be asked for
     same = {**was, **later} == {**job.document(), **later}
-    if job.overwrite or status not in _OVER or not isinstance(result, dict) or not same:
+    if status not in _OVER or not isinstance(result, dict) or not same:
         return None
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
@@ -97,14 +97,22 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
 
     store = job.open()
     if record.get("identity", {}).get("data") != store.identity.document():
-        return None
+        if job.overwrite:
+            return None
+        hint = f"bigsvm fit {job.store} -o NEW.model trains on the rows as they are"
+        raise OutputError(f"the run had ended, and the rows of {job.store} have changed since", str(job.run), hint)
     check_files(job.model, "bigsvm fit ... --overwrite trains it again")
     return status, result
 
 
+def has_checkpoint(run: Path) -> bool:
+    """Whether a stopped run left something to go on from."""
+    return (run / CHECKPOINTS).is_dir() and any((run / CHECKPOINTS).iterdir())
+
+
 def check_same_fit(job: Job) -> None:
     """Refuse to go on with another fit's checkpoint, before its record is touched.  Raises DataError."""
-    if not (job.run / CHECKPOINTS).is_dir() or not any((job.run / CHECKPOINTS).iterdir()):
+    if not has_checkpoint(job.run):
         return
     _, was = _recorded(job.run)
     if not was:
@@ -113,7 +121,7 @@ def check_same_fit(job: Job) -> None:
     for name in ("store", "label", "weight", "rows", *RESULT_OPTIONS):
         if was[name] != now[name]:
             what = f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}"
-            hint = f"bigsvm resume {job.run} continues it; without --resume a new fit begins"
+            hint = f"bigsvm resume {job.run} continues it; --overwrite without --resume begins a new fit"
             raise DataError(what, str(job.run), hint)
 
 

@@ -23,6 +23,11 @@ from bigsvm.errors import UsageError
 KernelName = Literal["linear", "rbf", "poly", "sigmoid", "precomputed"]
 How = Literal["checked", "assumed", "refuted", "undecided"]
 KERNELS: tuple[str, ...] = get_args(KernelName)
+PARAMETERS: dict[str, tuple[str, ...]] = {
+    "linear": (), "rbf": ("gamma",), "poly": ("gamma", "degree", "coef0"), "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),
+}  # fmt: skip
+"""Parameters that each kernel takes notice of."""
 CODES = {name: code for code, name in enumerate(KERNELS)}
 """Numbers by which compiled kernels branch (`compiled/kernel/values/gram.py`)."""
 

@@ -368,23 +368,30 @@ def _class_weight(
         return counts.sum() / (len(classes) * np.maximum(counts, 1).astype(np.float64))
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
-    names = {_plain(label): code for code, label in enumerate(classes)}
-    if classes.dtype == bool:
-        # 0 and 1 would be taken for labels of the store.
-        names = {} if positive is not None else names
-        names |= {str(label): code for code, label in enumerate(classes)}
-        names |= {} if positive is None else {_plain(positive): 1}
+    exact = {str(label): code for code, label in enumerate(classes.tolist())}
+    alike: dict[str, list[int]] = {}  # of numbers written in other ways; text may have several
+    if positive is not None:  # 0 and 1 would be taken for labels of the store
+        exact[str(positive)], alike = 1, {_plain(positive): [1]}
+    else:
+        for code, label in enumerate(classes):
+            alike.setdefault(_plain(label), []).append(code)
     for label, weight in config.class_weight.items():
-        if _plain(label) not in names:
-            raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(names)}")
+        codes = [exact[str(label)]] if str(label) in exact else alike.get(_plain(label), [])
+        if not codes:
+            raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(exact)}")
+        if len(codes) > 1:
+            found = " and ".join(repr(str(classes[code])) for code in codes)
+            raise UsageError(
+                f"class weight for {label!r}, as which one may read {found}", hint="write it as one of them"
+            )
         if not 0 <= weight < np.inf:
             raise UsageError(f"class weight of {label!r} must not be negative, got {weight!r}")
-        weights[names[_plain(label)]] = weight
+        weights[codes[0]] = weight
     return weights
 
 
 def _plain(label: object) -> str:
-    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them; no two become one."""
+    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them."""
     text = str(int(label)) if isinstance(label, bool | np.bool_) else str(label)
     try:
         return str(int(text))

@@ -8,9 +8,10 @@ import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from bigsvm.store.blocks import tile
+from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 
 _PIECE = 1 << 18  # labels
+_BLOCK = 4 << 20  # bytes of rows that are read for their labels
 
 
 def coded(y: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -65,6 +66,22 @@ def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, f
         return None
     codes = np.arange(len(weights)) if codes is None else codes
     return {str(code): float(weight) for code, weight in zip(codes.tolist(), weights.tolist(), strict=True)}
+
+
+def of_store(class_weight: Any, rows: RowBlocks, weighted: bool) -> Any:
+    """scikit-learn's class_weight as the option takes it, of the rows of a store.
+
+    weighted : 'balanced' goes by the sum of the weights of a class, else by all its rows, also those that weigh 0; the
+        option of `bigsvm.fit` goes by its rows of positive weight.  Where rows have weights that costs a reading
+    """
+    if class_weight != "balanced" or rows.classes is None or not rows.has_weights:
+        return by_label(class_weight)
+    counts = np.zeros(len(rows.classes))
+    for ref in rows.refs(max(1, int(_BLOCK // row_bytes(rows)))):
+        block = rows.read(ref)
+        counts += np.bincount(block.y.astype(np.int64), block.sample_weight if weighted else None, len(counts))
+    weights = counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))
+    return {str(label): float(weight) for label, weight in zip(rows.classes.tolist(), weights, strict=True)}
 
 
 def by_label(class_weight: Any) -> Any:

@@ -100,8 +100,9 @@ class Certified:
         return model
 
     def _made(self) -> dict[str, Any]:
-        """How the rows of the store were made that this was fitted to; empty where they are as they were."""
-        return getattr(self, "_made_as", {})
+        """How the rows were made that this was fitted to, with the names of their features; empty where neither is."""
+        names = getattr(self, "feature_names_in_", None)
+        return {**({} if names is None else {"features": list(names)}), **getattr(self, "_made_as", {})}
 
     def _checked(self, X: Any) -> Any:
         """Rows to be scored, as the model takes them.  Raises ValueError."""
@@ -188,6 +189,9 @@ def take_width(estimator: Any, rows: RowBlocks) -> None:
     estimator.n_features_in_ = rows.n_features
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
+    # Of a table with columns of text the features are not the columns that a frame has.
+    if rows.feature_names is not None and "encoding" not in rows.recipe:
+        estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
 
 
 def relative_gap_for(tol: float, smooth: bool) -> float:

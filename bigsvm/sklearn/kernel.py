@@ -16,7 +16,7 @@ from bigsvm.errors import DataError
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
-from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.kernel import PARAMETERS, Kernel
 from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, seen_by
@@ -85,8 +85,10 @@ class Kernelised(Certified):
         """
         kernel = "precomputed" if callable(self.kernel) else str(self.kernel)
         self._gamma = self._gamma_of(rows)
-        problem = {
-            "kernel": kernel, "gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0),
+        # Others are of no use to this kernel, which scikit-learn passes over.
+        given = {"gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0)}
+        problem: dict[str, Any] = {
+            "kernel": kernel, **{name: value for name, value in given.items() if name in PARAMETERS[kernel]},
             "solver": "smo", "C": self._cost, "bias": "free", "shrinking": bool(self.shrinking),
         }  # fmt: skip
         if self.memory is None:

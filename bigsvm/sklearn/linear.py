@@ -18,9 +18,9 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import (
     by_code,
-    by_label,
     check_weighted_classes,
     coded,
+    of_store,
     present_codes,
     weights_of_classes,
 )
@@ -222,7 +222,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
                     "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
                 )
             take_width(self, rows)
-            (result,) = self._trained([(rows, {"class_weight": by_label(self.class_weight), **self._rule})])
+            (result,) = self._trained(
+                [(rows, {"class_weight": of_store(self.class_weight, rows, weighted=True), **self._rule})]
+            )
             self.__dict__.pop("_declared", None)
             self.classes_ = result.model.classes
             return self

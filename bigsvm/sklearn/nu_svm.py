@@ -257,7 +257,7 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64, (n_samples,), of an array or of the rows of a store; below 0 is unlike."""
+        """Scores, float64, (n_samples,), of an array or of the rows of a store; above 0 is like those fitted."""
         return self._scores(X)[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -266,7 +266,7 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """1 for rows like those fitted, -1 for others, int64, (n_samples,)."""
-        return np.where(self.decision_function(X) >= 0, 1, -1)
+        return np.where(self.decision_function(X) > 0, 1, -1)
 
     def _own_rows(self, X: Any) -> tuple[Any, Any]:
         """(X as it is scored later, what rows are made of)."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from bigsvm.config import JOINT_RULE
 from bigsvm.run.tune.search import tune
 from bigsvm.sklearn.classes import by_label
 from bigsvm.sklearn.collections import is_large, on_disk, take_names
-from bigsvm.sklearn.estimator import errors_of_scikit_learn, relative_gap_for, seed_of
+from bigsvm.sklearn.estimator import UNCONVERGED, errors_of_scikit_learn, relative_gap_for, seed_of
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
 from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
 
@@ -114,6 +116,9 @@ def search(
             raise ValueError(
                 "class weights of more than two classes: bigsvm.tune has them, weighing rows in every model"
             )
+        if rows.has_weights and "balanced" in (class_weights if isinstance(class_weights, list) else [class_weights]):
+            # The estimator goes by the weights of the rows, and a search by their number: it would score others.
+            raise ValueError("class weights 'balanced' beside weights of rows: give {label: weight}, or none")
         fold = _folds(cv, X, y, groups, rows.n_samples)
         smooth = problem["loss"].startswith("squared")
         bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
@@ -122,6 +127,14 @@ def search(
             **problem, solver=estimator.solver, tol=relative_gap_for(estimator.tol, smooth),
             memory=estimator.memory, threads=estimator.threads, seed=seed_of(estimator.random_state),
             max_passes=float(max(estimator.max_iter, 1)), **(bias if estimator.fit_intercept else {"bias": "none"}),
+        )  # fmt: skip
+    if found.status in UNCONVERGED:
+        ended = sorted({status for row in found.rows for status in row.statuses if status != "converged"})
+        gap = max(max(row.gaps) for row in found.rows)
+        said = f"some models of the search are not proved to tol={estimator.tol:g} ({', '.join(ended)}): "
+        warnings.warn(
+            f"{said}the largest relative duality gap is {gap:.2g}; cv_results_['relative_gap'] has each candidate's",
+            ConvergenceWarning, stacklevel=2,
         )  # fmt: skip
     result = Search(found, own)
     if refit:
@@ -149,9 +162,18 @@ def _folds(cv: Any, X: Any, y: Any, groups: Any, n_samples: int) -> dict[str, An
     if groups is not None:
         raise ValueError("groups beside folds that are given: cv=5 makes folds of groups")
     if hasattr(cv, "split"):
-        cv = list(cv.split(np.zeros((n_samples, 1)) if is_source(X) else X, y))
+        try:
+            cv = list(cv.split(np.zeros((n_samples, 1)) if is_source(X) else X, y))
+        except (ValueError, TypeError) as error:
+            if is_source(X):
+                raise ValueError(
+                    "a splitter that looks at labels, of a store: give cv=5, or the fold of each row"
+                ) from error
+            raise
+    if not np.iterable(cv):
+        raise ValueError(f"cv={cv!r}: it is a number of folds, a splitter, pairs of rows, or the fold of each row")
     values = cv if isinstance(cv, np.ndarray) else list(cv)
-    if len(values) == n_samples and np.ndim(values[0]) == 0:
+    if len(values) == n_samples and not isinstance(values[0], tuple | list):
         return {"fold": np.asarray(values)}
     fold = np.full(n_samples, -1)
     for number, (_, test) in enumerate(values):

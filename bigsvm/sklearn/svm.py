@@ -15,9 +15,9 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import appended, declared_classes, declared_codes, several_classes
 from bigsvm.sklearn.classes import (
     by_code,
-    by_label,
     check_weighted_classes,
     coded,
+    of_store,
     present_codes,
     weights_of_classes,
 )
@@ -152,7 +152,9 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             with errors_of_scikit_learn():
                 rows = open_source(alone(X, y, sample_weight), "classification")
             take_width(self, rows)
-            result = self._trained(rows, None, {"class_weight": by_label(self.class_weight), **self._loss()})
+            result = self._trained(
+                rows, None, {"class_weight": of_store(self.class_weight, rows, weighted=False), **self._loss()}
+            )
             classes = result.model.classes
         elif self._is_large(X, y):
             classes, codes = coded(_check_y(np.asarray(y), estimator=self))

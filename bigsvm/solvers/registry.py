@@ -116,6 +116,10 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
         what = f"solver {name!r} is for rows with one label, and these have several (--labels)"
         raise Unsupported(what, hint=others)
     made = _made(solver, config)
+    unlimited = config.max_passes is None and config.max_time is None
+    if config.stop == "paper" and unlimited and getattr(made, "iterations", 1) == 0:  # its rule is a number of steps
+        what = f"solver {name!r} ends by --stop paper after a number of steps, and none is asked for"
+        raise Unsupported(what, hint="say --set iterations=N")
     refusal = made.refusal(shape)
     if refusal is not None:
         raise Unsupported(refusal, hint=others)

@@ -161,3 +161,36 @@ def test_a_model_that_is_not_the_runs_own_is_no_result(harm: str, fit: list[str]
         shutil.rmtree(tmp_path / "m")
     assert run([*fit, "--resume"]) == {"gone": 0, "an array": 65}.get(harm, 73)
     assert harm == "garbage" or (tmp_path / "m" / "model.json").exists()
+
+
+@pytest.mark.usefixtures("streaming")
+def test_the_same_command_again_does_not_drop_what_was_stopped(
+    fit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert interrupted(fit, monkeypatch, 8) == 75
+    stopped = sorted(path.name for path in (tmp_path / "m.run" / "checkpoint").iterdir())
+    assert stopped
+    capsys.readouterr()
+    assert run(fit) == 73
+    said = capsys.readouterr().err
+    assert f"holds the checkpoint of a fit that was stopped (bigsvm resume {tmp_path / 'm.run'} goes on" in said
+    assert sorted(path.name for path in (tmp_path / "m.run" / "checkpoint").iterdir()) == stopped
+    assert run([*fit, "--overwrite"]) == 0
+
+
+@pytest.mark.usefixtures("streaming")
+def test_a_run_that_is_over_is_not_trained_again(
+    fit: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that a scheduler sends again after it ended, also where it may overwrite; and other rows are told."""
+    again = [*(word for word in fit if word != "--quiet"), "--overwrite", "--resume"]
+    assert run([*fit, "--overwrite"]) == 0
+    capsys.readouterr()
+    for command in (again, ["resume", str(tmp_path / "m.run")]):
+        assert run(command) == 0
+        assert "nothing was done again" in capsys.readouterr().out
+    shutil.rmtree(fit[1])
+    ingest((np.eye(8, dtype=np.float32), np.array([1, -1] * 4)), fit[1])
+    assert run([word for word in again if word != "--overwrite"]) == 73
+    assert "the run had ended, and the rows of" in capsys.readouterr().err
+    assert run(again) == 0

@@ -254,6 +254,17 @@ def test_dense_and_sparse_rows_give_one_model(size: int) -> None:
     assert one == pytest.approx(other, rel=1e-9)
 
 
+@pytest.mark.parametrize("options", [{}, {"max_passes": 3}, {"solver_options": {"iterations": "6"}}])
+def test_by_the_papers_rule_it_ends_after_a_number_of_steps(options: dict[str, Any]) -> None:
+    X, y = random_problem(100, 6, seed=69)
+    asked: dict[str, Any] = {"solver": "pegasos", "loss": "hinge", "stop": "paper", **options}
+    if not options:
+        with pytest.raises(UsageError, match="after a number of steps.*--set iterations=N"):
+            bigsvm.fit((X, y), **asked)
+    else:
+        assert bigsvm.fit((X, y), **asked).status == ("stopped" if "max_passes" in options else "paper_rule")
+
+
 def test_streamed_the_batch_method_takes_the_same_steps(streaming: None, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = random_problem(300, 6, seed=69)
     config = FitConfig.of(

@@ -51,6 +51,7 @@ from bigsvm.run.proof.saved_problem import models_document
 from bigsvm.run.start.earlier import Earlier, open_earlier
 from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
+from bigsvm.run.start.unused_options import unused_options
 from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.base import Context
 from bigsvm.store.blocks import RowBlocks
@@ -222,9 +223,9 @@ class _Ready(NamedTuple):
 
 def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None, note: Emit) -> _Ready:
     """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
-    for message in (*store.warnings, *config.ignored()):
-        note(Warned(message))
     plan, path = make_plan(store, config, folded=folded is not None), config.warm_start
+    for message in (*store.warnings, *unused_options(config, plan.solver.name, plan.shards)):
+        note(Warned(message))
     if folded is not None:
         plan = dataclasses.replace(plan, problem=folded.applied(plan.problem))
     earlier = None if path is None else open_earlier(path, plan.solver, plan.problem, store)

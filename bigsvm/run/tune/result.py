@@ -204,10 +204,16 @@ def choose(rows: Sequence[Row], metric: str) -> tuple[int, int]:
     """(number of the best mean, number of the simplest candidate within one standard error of it).
 
     Of equal means the smallest C is best.  Simplest: the smallest C, then the smallest gamma, then the first.
+
+    Raises DataError where no candidate has a mean: then nothing was compared.
     """
     sign = -1.0 if metric in LESS_IS_BETTER else 1.0
     means = [row.mean(metric) for row in rows]
     values = [-math.inf if mean is None else sign * mean for mean in means]
+    if all(mean is None for mean in means):
+        lacking = [str(fold) for fold, value in enumerate(rows[0].scores[metric]) if value is None]
+        what = f"no candidate has a mean {metric}: the rows of fold {', '.join(lacking)} give none"
+        raise DataError(what, "", "choose another --metric, or folds that have rows of every class")
     simple = sorted(range(len(rows)), key=lambda number: (*_size(rows[number].candidate), number))
     best = max(simple, key=lambda number: values[number])  # the first of equal ones
     line = values[best] - (rows[best].error(metric) or 0.0)

@@ -101,23 +101,6 @@ def test_what_nu_cannot_be_is_one_line() -> None:
         bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"loss": "nu_svr", "kernel": "rbf", "epsilon": 0.3}, ["--epsilon says nothing to the loss nu_svr: nu sets"]),
-        ({"loss": "hinge", "nu": 0.2}, ["--nu says nothing to the loss hinge: it is of nu_svc"]),
-        ({"loss": "squared_hinge", "epsilon": 0.0}, ["--epsilon says nothing to the loss squared_hinge: it has no"]),
-        ({"loss": "epsilon_insensitive", "epsilon": 0.3}, []),
-        ({"loss": "nu_svr", "kernel": "rbf", "nu": 0.3}, []),
-    ],
-)
-def test_what_a_loss_has_no_use_for_is_said(asked: dict[str, Any], said: list[str]) -> None:
-    config = FitConfig.of(**asked)
-    result = bigsvm.fit(open_store((X, TARGETS), task="regression") if config.regression else (X, TWO), **asked)
-    assert [message for message in result.warnings if "says nothing" in message] == config.ignored()
-    assert [message[: len(start)] for message, start in zip(config.ignored(), said, strict=True)] == said
-
-
 def test_one_class_of_targets_is_judged_by_no_labels() -> None:
     options: dict[str, Any] = {"loss": "one_class", "kernel": "rbf", "nu": 0.3}
     said: list[Any] = []

@@ -11,7 +11,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, is_unfinished
+from bigsvm.cli.job import CHECKPOINTS, Job, check_same_fit, digest_of, finished_job, has_checkpoint, is_unfinished
 from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.page import check_page, report_run
 from bigsvm.cli.record import EVENTS, LOCK, REPORT, RUN, recorded, run_folder, write_record
@@ -114,6 +114,9 @@ def train(session: Session, job: Job, resume: bool) -> int:
         check_output(model, job.overwrite, ("model.json",), "model")
     # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
     unfinished = unfinished and not model.exists()
+    if unfinished and has_checkpoint(run) and not (resume or job.overwrite):  # it may be hours of work
+        hint = f"bigsvm resume {run} goes on from it; --overwrite begins anew"
+        raise OutputError("holds the checkpoint of a fit that was stopped", str(run), hint)
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile, plain
