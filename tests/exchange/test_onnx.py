@@ -130,6 +130,41 @@ def test_far_from_the_origin_no_digit_is_lost(run: Any) -> None:
     assert label.tolist() == model.predict(far).tolist()
 
 
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12])
+@pytest.mark.parametrize("n_far", [1, 5])
+def test_one_row_that_lies_far_away_takes_no_digit_of_the_others(run: Any, far: float, n_far: int) -> None:
+    """A sentinel in the place of a missing value: it is a support vector, and the mean of all goes with it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 2)).astype(np.float32)
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    X[:n_far, 0] = far * (1 + np.arange(n_far))
+    model = bigsvm.fit((X, y), kernel="rbf", gamma=1.0, tol=1e-2).model
+    label, scores = run(model, X)
+    np.testing.assert_allclose(np.ravel(scores), model.decision_function(X), rtol=1e-5, atol=1e-6)
+    assert label.tolist() == model.predict(X).tolist()
+
+
+def test_where_digits_may_be_lost_it_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((700, 1)) * 1e9
+    model = bigsvm.fit((X, np.arange(700) % 2), kernel="rbf", gamma=1.0, tol=1e-2).model
+    (warned,) = bigsvm.export_model(model, tmp_path / "m.onnx")["warnings"]
+    assert "support vectors lie so far apart" in warned
+
+
+@pytest.mark.parametrize("to", ["onnx", "liblinear", "libsvm", "npz"])
+@pytest.mark.parametrize("hash_bits", [None, 4])
+def test_columns_of_text_that_a_file_does_not_know_are_told(tmp_path: Path, to: Any, hash_bits: int | None) -> None:
+    pytest.importorskip("onnx")
+    lines = "".join(f"{i % 2},{i * 0.5},{'uv'[i % 2]}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("y,a,city\n" + lines)
+    model = bigsvm.fit(tmp_path / "t.csv", label="y", hash_bits=hash_bits).model
+    warned = bigsvm.export_model(model, tmp_path / "m", to)["warnings"]
+    assert len(warned) == (to != "npz")
+    assert all("how columns of text become features is left out" in said for said in warned)
+
+
 def test_ties_of_an_imported_model_go_as_in_its_own_program(run: Any) -> None:
     for order in ([0, 2, 1], [2, 1, 0]):
         model = linear((1, 2, 3), pairs=True, imported={"label_order": order})

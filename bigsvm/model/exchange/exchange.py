@@ -70,13 +70,25 @@ def export_model(
 
 
 def _lost(model: Model, format: str) -> list[str]:
-    """What a text format leaves out that changes what a user gets: a line each."""
-    if format not in _TEXT or "calibration" not in model.about:
-        return []
-    return [
-        f"the probabilities (--calibrate {model.about['calibration']['method']}) are left out, which {_TEXT[format]}'s "
-        "format cannot hold: scores and labels alone are in it (--format onnx or npz has all)"
-    ]
+    """What a format leaves out that changes what a user gets: a line each."""
+    found = []
+    if format in _TEXT and "calibration" in model.about:
+        found.append(
+            f"the probabilities (--calibrate {model.about['calibration']['method']}) are left out, which "
+            f"{_TEXT[format]}'s format cannot hold: scores and labels alone are in it (--format onnx or npz has all)"
+        )
+    columns = (model.about.get("rows", {}).get("encoding") or {}).get("columns", [])
+    if format != "npz" and any(kind != "number" for _, kind, _ in columns):
+        found.append(
+            f"how columns of text become features is left out: the file takes the {model.n_features} features, in the "
+            "order of the training rows, and not the columns (--format npz has all)"
+        )
+    if format == "onnx" and onnx.digits_are_lost(model):
+        found.append(
+            "support vectors lie so far apart that scores of the graph may differ in the digits that count: "
+            "scale the rows (--scale maxabs) before they are trained on"
+        )
+    return found
 
 
 def import_model(

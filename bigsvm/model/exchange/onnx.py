@@ -6,8 +6,8 @@
     output  probabilities  float32, (n, n_classes), of a model that was calibrated
 
 All arithmetic is float64, so that scores are those of bigsvm but for the last rounding to float32, and labels are
-decided before it.  Of rbf, rows and support vectors are first moved by the mean of the latter: distances stay, and lose
-no digits where all lie far from the origin.
+decided before it.  Of rbf, rows and support vectors are first moved by the median of the latter: distances stay, and
+lose no digits where all lie far from the origin.  Of the few that lie far from the others differences are taken.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from bigsvm.model.support import gathered
 from bigsvm.store.transforms.scaling import Scaling
 
 OPSET, IR = 17, 8  # what runtimes of 2022 read
+_DIGITS = 1e-9  # of the exponent of rbf: what may be lost where |x - s|^2 is made of squares and products
+_MOST_FAR = 256  # support vectors of which differences are taken: a row of each, and each feature, at one time
 _MOST_BYTES = 2**31 - (1 << 20)  # protobuf's limit
 
 
@@ -133,22 +135,57 @@ def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
         return graph.add("MatMul", graph.add("Gather", X, np.asarray(model.support_rows), axis=1), coef)
     S = _dense(model.support, model.n_features)
     if kernel.name == "rbf":
-        middle = S.mean(axis=0) if len(S) else np.zeros(model.n_features)
-        S, X = S - middle, graph.add("Sub", X, middle)
-    products = graph.add("MatMul", X, S.T)
-    if kernel.name == "rbf":
-        x_sq = graph.add("ReduceSum", graph.add("Mul", X, X), np.array([1], np.int64), keepdims=1)
-        norms = graph.add("Add", x_sq, np.einsum("ij,ij->i", S, S)[None])
-        apart = graph.add("Sub", norms, graph.add("Mul", products, np.array(2.0)))
-        distance = graph.add("Max", apart, np.array(0.0))
-        values = graph.add("Exp", graph.add("Mul", distance, np.array(-kernel.gamma)))
-    elif kernel.name in ("poly", "sigmoid"):
-        inner = graph.add("Add", graph.add("Mul", products, np.array(kernel.gamma)), np.array(float(kernel.coef0)))
+        return _of_rbf(graph, kernel.gamma, S, coef, X)
+    values = graph.add("MatMul", X, S.T)
+    if kernel.name in ("poly", "sigmoid"):
+        inner = graph.add("Add", graph.add("Mul", values, np.array(kernel.gamma)), np.array(float(kernel.coef0)))
         power = np.array(float(kernel.degree))
         values = graph.add("Pow", inner, power) if kernel.name == "poly" else graph.add("Tanh", inner)
-    else:
-        values = products
     return graph.add("MatMul", values, coef)
+
+
+def _of_rbf(graph: _Graph, gamma: float, S: np.ndarray, coef: np.ndarray, X: str) -> str:
+    """sum_s dual_coef exp(-gamma |x - s|^2), (n, n_models), of dense support vectors, (n_support, n_features)."""
+    middle = np.median(S, axis=0) if len(S) else np.zeros(S.shape[1])
+    S, X = S - middle, graph.add("Sub", X, middle)
+    squares = np.einsum("ij,ij->i", S, S)
+    far = far_from_others(gamma, squares)
+    x_sq = graph.add("ReduceSum", graph.add("Mul", X, X), np.array([1], np.int64), keepdims=1)
+    apart = graph.add("Sub", graph.add("Add", x_sq, squares[~far][None]),
+                      graph.add("Mul", graph.add("MatMul", X, S[~far].T), np.array(2.0)))  # fmt: skip
+    distance = graph.add("Max", apart, np.array(0.0))
+    scores = graph.add("MatMul", _exp(graph, gamma, distance), coef[~far])
+    if not far.any():
+        return scores
+    differences = graph.add("Sub", graph.add("Unsqueeze", X, np.array([1], np.int64)), S[far][None])
+    squared = graph.add("Mul", differences, differences)
+    distance = graph.add("ReduceSum", squared, np.array([2], np.int64), keepdims=0)
+    return graph.add("Add", scores, graph.add("MatMul", _exp(graph, gamma, distance), coef[far]))
+
+
+def far_from_others(gamma: float, squares: np.ndarray) -> np.ndarray:
+    """Which support vectors lie so far from the middle that the squares of their distances to it hide small ones.
+
+    squares : of these distances, float64, (n_support,)
+    """
+    far = gamma * squares * np.finfo(np.float64).eps > _DIGITS
+    if np.count_nonzero(far) > _MOST_FAR:  # the farthest
+        far &= squares >= np.sort(squares)[-_MOST_FAR]
+    return np.asarray(far)
+
+
+def digits_are_lost(model: Any) -> bool:
+    """Whether scores of the graph of an rbf model may differ from the model's in digits that count."""
+    if not isinstance(model, KernelModel) or model.kernel.name != "rbf" or model.support is None:
+        return False
+    S = _dense(model.support, model.n_features)
+    squares = np.einsum("ij,ij->i", S - np.median(S, axis=0), S - np.median(S, axis=0)) if len(S) else np.zeros(0)
+    near = squares[~far_from_others(model.kernel.gamma, squares)]
+    return bool(np.any(model.kernel.gamma * near * np.finfo(np.float64).eps > 1e3 * _DIGITS))
+
+
+def _exp(graph: _Graph, gamma: float, distance: str) -> str:
+    return graph.add("Exp", graph.add("Mul", distance, np.array(-gamma)))
 
 
 def _dense(support: Any, n_features: int) -> np.ndarray:
