@@ -20,7 +20,10 @@ from bigsvm.events import (
 )
 from bigsvm.units import show_bytes, show_seconds
 
+LOADING = "loading compiled code"
 _WORTH_SAYING_S = 1.0
+_SILENT_S = 30.0
+"""For so long nothing is said of a fit between two proofs."""
 
 
 def show_count(value: float) -> str:
@@ -54,6 +57,22 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
 
 
+def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool) -> str | None:
+    """What is said of finished work; None of what is not worth it.
+
+    compiled : whether anything was compiled since it began
+    """
+    what = begun.what
+    if what == COMPILING and not compiled:
+        if seconds < _WORTH_SAYING_S and not verbose:
+            return None
+        what = LOADING
+    # Passes over the data come by the hundred; their certificates say enough.
+    if what.startswith("pass") and not verbose:
+        return None
+    return work_text(what, begun.total, begun.unit, seconds)
+
+
 class PlainLines:
     """An Emit that writes plain lines to a text stream.
 
@@ -65,7 +84,7 @@ class PlainLines:
     def __init__(self, stream: TextIO, verbose: bool = False) -> None:
         self._stream, self._verbose = stream, verbose
         self._work: dict[str, WorkStarted] = {}
-        self._compiling = ""
+        self._compiling, self._compiles, self._said_s = "", False, 0.0
 
     def __call__(self, event: Event) -> None:
         text = self._text(event)
@@ -75,24 +94,23 @@ class PlainLines:
 
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
-            self._work[event.what] = event
+            self._work[event.what], self._compiles = event, False
             if event.what.startswith(WAITING):  # for how long, nobody here knows
                 return event.what
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
-            if event.what == COMPILING and event.seconds < _WORTH_SAYING_S and not self._verbose:
-                return None  # loaded
-            # Passes over the data come by the hundred; their certificates say enough.
-            if begun is not None and (self._verbose or not event.what.startswith("pass")):
-                return work_text(event.what, begun.total, begun.unit, event.seconds)
+            return None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
         elif isinstance(event, CertificateMade):
+            self._said_s = event.wall_s
             return certificate_text(event)
         elif isinstance(event, CompileStarted):
+            self._compiles = True
             told, self._compiling = self._compiling, compile_text(event)
             return None if told == self._compiling else self._compiling  # a fit compiles in several goes
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {event.message}"
-        elif isinstance(event, EpochEnd) and self._verbose:
+        elif isinstance(event, EpochEnd) and (self._verbose or event.wall_s >= self._said_s + _SILENT_S):
+            self._said_s = event.wall_s
             return (
                 f"epoch {event.epochs:.1f}  pass {event.passes:.1f}  active {event.active_rows:,}  "
                 f"gap estimate {event.gap_estimate:.2e}  {show_seconds(event.wall_s)}"

@@ -11,9 +11,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from bigsvm.events import CertificateMade, CompileStarted, EpochEnd, Event, Warned, WorkAdvanced, WorkEnded, WorkStarted
-from bigsvm.observe.lines import certificate_text, compile_text, show_count, work_text
-from bigsvm.units import show_bytes
+from bigsvm.events import (
+    COMPILING,
+    CertificateMade,
+    CompileStarted,
+    EpochEnd,
+    Event,
+    FitEnded,
+    Warned,
+    WorkAdvanced,
+    WorkEnded,
+    WorkStarted,
+)
+from bigsvm.observe.lines import LOADING, certificate_text, compile_text, ended_text, show_count
+from bigsvm.units import show_bytes, show_seconds
+
+_TRAINING = "training"
 
 
 class _Rate(ProgressColumn):
@@ -25,6 +38,15 @@ class _Rate(ProgressColumn):
             return Text("")
         unit = task.fields["unit"]
         return Text(f"{show_bytes(speed)}/s" if unit == "bytes" else f"{show_count(round(speed))} {unit}/s")
+
+
+class _Share(ProgressColumn):
+    """How much is done, or for how long it has gone on where nobody knows how much there is."""
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            return Text(show_seconds(task.elapsed or 0.0))
+        return Text(f"{task.percentage:>3.0f} %")
 
 
 class LiveProgress:
@@ -42,7 +64,7 @@ class LiveProgress:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f} %"),
+            _Share(),
             _Rate(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
@@ -56,6 +78,7 @@ class LiveProgress:
         self._tasks: dict[str, TaskID] = {}
         self._work: dict[str, WorkStarted] = {}
         self._note = self._compiling = ""
+        self._compiles = False
 
     def __enter__(self) -> LiveProgress:
         self._progress.start()
@@ -68,8 +91,10 @@ class LiveProgress:
         if isinstance(event, WorkStarted):
             self._forget(event.what)
             self._work[event.what] = event
+            self._compiles = False
+            what = LOADING if event.what == COMPILING else event.what  # until something is compiled
             self._tasks[event.what] = self._progress.add_task(
-                event.what, total=event.total or None, unit=event.unit, note=self._note
+                what, total=event.total or None, unit=event.unit, note=self._note
             )
         elif isinstance(event, WorkAdvanced):
             if event.what in self._tasks:
@@ -77,9 +102,15 @@ class LiveProgress:
         elif isinstance(event, WorkEnded):
             begun = self._work.get(event.what)
             self._forget(event.what)
-            if begun is not None and (self._verbose or not event.what.startswith("pass")):
-                self._say(work_text(event.what, begun.total, begun.unit, event.seconds))
+            text = None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
+            if text is not None:
+                self._say(text)
+        elif isinstance(event, FitEnded):
+            self._forget(_TRAINING)
         elif isinstance(event, CompileStarted):
+            self._compiles = True
+            if COMPILING in self._tasks:
+                self._progress.update(self._tasks[COMPILING], description=COMPILING)
             told, self._compiling = self._compiling, compile_text(event)
             if told != self._compiling:  # a fit compiles in several goes
                 self._say(self._compiling)
@@ -89,6 +120,13 @@ class LiveProgress:
         elif isinstance(event, EpochEnd):
             if event.gap_estimate == event.gap_estimate:  # not NaN
                 self._note = f"gap about {event.gap_estimate:.1e}"
+            if not self._tasks:  # rows in memory are worked on without a bar, and proofs may be far apart
+                self._tasks[_TRAINING] = self._progress.add_task(_TRAINING, total=None, unit="passes", note="")
+            if _TRAINING in self._tasks:
+                self._progress.update(
+                    self._tasks[_TRAINING], completed=event.epochs,
+                    description=f"{_TRAINING}: pass {event.epochs:.0f}, {event.active_rows:,} rows active",
+                )  # fmt: skip
             for task in self._tasks.values():
                 self._progress.update(task, note=self._note)
             if self._verbose:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from bigsvm.events import (
+    COMPILING,
     CertificateMade,
+    CompileStarted,
     EpochEnd,
     Event,
     FitEnded,
@@ -23,6 +26,7 @@ from bigsvm.events import (
 )
 from bigsvm.observe.lines import PlainLines
 from bigsvm.observe.progress import LiveProgress
+from bigsvm.units import show_seconds
 
 STREAM: list[Event] = [
     FitStarted({}, {}, "f", {}),
@@ -87,6 +91,46 @@ def test_work_of_unknown_length_and_work_nobody_started() -> None:
         live(WorkAdvanced("other", 1))
         live(WorkEnded("other", 1.0))
     assert "reading: done in 0.00 s" in out.getvalue()
+
+
+def test_a_fit_in_memory_shows_that_it_goes_on_between_proofs() -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    with LiveProgress(out, console=console) as live:
+        live(FitStarted({}, {}, "f", {}))
+        live(EpochEnd(7.0, 0.0, 1234, 0.025, 2.5))
+        live._progress.refresh()
+        assert "training: pass 7, 1,234 rows active" in out.getvalue()
+        assert "gap about 2.5e-02" in out.getvalue()
+        assert "0 %" not in out.getvalue()  # nobody knows of how much
+        live(FitEnded("converged"))
+        assert live._tasks == {}
+
+
+def test_a_log_is_silent_for_half_a_minute_at_most() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out)
+    lines(CertificateMade(1.0, 2.0, 123.0, 100.0, 0.187, 10.0))
+    for second in range(11, 85):
+        lines(EpochEnd(second / 10, 0.0, 50, 0.01, float(second)))
+    said = out.getvalue().splitlines()[1:]
+    assert [line.rsplit("  ", 1)[1] for line in said] == ["40.0 s", "70.0 s"]
+
+
+@pytest.mark.parametrize("make", [PlainLines, LiveProgress])
+@pytest.mark.parametrize("seconds", [0.2, 3.0])
+@pytest.mark.parametrize("compiles", [False, True])
+def test_compiling_is_said_where_something_is_compiled(make: Any, seconds: float, compiles: bool) -> None:
+    out = io.StringIO()
+    emit = make(out)
+    events: list[Event] = [WorkStarted(COMPILING, 0, ""), WorkEnded(COMPILING, seconds)]
+    if compiles:
+        events.insert(1, CompileStarted("folder", ""))
+    for event in events:
+        emit(event)
+    said = [line for line in out.getvalue().splitlines() if "done in" in line]
+    expected = "compiling: done in" if compiles else "loading compiled code: done in"
+    assert said == ([] if not compiles and seconds < 1 else [f"{expected} {show_seconds(seconds)}"])
 
 
 def test_an_observer_that_fails_is_dropped_and_the_others_go_on() -> None:
