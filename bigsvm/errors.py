@@ -5,7 +5,7 @@ Every error says what happened, where, and what to try next.  The command line p
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class BigSVMError(Exception):
@@ -84,10 +84,14 @@ class TaskFailed(BigSVMError):
 
 
 class Interrupted(BigSVMError):
-    """The run was asked to stop, or its cluster was lost."""
+    """The run was asked to stop, or its cluster was lost.
+
+    reached : of a fit how far it came, as JSON has it; None of other work
+    """
 
     code = 75
     anchor = "interrupted"
+    reached: dict[str, Any] | None = None
 
 
 class PlanRefused(BigSVMError):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
-from bigsvm.errors import anchor_of
+from bigsvm.errors import Interrupted, anchor_of
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 
 if TYPE_CHECKING:
@@ -168,7 +168,13 @@ def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, 
         smallest = getattr(error, "min_memory_bytes", None)
         if smallest is not None:
             detail["min_memory_bytes"] = smallest
+        status = "interrupted" if code == Interrupted.code else "error"
+        document = {"schema_version": SCHEMA_VERSION, "command": command, "status": status, "error": detail}
+        if (reached := getattr(error, "reached", None)) is not None:
+            from bigsvm.observe.jsonl import plain
+
+            document["result"] = plain(reached)
         try:
-            write_json({"schema_version": SCHEMA_VERSION, "command": command, "status": "error", "error": detail})
+            write_json(document)
         except OSError:
             pass  # standard output is what failed, or fails as well: the line on standard error has said it

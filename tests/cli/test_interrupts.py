@@ -131,7 +131,7 @@ def test_a_signal_at_any_instant_gives_75_or_the_result(store: Path, tmp_path: P
         codes.add(code)
         assert code in (0, 75), err.decode()
         document = json.loads(out)
-        assert document["status"] == ("converged" if code == 0 else "error")
+        assert document["status"] == ("converged" if code == 0 else "interrupted")
         # Between writing the model and saying so, it is there and the code is 75: `resume` says the rest.
         assert code == 75 or (tmp_path / f"m{trial}").exists()
         assert b"Traceback" not in err

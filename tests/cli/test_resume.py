@@ -194,3 +194,24 @@ def test_a_run_that_is_over_is_not_trained_again(
     assert run([word for word in again if word != "--overwrite"]) == 73
     assert "the run had ended, and the rows of" in capsys.readouterr().err
     assert run(again) == 0
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("looks", [60, 120])
+def test_a_stopped_fit_says_as_json_how_far_it_came(
+    fit: list[str], looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = [*fit, "--solver", "dcd", "--tol", "1e-9", "--json"]
+    assert interrupted(fit, monkeypatch, looks) == 75
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["error"]["code"]) == ("interrupted", 75)
+    result = document["result"]
+    assert (result["n_samples"], result["n_features"], result["loss"]) == (900, 8, "hinge")
+    assert result["run"] == str(tmp_path / "m.run")
+    assert result["passes"] > 0
+    proofs = [json.loads(line) for line in (tmp_path / "m.run" / "events.jsonl").read_text().splitlines()]
+    proofs = [line for line in proofs if line["event"] == "CertificateMade"]
+    assert result["certificate"] == ("estimate" if proofs else "none")
+    if proofs:
+        assert result["objective"] == proofs[-1]["objective"]
+        assert result["duality_gap"] == proofs[-1]["objective"] - proofs[-1]["dual_objective"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import filecmp
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +19,8 @@ from bigsvm.cli.page import check_page, report_run
 from bigsvm.cli.record import EVENTS, LOCK, REPORT, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Source
-from bigsvm.errors import OutputError, UsageError
-from bigsvm.events import Event, FitStarted
+from bigsvm.errors import Interrupted, OutputError, UsageError
+from bigsvm.events import CertificateMade, EpochEnd, Event, FitStarted
 from bigsvm.report.track import check_mlflow, not_tracked, track
 from bigsvm.units import parse_seconds, show_bytes
 
@@ -134,10 +136,12 @@ def train(session: Session, job: Job, resume: bool) -> int:
         uri = job.store if "://" in job.store else data.uri  # not the path of a copy here
         about = {"store": uri, "model": str(model.absolute()), "job": job.document()}
         with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
-            with session.watching(events) as emit:
+            reached = Reached(job)
+            with reached.told_of_a_stop(), session.watching(events) as emit:
 
                 def started(event: Event) -> None:
                     emit(event)
+                    reached(event)
                     if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
                         write_record(run, {**record, "status": "running"})
 
@@ -156,6 +160,41 @@ def train(session: Session, job: Job, resume: bool) -> int:
         after_run(session, job)
     said = summary(result.status, document, job.config.tol)
     return session.finish(document, said, result.status, session.exit_code, made=True)
+
+
+class Reached:
+    """How far a fit came, by its events: what standard output says of one that was stopped (exit 75)."""
+
+    def __init__(self, job: Job) -> None:
+        config = job.config
+        self._found: dict[str, Any] = {
+            "model": str(job.model), "run": str(job.run), "solver": config.solver, "loss": config.loss,
+            "bias": config.bias, "kernel": config.kernel, "C": config.C, "seed": config.seed,
+            "certificate": "none", "passes": 0.0, "epochs": 0.0,
+        }  # fmt: skip
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, FitStarted):
+            known = ("solver", "n_samples", "n_features", "nnz", "data_bytes", "scratch_bytes")
+            self._found.update({name: event.plan[name] for name in known if name in event.plan})
+            self._found["store_fingerprint"] = event.store_fingerprint
+        elif isinstance(event, EpochEnd | CertificateMade):
+            self._found.update(passes=event.passes, epochs=event.epochs)
+        if isinstance(event, CertificateMade):  # of the point that it was at then
+            gap = event.objective - event.dual_objective
+            self._found.update(
+                objective=event.objective, dual_objective=event.dual_objective, duality_gap=gap,
+                relative_gap=event.relative_gap, certificate="estimate",
+            )  # fmt: skip
+
+    @contextmanager
+    def told_of_a_stop(self) -> Iterator[None]:
+        """The error of a stop inside has what was reached."""
+        try:
+            yield
+        except Interrupted as error:
+            error.reached = self._found
+            raise
 
 
 def after_run(session: Session, job: Job) -> None:
