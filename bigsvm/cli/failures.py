@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from bigsvm.cli.habits import meant_by
+from bigsvm.cli.habits import extra_meant, meant_by
 from bigsvm.errors import BigSVMError, PlanRefused
 from bigsvm.run.execute.signals import INTERRUPTED
 
@@ -46,6 +46,8 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             hint = f"see {error.ctx.command_path} --help"
             meant = meant_by(error.option_name, error.ctx.info_name) if isinstance(error, click.NoSuchOption) else ""
+            if "unexpected extra argument" in error.message:  # click has no class of its own for it
+                hint = extra_meant(error.ctx.info_name, error.ctx.params.get("verbose")) or hint
             if meant:
                 return Failure(EXIT_USAGE, f"No such option {error.option_name!r}", meant)  # type: ignore[attr-defined]
         return Failure(EXIT_USAGE, _not_typed(error) + error.format_message().rstrip("."), hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bigsvm.config import CALLED_ELSEWHERE, OPTIONS
 
-_COMMANDS = ("fit", "plan")
+_COMMANDS = ("fit", "plan", "tune")
 _FLAGS = {
     "-C": "the cost is -c; a search over costs, as LIBLINEAR's -C, is bigsvm tune STORE",
     "-t": "--kernel linear|poly|rbf|sigmoid|precomputed, LIBSVM's -t 0|1|2|3|4",
@@ -20,6 +20,26 @@ _FLAGS = {
     "-R": "--bias free",
 }
 """Of `train` and `svm-train`."""
+_OF_TUNE = {
+    "-c": "--Cs C,C,...",
+    "-C": "--Cs LOW:HIGH:N, the costs that are tried",
+    "-g": "--gammas G,G,...",
+    "-w": "--class-weights LABEL=WEIGHT,...: -w1 5 is --class-weights 1=5",
+    "--lambda": "--Cs C,C,...: C = 1 / (lambda n_samples)",
+    "--l2": "--Cs C,C,...: C = 1 / (lambda n_samples)",
+    "--alpha": "--Cs C,C,...: C = 1 / (alpha n_samples)",
+}
+"""Where a search has lists of values for it."""
+_OTHER_FLAGS = {
+    "--penalty": "the penalty is L2, and L1 is out of scope: see docs/scope.md",
+    "--l2": "--lambda, Vowpal Wabbit's --l2",
+    "--l1": "an L1 penalty is out of scope: see docs/scope.md",
+    "--passes": "--max-passes, which limits a fit that ends by --tol",
+    "--loss_function": "--loss",
+    "--noconstant": "--bias none",
+    "--oaa": "--multi-class ovr: the classes are those of the labels",
+}
+"""Of scikit-learn and Vowpal Wabbit."""
 _SOLVERS = {
     "0": "logistic regression, which is not to be had here",
     "1": "--loss squared_hinge --solver dcd",
@@ -34,18 +54,45 @@ _SOLVERS = {
     "13": "--loss epsilon_insensitive --solver dcd",
 }
 """LIBLINEAR's numbers for solvers."""
+_TYPES = {
+    "0": "C-SVC, here --kernel rbf",
+    "1": "nu-SVC, here --kernel rbf --loss nu_svc",
+    "2": "one-class, here --kernel rbf --loss one_class",
+    "3": "epsilon-SVR, here --kernel rbf --loss epsilon_insensitive",
+    "4": "nu-SVR, here --kernel rbf --loss nu_svr",
+}
+"""LIBSVM's numbers for problems."""
+_VALUES = dict.fromkeys(("log", "log_loss", "logistic"), "logistic loss is out of scope, see docs/scope.md")
+"""Values of options of other programs."""
 
 
 def meant_by(flag: str, command: str | None) -> str:
     """What a flag that a command does not have is called here; empty where nobody knows."""
     if command not in _COMMANDS:
         return ""
-    if flag in _FLAGS:
-        return f"did you mean {_FLAGS[flag]}" if _FLAGS[flag].startswith("--") else _FLAGS[flag]
+    known = {**_FLAGS, **_OTHER_FLAGS, **(_OF_TUNE if command == "tune" else {})}
+    if flag in known:
+        return f"did you mean {known[flag]}" if known[flag].startswith("--") else known[flag]
     field = CALLED_ELSEWHERE.get(flag.lstrip("-").replace("-", "_")) if flag.startswith("--") else None
     return f"did you mean {OPTIONS[field].flags.split()[-1]}?" if field else ""
 
 
 def solver_meant(number: str) -> str:
-    """What a solver that goes by a number in LIBLINEAR is here; empty for other names."""
-    return f"LIBLINEAR's -s {number} is {_SOLVERS[number]}" if number in _SOLVERS else ""
+    """What a solver that goes by a number in LIBLINEAR, or a problem in LIBSVM, is here; empty for other names."""
+    meant = {"LIBLINEAR": _SOLVERS.get(number), "LIBSVM": _TYPES.get(number)}
+    return "; ".join(f"{program}'s -s {number} is {here}" for program, here in meant.items() if here)
+
+
+def value_meant(word: str) -> str:
+    """What is said of a value that other programs have and this one has not; empty for other words."""
+    return _VALUES.get(word, "")
+
+
+def extra_meant(command: str | None, verbose: object) -> str:
+    """What is said where an argument is too many: in LIBSVM and LIBLINEAR -v has a number; empty where -v is not typed.
+
+    verbose : how often -v is typed
+    """
+    if command not in _COMMANDS or not verbose:
+        return ""
+    return "-v takes no number; LIBSVM's -v N, cross-validation in N folds, is bigsvm tune STORE --folds N"

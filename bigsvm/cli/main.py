@@ -23,6 +23,7 @@ from bigsvm.cli.command import Call
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import write_failure
+from bigsvm.errors import UsageError
 
 COMPLETE = "_BIGSVM_COMPLETE"
 _OBJECTS_AT_START = 250_000  # a fit has made some 200,000 when it begins, nearly all of which stay
@@ -68,6 +69,18 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return import_module(f"bigsvm.cli.commands.{COMMANDS[cmd_name][0]}").command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click has it, but of a command's option that is typed before the command the place is said."""
+        named = next((arg for arg in args if arg in COMMANDS), None)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            command = None if named is None else self.get_command(ctx, named)
+            if command is None or not any(error.option_name in param.opts for param in command.params):
+                raise
+            hint = f"options come after the command: bigsvm {named} ... {error.option_name}"
+            raise UsageError(f"No such option {error.option_name!r} before the command", hint=hint) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -157,7 +170,7 @@ def _invoke(args: list[str], call: Call) -> int:
 
         return shell_complete(group, {}, "bigsvm", COMPLETE, completion)
     try:
-        with group.make_context("bigsvm", args, obj=call) as ctx:
+        with group.make_context("bigsvm", list(args), obj=call) as ctx:  # click takes from its list what it has read
             code = group.invoke(ctx)
             return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:  # --help and --version

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from bigsvm.cli.habits import solver_meant
-from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, Renames, Setting, Size
+from bigsvm.cli.types import ClassWeight, Duration, Gamma, Names, OneOf, Renames, Setting, Size
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.store.remote.place import storing_by
@@ -156,7 +156,7 @@ def option_of(name: str) -> Callable[[F], F]:
     flags = option.flags.split()
     if option.kind == "flag":
         return click.option(*flags, is_flag=True, help=option.help)
-    kind = click.Choice(option.choices) if option.choices else _TYPES[option.kind]()
+    kind = OneOf(option.choices) if option.choices else _TYPES[option.kind]()
     repeated, shown = option.kind == "settings", option.shown is None or option.shown or False
     # C and lambda exclude each other: their defaults may not look as if somebody had typed them.
     given = {"default": default} if shown and default is not None else {}

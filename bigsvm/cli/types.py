@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from bigsvm.cli.habits import value_meant
 from bigsvm.errors import UsageError
 from bigsvm.store.remote.names import without_secrets
 from bigsvm.units import parse_bytes, parse_seconds
@@ -27,6 +28,15 @@ class Size(click.ParamType):
         except UsageError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class OneOf(click.Choice):
+    """One of a few words; of a word of another program it is said what becomes of it here."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if meant := value_meant(str(value)):
+            self.fail(f"{value!r}: {meant}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Source(click.ParamType):

@@ -35,6 +35,15 @@ def make_cache_folder(folder: Path) -> None:
 
 def no_such_store(named: str) -> MissingInput:
     """The error of a store that is not where a user named it, with a name there that comes close, if one does."""
+    return _not_there("no such store", named)
+
+
+def no_such_file(named: str) -> MissingInput:
+    """The same of a file."""
+    return _not_there("no such file", named)
+
+
+def _not_there(what: str, named: str) -> MissingInput:
     import difflib  # of use here alone: `bigsvm --help` goes without
 
     path = Path(named)
@@ -42,9 +51,9 @@ def no_such_store(named: str) -> MissingInput:
     try:
         close = difflib.get_close_matches(path.name, os.listdir(folder), 1)
     except OSError:
-        return MissingInput("no such store", named, f"there is no folder {folder} that can be listed")
+        return MissingInput(what, named, f"there is no folder {folder} that can be listed")
     hint = f"did you mean {path.with_name(close[0])}?" if close else f"the folder looked in is {folder}"
-    return MissingInput("no such store", named, hint)
+    return MissingInput(what, named, hint)
 
 
 def local_path(root: Path, key: str) -> Path:

@@ -44,7 +44,8 @@ def make_report(path: Path, with_model: bool = False) -> tuple[Report, Model | N
             raise UsageError("a registry has many models", str(path), f"--data is for one: {path / 'current'}")
         return registry_report(path), None
     if not is_run(path):
-        hint = "a run is a folder with run.json, a model one with model.json, a registry one with versions"
+        kinds = "a run is a folder with run.json, a model one with model.json, a registry one with versions"
+        hint = f"{kinds}; bigsvm plot shows a search"
         raise MissingInput("neither a run, a model nor a registry", str(path), hint)
     return _of_run(path, with_model)
 

@@ -108,7 +108,7 @@ def read_run(folder: Path) -> Run:
     MissingInput : there is none. DataError : it is damaged.
     """
     if not is_run(folder):
-        hint = "a run is a folder with run.json and events.jsonl"
+        hint = "a run is a folder with run.json and events.jsonl; bigsvm plot shows a search"
         beside = folder.with_name(f"{folder.name}.run")
         raise MissingInput("no record of a run here", str(folder), f"is it {beside}?" if is_run(beside) else hint)
     check_own_files(folder, "run")

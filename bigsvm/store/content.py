@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bigsvm.compiled.shared.fingerprint import content_hash
@@ -101,14 +103,17 @@ class ColumnScales:
         }  # fmt: skip
 
 
-def scale_warning(summary: dict[str, object], by_columns: bool = False) -> str | None:
+def scale_warning(
+    summary: dict[str, object], by_columns: bool = False, names: Sequence[str] | None = None
+) -> str | None:
     """The warning that names badly scaled columns and the remedy; None where there are none.
 
     by_columns : what trains goes along one column's scale after another's, and has no other solver to hand over to
+    names : of the features, where they have names
     """
-    names, count = summary.get("badly_scaled"), summary.get("n_badly_scaled")
+    worst, count = summary.get("badly_scaled"), summary.get("n_badly_scaled")
     largest, usual = summary.get("max"), summary.get("quartile", summary.get("median"))
-    if not isinstance(names, list) or not names:
+    if not isinstance(worst, list) or not worst:
         ratio = largest / usual if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else 0.0
         if not by_columns or ratio <= _SLOW_RATIO:
             return None
@@ -116,10 +121,11 @@ def scale_warning(summary: dict[str, object], by_columns: bool = False) -> str |
             f"columns differ in scale by {ratio:.0f}: dual coordinate descent will take many times as long, or stall; "
             "scale the features to about [-1, 1] (fit --scale maxabs does)"
         )
-    shown = ", ".join(str(column) for column in names[:3])
+    shown = ", ".join(str(column) if names is None else repr(str(names[column])) for column in worst[:3])
+    shown += " (counted from 0)" if names is None else ""
     by = f" by {largest / usual:.0e}" if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else ""
     return (
         f"badly scaled columns: columns differ in scale{by}; {count} exceed the usual one {_BAD_RATIO:g} times, "
-        f"such as {shown} (counted from 0); scale the features to about [-1, 1] (fit --scale maxabs does) "
+        f"such as {shown}; scale the features to about [-1, 1] (fit --scale maxabs does) "
         "or training will be slow"
     )

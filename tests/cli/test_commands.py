@@ -209,6 +209,15 @@ def test_certify(bigsvm: Bigsvm, store: Path, model: Path) -> None:
     assert "relative gap" in bigsvm("certify", model, store).out
 
 
+@pytest.mark.parametrize(("mark", "shows"), [("history.jsonl", "history"), ("search.json", "plot")])
+def test_what_another_command_shows_is_named(bigsvm: Bigsvm, tmp_path: Path, mark: str, shows: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / mark).touch()
+    assert f"bigsvm {shows} folder shows it" in bigsvm("inspect", "folder").err
+    assert "bigsvm plot shows a search" in bigsvm("watch", "folder", "--once").err
+    assert "bigsvm plot shows a search" in bigsvm("report", "folder", "--text").err
+
+
 def test_inspect_a_store_a_model_and_a_run(bigsvm: Bigsvm, store: Path, model: Path) -> None:
     kinds = {"store": store, "model": model, "run": model.with_name("small.model.run")}
     for kind, path in kinds.items():

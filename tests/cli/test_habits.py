@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bigsvm.cli.habits import _FLAGS, _SOLVERS
+from bigsvm.cli.habits import _FLAGS, _OF_TUNE, _OTHER_FLAGS, _SOLVERS, _TYPES
 from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.solvers.registry import SOLVERS
 from tests.cli.conftest import Bigsvm
@@ -29,6 +29,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
         ("--max-iter 5", "did you mean --max-passes?"),
         ("--random-state 3", "did you mean --seed?"),
         ("--alpha 1", "did you mean --lambda?"),
+        ("-s 0", "LIBSVM's -s 0 is C-SVC, here --kernel rbf"),
+        ("-s 4", "LIBSVM's -s 4 is nu-SVR, here --kernel rbf --loss nu_svr"),
+        ("-v 5", "bigsvm tune STORE --folds N"),
+        ("--penalty l1", "L1 is out of scope: see docs/scope.md"),
+        ("--l2 1e-6", "did you mean --lambda"),
+        ("--oaa 3", "did you mean --multi-class ovr"),
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "plan"])
@@ -41,6 +47,26 @@ def test_the_name_here_is_told_in_one_line(bigsvm: Bigsvm, command: str, typed: 
     assert said in as_json.document["error"]["hint"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("-c 10", "did you mean --Cs"),
+        ("-g 0.5", "did you mean --gammas"),
+        ("-w1 5", "did you mean --class-weights"),
+        ("--alpha 1", "did you mean --Cs"),
+        ("-t 2", "did you mean --kernel"),
+        ("-s 3", "--loss epsilon_insensitive"),
+    ],
+)
+def test_a_search_names_its_own_options(bigsvm: Bigsvm, typed: str, said: str) -> None:
+    assert said in bigsvm("tune", "rows.zarr", *typed.split()).err
+
+
+def test_a_loss_of_other_programs_is_said_to_be_out_of_scope(bigsvm: Bigsvm) -> None:
+    assert "logistic loss is out of scope, see docs/scope.md" in bigsvm("fit", "x", "--loss", "logistic").err
+    assert "'log1' is not one of 'hinge'" in bigsvm("fit", "x", "--loss", "log1").err
+
+
 def test_other_commands_and_other_flags_are_told_as_ever(bigsvm: Bigsvm) -> None:
     assert "see bigsvm predict --help" in bigsvm("predict", "m", "x", "-g", "1").err
     assert "see bigsvm fit --help" in bigsvm("fit", "x", "-z").err
@@ -48,13 +74,16 @@ def test_other_commands_and_other_flags_are_told_as_ever(bigsvm: Bigsvm) -> None
 
 def test_what_is_told_exists() -> None:
     flags = {flag for option in OPTIONS.values() for flag in option.flags.split()} | {"--quiet"}
-    for text in (*_FLAGS.values(), *_SOLVERS.values()):
+    flags |= {"--Cs", "--gammas", "--class-weights", "--l2"}  # of a search, and Vowpal Wabbit's own
+    for text in (*_FLAGS.values(), *_SOLVERS.values(), *_TYPES.values(), *_OTHER_FLAGS.values(), *_OF_TUNE.values()):
         assert set(re.findall(r"(?<!\S)--[a-z0-9-]+", text)) <= flags
     for number, text in _SOLVERS.items():
         options = dict(re.findall(r"--(loss|solver) ([\w-]+)", text))
         if options:
             config = FitConfig.of(**options)
             assert config.loss in SOLVERS[config.solver].losses, number
+    for text in _TYPES.values():
+        assert FitConfig.of(**dict(re.findall(r"--(loss|kernel) ([\w-]+)", text))).solver in ("auto", "smo")
 
 
 def test_the_page_has_every_flag_and_its_commands_name_options_that_there_are() -> None:

@@ -165,6 +165,12 @@ def test_text_is_evaluated_as_its_store_is(bigsvm: Bigsvm, dense_model: Path, tm
 # ---- files of other programs -----------------------------------------------------------------------------------
 
 
+def test_an_ingest_without_a_store_names_the_command(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    (tmp_path / "a1a.svm").write_text("1 1:1\n")
+    assert "(bigsvm ingest a1a.svm a1a.zarr)" in bigsvm("ingest", "a1a.svm").err
+    assert "(bigsvm ingest ROWS.svm new.zarr)" in bigsvm("ingest", "new.zarr").err
+
+
 def test_a_fit_of_text_names_the_command(bigsvm: Bigsvm, tmp_path: Path) -> None:
     lines = [f"{y} 1:{float(row[0])!r}" for y, row in zip(LABELS, X, strict=True)]
     (tmp_path / "a9a.t.svm").write_text("\n".join(lines) + "\n")

@@ -54,6 +54,13 @@ def test_a_mistyped_command_and_a_mistyped_store_are_answered_with_what_is_there
     assert (said.code, "there are no rows" in said.err) == (65, True)
 
 
+def test_an_option_before_its_command_is_told_where_it_goes(bigsvm: Bigsvm) -> None:
+    said = bigsvm("--json", "fit", "rows.zarr")
+    assert (said.code, said.document["command"]) == (2, "fit")
+    assert said.document["error"]["hint"] == "options come after the command: bigsvm fit ... --json"
+    assert "see bigsvm --help" in bigsvm("--jsn", "fit", "rows.zarr").err
+
+
 def test_what_may_not_be_read_is_a_missing_input() -> None:
     refused = failure_of(PermissionError(errno.EACCES, "Permission denied", "rows.zarr"))
     assert (refused.code, refused.said) == (66, "rows.zarr: cannot be read: Permission denied")

@@ -314,6 +314,20 @@ def test_coordinate_descent_alone_warns_of_smaller_differences(stored: bool, tmp
     assert not any("--scale" in text for text in fit(rows, max_passes=3, loss="squared_epsilon_insensitive").warnings)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_badly_scaled_columns_go_by_their_names_where_they_have_names(stored: bool, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 6)) * np.array([1.0, 1e6, 1.0, 1.0, 1.0, 1.0])
+    lines = [",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(rows)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["age,income,c,d,e,f,y", *lines]))
+    if stored:
+        bigsvm.ingest(path, tmp_path / "s.zarr", label="y")
+        (said,) = warnings_of(tmp_path / "s.zarr")
+    else:
+        (said,) = warnings_of(path, label="y")
+    assert "such as 'income'; scale" in said
+
+
 def test_badly_scaled_columns_are_warned_of_before_training() -> None:
     (said,) = warnings_of(unscaled())
     for word in ("4, 5, 6", "[-1, 1]", "differ in scale by"):

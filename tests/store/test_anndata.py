@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.formats import csc_rows, kept_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract, dense
@@ -66,6 +66,12 @@ def labels(store) -> list:
 def open_files(path: Path) -> int:
     """How many descriptors of this process are of a file."""
     return sum(os.path.realpath(f"/proc/self/fd/{name}") == str(path) for name in os.listdir("/proc/self/fd"))
+
+
+def test_a_file_that_is_not_there_is_answered_with_one_that_is(tmp_path: Path) -> None:
+    (tmp_path / "cells.h5ad").touch()
+    with pytest.raises(MissingInput, match=f"no such file .did you mean {tmp_path}/cells.h5ad"):
+        open_store(tmp_path / "cell.h5ad")
 
 
 def test_an_h5ad_that_was_read_is_let_go_of_and_opened_again(cells: Path) -> None:

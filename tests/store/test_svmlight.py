@@ -271,6 +271,7 @@ def test_n_features_is_a_limit_and_a_width(tmp_path: Path) -> None:
     path = text_file(tmp_path, b"1 1:1\n1 7:1\n")
     assert ingest(path, tmp_path / "s", n_features=9)["n_features"] == 9
     refused(path, tmp_path / "t", 65, f"{path}:2", "beyond the 6 features", n_features=6)
+    refused(path, tmp_path / "t", 65, f"{path}:2", "--n-features 7 or more", n_features=6)
 
 
 def test_float64_keeps_what_float32_cannot(tmp_path: Path) -> None:

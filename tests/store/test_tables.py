@@ -116,8 +116,10 @@ def test_columns_without_a_header_get_names(tmp_path: Path) -> None:
 def test_columns_of_a_header_are_chosen(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", people())
     assert open_store(path, columns=("member", "age")).feature_names == ["age", "member"]
-    with pytest.raises(UsageError, match="no column 'agee'"):
-        open_store(path, columns=("agee", "city"))
+    for asked in (("agee", "city"), ("agee",)):
+        with pytest.raises(UsageError, match="no column 'agee'") as caught:
+            open_store(path, columns=asked)
+        assert "did you mean 'age'? columns there: " in caught.value.hint
 
 
 def test_hashed_columns_share_their_features(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
         "empty_chunks": dict(store.empty_chunks),
         "chunk_bytes": store.chunk_nbytes or None,
         "column_scale": scales,
-        "scale_warning": scale_warning(scales),
+        "scale_warning": scale_warning(scales, names=store.feature_names),
         "store_fingerprint": store.fingerprint,
         "content_fingerprint": store.content_fingerprint,
         "cost": _cost(store),

@@ -104,6 +104,7 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
             raise DataError(
                 f"row {row} has feature {X.indices[place]} and the model only {width} features (from 0)",
                 where,
+                f"ingest the training rows with --n-features {int(X.indices.max()) + 1} or more and fit again",
             )
     elif X.shape[1] != width:
         raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)

@@ -152,7 +152,7 @@ def _trained(
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
-            _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan)), note)
+            _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan), store.feature_names), note)
         counts = survey.class_counts(store)
         problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
         _check_classes(problem, survey, store)

@@ -26,13 +26,16 @@ def known_scale_warning(store: RowBlocks, by_columns: bool = False) -> str | Non
     by_columns : as `minds_scales`
     """
     known = store.content
-    return scale_warning(known.get("column_scale") or {}, by_columns)
+    return scale_warning(known.get("column_scale") or {}, by_columns, store.feature_names)
 
 
-def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef], by_columns: bool = False) -> str | None:
+def found_scale_warning(
+    data: RowBlocks, refs: Sequence[BlockRef], by_columns: bool = False, names: Sequence[str] | None = None
+) -> str | None:
     """The warning that follows from some of the rows, in the numbers of the store's columns.
 
     refs : blocks of `data`; a few of them are read, evenly spread;  by_columns : as `minds_scales`
+    names : of the store's features
     """
     scales = ColumnScales(_COLUMNS)
     for ref in refs[:: max(-(-len(refs) // _BLOCKS), 1)]:
@@ -44,7 +47,7 @@ def found_scale_warning(data: RowBlocks, refs: Sequence[BlockRef], by_columns: b
     worst = summary.get("badly_scaled")
     if data.feature_order is not None and isinstance(worst, list):
         summary["badly_scaled"] = data.feature_order[worst].tolist()
-    return scale_warning(summary, by_columns)
+    return scale_warning(summary, by_columns, names)
 
 
 def _pieces(X: Matrix) -> Iterator[Matrix]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput, UsageError
-from bigsvm.files.paths import cache_folder, make_cache_folder
+from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
 from bigsvm.store.formats.zarr_rows import ZarrRows
@@ -52,7 +52,7 @@ class H5adRows(ZarrRows):
     ) -> None:
         self.uri = os.path.realpath(path)
         if not os.path.isfile(self.uri):
-            raise MissingInput("no such file", str(path))
+            raise no_such_file(str(path))
         try:
             import h5py
         except ImportError as error:

@@ -302,8 +302,8 @@ def find(group: Any, path: str) -> Any:
     frame = path.rpartition("/")[0]
     told = list(group[frame].attrs.get("column-order", [])) if frame and frame in group else []
     columns = [name for name in told if name in group[frame]]  # a file that was not written to its end tells of others
-    hint = f"columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
-    raise DataError("no such column", path, hint or "name one with --label or --weight")
+    there = f"; columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
+    raise DataError("no such column", path, f"name one with --label or --weight{there}")
 
 
 def _categories(array: Readable, where: str) -> np.ndarray:

@@ -185,7 +185,7 @@ class ZarrWriter:
         ordered = (item for path in sorted(chunks) for item in chunks[path])
         manifest = write_manifest(self._root, documents, ordered, content)
         self._finished = True
-        warning = scale_warning(scales)
+        warning = scale_warning(scales, names=self._names)
         return {
             "n_samples": self.n_samples, "n_features": width, "nnz": self.nnz,
             "labels": None if classes is None else classes.tolist(),

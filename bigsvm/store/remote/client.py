@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -150,7 +151,7 @@ class Client:
         # A URL that is signed for GET answers HEAD with 403, and some servers know no HEAD.
         for whole in (False, True):
             try:
-                return next(racing(lambda whole=whole: self._begins(key, whole), self._pace))
+                return next(racing(functools.partial(self._begins, key, whole), self._pace))
             except NoRanges:
                 continue
             except Believed as fault:

@@ -142,7 +142,8 @@ def parse_line_strict(
             raise refuse(f"feature number {_show(index_text)} is beyond int64")
         if feature >= n_features:
             raise refuse(
-                f"feature number {index} is beyond the {n_features} features of the model, the store or --n-features"
+                f"feature number {index} is beyond the {n_features} features of the model, the store or --n-features",
+                f"ingest with --n-features {feature + 1} or more; for a model the training rows, and fit again",
             )
         if indices and feature == indices[-1]:
             raise refuse(f"feature number {index} twice")

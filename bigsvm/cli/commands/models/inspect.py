@@ -16,6 +16,9 @@ from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
+_SHOWN_BY = {"history.jsonl": "history", "search.json": "plot", "curve.json": "plot"}
+"""File of a registry, of a search or of a learning curve -> the command that shows it."""
+
 
 @bigsvm_command(
     help="Say what PATH holds.  A store: shape, entries, labels, dtypes, chunks, fingerprints and what a fit "
@@ -44,6 +47,9 @@ def command(
     if (folder / EVENTS).exists() or (folder / RUN).exists():
         result = _run(folder)
         return session.finish(result, _run_text(result))
+    for mark, shows in _SHOWN_BY.items():
+        if (folder / mark).exists():
+            raise UsageError("neither a store, a model nor a run", path, f"bigsvm {shows} {path} shows it")
 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store

@@ -74,7 +74,7 @@ def command(
     if compact:
         return _compact(session, sources, store)
     if not sources:
-        raise UsageError("Missing argument 'SRC...'", hint=f"bigsvm ingest ROWS.svm {store}")
+        raise UsageError("Missing argument 'SRC...'", hint=_with_both(store))
     if threads is not None and threads < 1:
         raise UsageError(f"threads must be at least 1, not {threads}")
 
@@ -106,6 +106,15 @@ def command(
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
     return session.finish(result, f"{store}\n" + text.rows(lines), made=True)
+
+
+def _with_both(named: Path) -> str:
+    """The command meant by one that names either rows or a store alone."""
+    return (
+        f"bigsvm ingest {named} {named.name.split('.')[0]}.zarr"
+        if named.is_file()
+        else f"bigsvm ingest ROWS.svm {named}"
+    )
 
 
 def _compact(session: Session, sources: tuple[str, ...], store: Path) -> int:

@@ -70,7 +70,9 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
     if numbered or (columns and not any(matched(one, fields) for one in columns)):
         names = tuple(map(str, range(len(fields)))) if numbered else columns
         if len(names) != len(fields):
-            chosen_columns([one for one in columns if is_pattern(one)], fields, (), path)  # says that none matches
+            # A first line without a number is a header, whose columns these are not; no pattern is a column's name.
+            a_header = not any(map(_is_number, fields))
+            chosen_columns([one for one in columns if a_header or is_pattern(one)], fields, (), path)
             what = f"{len(names)} names for the {len(fields)} columns of its first line"
             raise UsageError(what, path, f"its first line: {', '.join(fields[:10])}")
         found = Header(names, delimiter, False, 0)
