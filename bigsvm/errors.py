@@ -5,7 +5,7 @@ Every error says what happened, where, and what to try next.  The command line p
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class BigSVMError(Exception):
@@ -91,7 +91,7 @@ class Interrupted(BigSVMError):
 
     code = 75
     anchor = "interrupted"
-    reached: dict[str, Any] | None = None
+    reached: dict[str, object] | None = None
 
 
 class PlanRefused(BigSVMError):
