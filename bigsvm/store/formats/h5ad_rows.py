@@ -207,15 +207,14 @@ def _own(group: Any, path: str) -> Any:
     at = group
     for name in path.strip("/").split("/"):
         link = at.get(name, getlink=True)
-        if hasattr(link, "filename"):
-            raise DataError(f"is a link to another file, {link.filename}, whose changes nobody would see", path, _COPY)
         try:
             at = at[name]
         except KeyError:
             if hasattr(link, "path"):
-                raise DataError(f"is a link to {link.path}, which is not there", path) from None
+                to = getattr(link, "filename", link.path)
+                raise DataError(f"is a link to {to}, which is not there", path) from None
             raise
-    if at.file.id != group.file.id:  # by a link to a link
+    if at.file.id != group.file.id:
         raise DataError(f"is a link to another file, {at.file.filename}, whose changes nobody would see", path, _COPY)
     return at
 
