@@ -60,7 +60,17 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     Raises DataError naming the first feature that is not there.
     """
     names, ours = names_of_columns(X), rows.get("features")
-    if names is None or ours is None or names == ours:
+    if names is None or names == ours:
+        return X
+    columns = (rows.get("encoding") or {}).get("columns", [])
+    of_text = [name for name, kind, _ in columns if kind != "number"]
+    if of_text:
+        what = f"the model makes features of columns of text ({', '.join(of_text[:5])}), which it does in files only"
+        hint = (
+            "write the frame to a file (to_parquet), for bigsvm predict or open_store(FILE, like=model.about['rows'])"
+        )
+        raise DataError(what, "X", hint)
+    if ours is None:
         return X
     there = frozenset(names)
     missing = next((name for name in ours if name not in there), None)

@@ -40,6 +40,7 @@ class LabelTally:
         self.rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
         self._counts = np.zeros((3, model.n_models))  # true positives, false positives, false negatives
         self._n_rows, self._weight, self._exact = 0, 0.0, 0.0
+        self._without_auc: list[str] = []
 
     def add(self, scored: Scored) -> None:
         """Count a block."""
@@ -67,6 +68,7 @@ class LabelTally:
             labels.append(
                 {"label": name, "n_true": n_true, **_rates(*found), "roc_auc": auc, "average_precision": precision}
             )
+        self._without_auc = [str(one["label"]) for one in labels if one["roc_auc"] is None]
         wrong = float(self._counts[1:].sum())
         macro = {name: _mean([one[name] for one in labels]) for name in ("precision", "recall", "f1", "roc_auc")}
         return {
@@ -91,6 +93,9 @@ class LabelTally:
         found = []
         if self._unknown:
             found.append(f"labels that the model does not know count as wrong: {', '.join(self._unknown[:5])}")
+        if self._without_auc:
+            names = ", ".join(self._without_auc[:5])
+            found.append(f"ROC AUC needs rows with and without a label; left out of its mean: {names}")
         if self._absent:
             found.append(f"labels of the model that no row has: {', '.join(self._absent[:5])}")
         return found

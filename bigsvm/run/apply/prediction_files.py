@@ -242,5 +242,5 @@ def _sets(labels: list[str], indicator: np.ndarray) -> Iterator[list[str]]:
 def _csv_field(label: Any) -> str:
     """A label, quoted where CSV asks for it."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow([label])
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n").writerow([label])  # a line's end is quoted where it is in this one
+    return text.getvalue().removesuffix("\r\n")

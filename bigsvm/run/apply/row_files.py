@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -25,7 +26,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import new_output
@@ -129,6 +130,9 @@ class _Layout(NamedTuple):
         if form == "csv" and d > _MOST_COLUMNS:
             what = f"{d} features, and csv has a column for each: at most {_MOST_COLUMNS} are written"
             raise DataError(what, store.uri, "write svmlight (.svm), .parquet, .jsonl or .zarr")
+        if form == "csv" and store.classes is not None and not _are_read_back(store.classes):
+            what = "labels of text that CSV gives back as others: they look like numbers, or like a missing value"
+            raise DataError(what, store.uri, "write .parquet, .jsonl or .zarr, or rename them with --label-map")
         named, warnings = store.feature_names, ()
         columns = form == "csv" or (form == "parquet" and not sparse and d <= _COLUMNS)
         names = [f"f{j}" for j in range(d)] if columns else []
@@ -254,6 +258,25 @@ def _table(file: _Counted, form: str, layout: _Layout) -> Iterator[_Writer]:
             made.close()  # else pyarrow would when it is collected, and write its footer
         raise
     made.close()
+
+
+def _are_read_back(classes: np.ndarray) -> bool:
+    """Whether a CSV column of these labels is read as these labels: it has no types, and quotes count for nothing."""
+    if classes.dtype.kind in "biuf":
+        return True
+    from pyarrow import array, string, table
+    from pyarrow.csv import write_csv
+
+    from bigsvm.store.formats.opener import open_store
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "labels.csv"
+        write_csv(table({"label": array(classes.tolist(), string()), "f0": np.zeros(len(classes))}), path)
+        try:
+            found = open_store(path, label="label").classes
+        except BigSVMError:
+            return False
+    return found is not None and found.dtype.kind == classes.dtype.kind and found.tolist() == classes.tolist()
 
 
 def _schema(layout: _Layout) -> Any:

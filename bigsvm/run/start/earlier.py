@@ -82,6 +82,10 @@ def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) 
             f"the model to start from was trained with multi_class {theirs!r}, and this fit is {ours!r}", path
         )
     found = matches(model, problem)
+    if not any(found) and model.classes.tolist() == problem.classes.tolist():
+        kinds = ("pairs of classes", "each class against the rest")
+        theirs, ours = kinds if model.pairs else kinds[::-1]
+        raise DataError(f"the model to start from is of {theirs}, and this fit of {ours}", path, "say --multi-class")
     if not any(found):
         classes = f"classes {model.classes.tolist()}, and the store has {problem.classes.tolist()}"
         raise DataError(f"the model to start from has {classes}: no model in common", path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import PlanRefused
+from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.locks import take, wait_for
@@ -60,6 +60,12 @@ def rows_on_disk(
             emit=emit,
             **opened,
         )
+        if not regression and any(
+            isinstance(label, float) and not label.is_integer() for label in told["labels"] or ()
+        ):
+            # As of arrays: labels that are not whole are values, also where few of them differ.
+            what = f"{config.loss} needs class labels and the collection holds a regression target"
+            raise DataError(what, "labels", "use a loss of regression, or make the labels whole numbers or text")
         if limit is not None:
             if told["bytes"] >= limit:
                 what = f"the rows of the collection take {show_bytes(told['bytes'])} of scratch space"

@@ -137,11 +137,12 @@ def npy_source(path: Path, label: str | None, weights: Sequential | None, dtype:
 
 
 def npz_source(
-    path: Path, label: str | None, weights: Sequential | None, dtype: str | None, stack: ExitStack
+    path: Path, label: str | None, weights: Sequential | str | None, dtype: str | None, stack: ExitStack
 ) -> RowSource:
     """Rows of what scipy.sparse.save_npz wrote, or of an .npz with a dense array X.
 
-    The labels are the array `label` of the archive, or `y` or `label` in it, or a .npy of their own.
+    The labels are the array `label` of the archive, or `y` or `label` in it, or a .npy of their own.  `weights` may be
+    the name of an array of the archive, too.
     """
     where = str(path)
     archive = stack.enter_context(open_npz(path))
@@ -160,6 +161,10 @@ def npz_source(
         if name is None:
             raise UsageError("it has no labels", where, "name an array in it, or a .npy, with --label")
         y = member(name)
+    if isinstance(weights, str):
+        if weights not in keys:
+            raise UsageError(f"no array {weights!r} in it", where, f"it has {', '.join(keys)}")
+        weights = member(weights)
     if "indptr" not in keys and "X" in keys:
         return array_source(member("X"), y, weights, dtype)
     if "format" in keys:
@@ -271,7 +276,7 @@ def open_source(
             continue
         raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
     weights: Sequential | None = None
-    if weight is not None:
+    if weight is not None and not (kind == "npz" and not weight.endswith(".npy")):
         weights = open_npy(Path(weight))
     elif sample_weight is not None:
         weights = _sequential(sample_weight, "sample_weight")
@@ -291,7 +296,7 @@ def open_source(
         return changed_rows(folder_source(path, label, weights, dtype), change)
     if kind == "npy":
         return changed_rows(npy_source(path, label, weights, dtype), change)
-    return changed_rows(npz_source(path, label, weights, dtype, stack), change)
+    return changed_rows(npz_source(path, label, weight if weights is None else weights, dtype, stack), change)
 
 
 def _sets_asked(chosen: Mapping[str, Any], task: Task) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import label_codes, normal_classes
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +51,8 @@ class Relabel:
             texts = np.array([_written(label) for label in labels.tolist()], dtype=object)
             for name, other in self.names:
                 texts[self._is(labels, name)] = other
-            found = texts.astype(str)
-            if all(_is_whole(text) for text in found.tolist()):
-                found = found.astype(np.int64)
+            found = _whole_numbers(texts.tolist())
+            found = texts.astype(str) if found is None else found
         return found if self.positive is None else self._is(found, self.positive)
 
     def classes(self, former: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -75,9 +75,11 @@ class Relabel:
     def _is(labels: np.ndarray, name: str) -> np.ndarray:
         if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are one number
             try:
-                return labels == (int(name) if _is_whole(name) else float(name))
+                number = int(name) if _is_whole(name) else float(name)
             except ValueError:
                 return np.zeros(len(labels), bool)
+            # Python compares whole numbers with any other exactly; NumPy would round those beyond 2^53.
+            return np.array([label == number for label in labels.tolist()], bool)
         return np.array([_written(label) == name for label in labels.tolist()], bool)
 
 
@@ -136,6 +138,9 @@ def relabelled(
         if kept is None or store.recipe.get("labels") == kept:
             return store
         return cast(RowBlocks, RelabelledRows(store, Relabel.of(kept)))
+    if LABEL_SETS in store.recipe:
+        hint = "name one label with --label, of a column of true and false"
+        raise UsageError("rows with several labels go without --positive and --label-map", store.uri, hint)
     if like is not None:
         raise UsageError("the model says which labels these are", store.uri, "leave --positive and --label-map out")
     if "labels" in store.recipe:
@@ -157,4 +162,15 @@ def _written(label: Any) -> str:
 
 
 def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").removeprefix("+").isdecimal() and len(text) < 18
+    return text.removeprefix("-").removeprefix("+").isdecimal()
+
+
+def _whole_numbers(texts: list[str]) -> np.ndarray | None:
+    """The numbers where all texts are whole ones of 64 bits."""
+    if not all(map(_is_whole, texts)):
+        return None
+    numbers = [int(text) for text in texts]
+    for dtype in (np.int64, np.uint64):
+        if all(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max for number in numbers):
+            return np.array(numbers, dtype)
+    return None

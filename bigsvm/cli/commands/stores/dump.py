@@ -17,7 +17,7 @@ from bigsvm.errors import UsageError
 
 @bigsvm_command(
     help="Write the rows of STORE to OUT (- for standard output) as svmlight text, JSON lines, CSV, Parquet or Zarr, "
-    "by the suffix of OUT.  Reading OUT gives the same rows."
+    "by the suffix of OUT.  Reading OUT gives the same rows, but for JSON lines, which are for other programs."
 )
 @click.argument("store", type=Source())
 @click.argument("out")
