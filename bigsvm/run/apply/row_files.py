@@ -32,6 +32,7 @@ from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import new_output
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
 from bigsvm.store.text.dump import dump
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
 FORMATS = ("svmlight", "jsonl", "csv", "parquet", "zarr")
@@ -130,7 +131,8 @@ class _Layout(NamedTuple):
         if form == "csv" and d > _MOST_COLUMNS:
             what = f"{d} features, and csv has a column for each: at most {_MOST_COLUMNS} are written"
             raise DataError(what, store.uri, "write svmlight (.svm), .parquet, .jsonl or .zarr")
-        if form == "csv" and store.classes is not None and not _are_read_back(store.classes):
+        sets = LABEL_SETS in store.recipe  # which are read as text whatever they look like
+        if form == "csv" and store.classes is not None and not sets and not _are_read_back(store.classes):
             what = "labels of text that CSV gives back as others: they look like numbers, or like a missing value"
             raise DataError(what, store.uri, "write .parquet, .jsonl or .zarr, or rename them with --label-map")
         named, warnings = store.feature_names, ()

@@ -51,8 +51,8 @@ class Relabel:
             texts = np.array([_written(label) for label in labels.tolist()], dtype=object)
             for name, other in self.names:
                 texts[self._is(labels, name)] = other
-            found = _whole_numbers(texts.tolist())
-            found = texts.astype(str) if found is None else found
+            numbers = _whole_numbers(texts.tolist())
+            found = texts.astype(str) if numbers is None else numbers
         return found if self.positive is None else self._is(found, self.positive)
 
     def classes(self, former: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
