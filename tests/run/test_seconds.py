@@ -12,7 +12,6 @@ import pytest
 
 import bigsvm
 from bigsvm.events import COMPILING, WorkEnded
-from bigsvm.observe.lines import PlainLines
 from bigsvm.run.fit import fit as fitting
 from bigsvm.store.ingest import compile_time as measuring
 from bigsvm.testing.problems import random_problem
@@ -38,19 +37,6 @@ def test_each_part_has_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(found)[:7] == ["total", "plan", "compile", "staging", "solving", "io_wait", "certify"]
     assert [found[name] for name in ("total", "plan", "compile", "staging")] == [321.0, 1.0, 20.0, 300.0]
     assert [event.seconds for event in events if isinstance(event, WorkEnded) and event.what == COMPILING] == [20.0]
-
-
-@pytest.mark.parametrize(("seconds", "said"), [(20.0, "compiling: done in 20.0 s\n"), (0.1, "")])
-def test_compiling_is_said_where_it_takes_long(seconds: float, said: str) -> None:
-    import io
-
-    from bigsvm.events import WorkStarted
-
-    stream = io.StringIO()
-    lines = PlainLines(stream)
-    lines(WorkStarted(COMPILING, 0, ""))
-    lines(WorkEnded(COMPILING, seconds))
-    assert stream.getvalue() == said
 
 
 def test_compiling_is_no_part_of_the_speed_of_an_ingest(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
