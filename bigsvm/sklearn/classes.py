@@ -52,8 +52,7 @@ def weights_of_classes(
 ) -> np.ndarray:
     """Weight of each class, float64.  'balanced' is n / (n_classes n_c), of the rows' weights where they are given."""
     if class_weight == "balanced":
-        counts = np.bincount(codes, sample_weight, len(classes)).astype(np.float64)
-        return counts.sum() / (len(classes) * np.maximum(counts, np.finfo(float).tiny))
+        return _balanced(np.bincount(codes, sample_weight, len(classes)).astype(np.float64))
     return compute_class_weight(class_weight, classes=classes, y=classes)
 
 
@@ -80,8 +79,13 @@ def of_store(class_weight: Any, rows: RowBlocks, weighted: bool) -> Any:
     for ref in rows.refs(max(1, int(_BLOCK // row_bytes(rows)))):
         block = rows.read(ref)
         counts += np.bincount(block.y.astype(np.int64), block.sample_weight if weighted else None, len(counts))
-    weights = counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))
-    return {str(label): float(weight) for label, weight in zip(rows.classes.tolist(), weights, strict=True)}
+    weights = _balanced(counts).tolist()
+    return {str(label): weight for label, weight in zip(rows.classes.tolist(), weights, strict=True)}
+
+
+def _balanced(counts: np.ndarray) -> np.ndarray:
+    """n / (n_classes n_c), float64, (n_classes,): of rows, or of what they weigh."""
+    return counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))
 
 
 def by_label(class_weight: Any) -> Any:

@@ -131,8 +131,9 @@ def test_what_came_after_the_metadata_were_consolidated_is_read(
         zarr.consolidate_metadata(place)
     group = zarr.open_group(place, mode="a", use_consolidated=False)
     for name, values in (("X", X), ("obs/label", y)):
-        group[name].resize(values.shape)  # type: ignore[union-attr, unused-ignore]
-        group[name][:] = values  # type: ignore[index, unused-ignore]
+        array: Any = group[name]
+        array.resize(values.shape)
+        array[:] = values
     if "weights" in came:
         group.create_array("obs/weight", data=np.arange(60) + 1.0, chunks=(10,))
     here, there = bigsvm.open_store(place), bigsvm.open_store(f"{url}/rows.zarr")

@@ -146,9 +146,8 @@ def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
 
 def _of_rbf(graph: _Graph, gamma: float, S: np.ndarray, coef: np.ndarray, X: str) -> str:
     """sum_s dual_coef exp(-gamma |x - s|^2), (n, n_models), of dense support vectors, (n_support, n_features)."""
-    middle = np.median(S, axis=0) if len(S) else np.zeros(S.shape[1])
-    S, X = S - middle, graph.add("Sub", X, middle)
-    squares = np.einsum("ij,ij->i", S, S)
+    middle, S, squares = _moved(S)
+    X = graph.add("Sub", X, middle)
     far = far_from_others(gamma, squares)
     x_sq = graph.add("ReduceSum", graph.add("Mul", X, X), np.array([1], np.int64), keepdims=1)
     apart = graph.add("Sub", graph.add("Add", x_sq, squares[~far][None]),
@@ -161,6 +160,13 @@ def _of_rbf(graph: _Graph, gamma: float, S: np.ndarray, coef: np.ndarray, X: str
     squared = graph.add("Mul", differences, differences)
     distance = graph.add("ReduceSum", squared, np.array([2], np.int64), keepdims=0)
     return graph.add("Add", scores, graph.add("MatMul", _exp(graph, gamma, distance), coef[far]))
+
+
+def _moved(S: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(median of support vectors, (n_features,); the vectors less it; squares of their lengths then, (n_support,))."""
+    middle = np.median(S, axis=0) if len(S) else np.zeros(S.shape[1])
+    S = S - middle
+    return middle, S, np.einsum("ij,ij->i", S, S)
 
 
 def far_from_others(gamma: float, squares: np.ndarray) -> np.ndarray:
@@ -178,8 +184,7 @@ def digits_are_lost(model: Any) -> bool:
     """Whether scores of the graph of an rbf model may differ from the model's in digits that count."""
     if not isinstance(model, KernelModel) or model.kernel.name != "rbf" or model.support is None:
         return False
-    S = _dense(model.support, model.n_features)
-    squares = np.einsum("ij,ij->i", S - np.median(S, axis=0), S - np.median(S, axis=0)) if len(S) else np.zeros(0)
+    _, _, squares = _moved(_dense(model.support, model.n_features))
     near = squares[~far_from_others(model.kernel.gamma, squares)]
     return bool(np.any(model.kernel.gamma * near * np.finfo(np.float64).eps > 1e3 * _DIGITS))
 
