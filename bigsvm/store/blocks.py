@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -252,6 +252,16 @@ class StoreBase:
     def will_need(self, ref: BlockRef) -> None: ...
     def release(self, ref: BlockRef) -> None: ...
     def forget(self) -> None: ...
+
+    def __copy__(self) -> Self:
+        """Another object with the same attributes.
+
+        `copy.copy` would go by `__reduce__`, which gives the one that this process has opened: what is changed in such
+        a copy is changed for everybody.
+        """
+        found = object.__new__(type(self))
+        vars(found).update(vars(self))
+        return found
 
 
 def blocks_of(data: RowBlocks, refs: Sequence[BlockRef]) -> Iterator[Block]:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
+import zarr
 
 import bigsvm
 from bigsvm.cli.main import run
@@ -20,6 +22,7 @@ from bigsvm.store.formats.split_rows import SplitRows, hashed, others_of
 from bigsvm.store.transforms.scaling import Scaling
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from bigsvm.testing.problems import random_problem
+from tests.products import pairs_of
 from tests.store import formats
 
 N = 203
@@ -162,3 +165,96 @@ class TestOneSide(RowBlocksContract):
             weighing = np.ones(n)
             weighing[mine] = weights
         return SplitRows(open_store(formats.written(folder / "s.zarr", given, names, weighing)), 0.5, "train")
+
+
+SITE = np.array(["north", "south", "east"])[np.arange(N) % 3]
+HERE = {"": np.ones(N, bool), "site == false": SITE != "east", "site == true": SITE == "east"}
+
+
+def data(path: Path, rows: np.ndarray, unlabelled: int = 0) -> str:
+    """These rows with a column `site`, as a store or as Parquet; every `unlabelled`-th has no label."""
+    y = np.where(rows % unlabelled == 0 if unlabelled else np.zeros(len(rows), bool), np.nan, LABELS[rows])
+    if path.suffix == ".zarr":
+        formats.foreign(path, X[rows], y)
+        zarr.open_group(path)["obs"].create_array("site", data=SITE[rows] == "east", chunks=(16,))  # type: ignore[union-attr]
+    else:
+        values = {f"x{k}": X[rows, k] for k in range(X.shape[1])}
+        frame = pd.DataFrame({**values, "site": SITE[rows] == "east", "label": y})
+        frame.to_parquet(path)
+    return str(path)
+
+
+COLUMNS = ("--columns", ",".join(f"x{k}" for k in range(X.shape[1])))
+
+
+@pairs_of(fitted=[*HERE], asked=[None, *HERE], unlabelled=[0, 5], form=["parquet", "zarr"])
+def test_only_rows_that_the_model_has_not_seen_are_measured(
+    fitted: str, asked: str | None, unlabelled: int, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever condition chooses rows to be measured, and whatever rows were left out of the fit."""
+    source = data(tmp_path / f"rows.{form}", np.arange(N), unlabelled)
+    columns = COLUMNS if form == "parquet" else ()
+    missing = ("--missing", "drop") if unlabelled else ()
+    model = str(tmp_path / "m")
+    where = ("--rows", fitted) if fitted else ()
+    assert run(["fit", source, *columns, *missing, *where, "--split", "0.7", "-o", model, "--json"]) == 0
+    there = np.arange(N) % unlabelled != 0 if unlabelled else np.ones(N, bool)
+    assert json.loads(capsys.readouterr().out)["result"]["n_samples"] == (TRAIN & HERE[fitted] & there).sum()
+    where = ("--rows", asked) if asked else ()
+    assert run(["evaluate", model, source, *missing, *where, "--split", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["result"]
+    mine = ~TRAIN & HERE[asked or fitted] & there
+    assert found["n_rows"] == mine.sum()
+    right = bigsvm.load_model(model).predict(X[mine]) == LABELS[mine]
+    assert found["accuracy"] == pytest.approx(right.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("form", ["parquet", "zarr"])
+@pytest.mark.parametrize(
+    ("rows", "new"),
+    [
+        (np.arange(150), True),  # the store of the fit
+        (np.arange(N), True),  # rows were added to it
+        (np.arange(149), False),
+        (np.arange(1, N), False),
+        (np.r_[1, 0, 2:N], False),
+        (np.r_[0:100, 110, 101:N], False),
+    ],
+)
+def test_rows_of_another_store_are_not_called_new(
+    rows: np.ndarray, new: bool, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = COLUMNS if form == "parquet" else ()
+    model = str(tmp_path / "m")
+    fitted = data(tmp_path / f"fitted.{form}", np.arange(150))
+    assert run(["fit", fitted, *columns, "--split", "0.7", "-o", model]) == 0
+    measured = data(tmp_path / f"measured.{form}", rows)
+    for _ in range(2):  # read, and then remembered
+        capsys.readouterr()
+        assert run(["evaluate", model, measured, "--split", "--json"]) == (0 if new else 65)
+        said = json.loads(capsys.readouterr().out)
+        if new:
+            assert said["result"]["n_rows"] == (~TRAIN[: len(rows)]).sum()
+        else:
+            assert "not the" in said["error"]["message"]
+            assert "the store of the fit" in said["error"]["hint"]
+
+
+def test_models_of_earlier_versions_keep_the_sides_that_they_were_trained_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They numbered the rows that a condition and missing labels had left."""
+    source = data(tmp_path / "rows.zarr", np.arange(N))
+    mine = np.flatnonzero(HERE["site == true"])
+    side = hashed(np.arange(len(mine))) < 0.7
+    result = bigsvm.fit(SplitRows(open_store(source, rows="site == true"), 0.7, "train", "rows left"), **OPTIONS)
+    assert result.model.about["rows"]["split"] == 0.7
+    assert "split_by" not in result.model.about["rows"]
+    assert result.figures["n_samples"] == side.sum()
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", source)["n_samples"] == side.sum()
+    evaluate_it = ["evaluate", str(tmp_path / "m"), source, "--split", "--json"]
+    assert run(evaluate_it) == 0
+    assert json.loads(capsys.readouterr().out)["result"]["n_rows"] == (~side).sum()
+    assert run([*evaluate_it, "--rows", "site == false"]) == 2
+    assert "earlier version" in json.loads(capsys.readouterr().out)["error"]["message"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import pickle
 from pathlib import Path
 
@@ -89,6 +91,20 @@ def test_every_store_chooses_the_same_rows(folder: Path, name: str) -> None:
     ours = ContentHash()
     ours.add(X[WANTED], KIND[WANTED], None, 0)
     assert digest.hexdigest() == ours.hexdigest()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_rows_chosen_in_several_ways_at_one_time_are_each_their_own(folder: Path, name: str) -> None:
+    """Also where a worker opens them, which keeps what it has opened, for whoever comes next."""
+    ways = {CONDITION: WANTED, "kind in (K, T)": np.isin(KIND, ["K", "T"]), None: np.arange(N) != 2}
+    stores = {rows: opened(folder, name, rows, missing="drop" if rows is None else "refuse") for rows in ways}
+    sent = {rows: pickle.dumps(store) for rows, store in stores.items()}
+    for order in itertools.permutations(ways):
+        received = {rows: pickle.loads(sent[rows]) for rows in order}
+        for rows, mine in ways.items():
+            for store in (stores[rows], received[rows], copy.copy(stores[rows])):
+                labels = np.concatenate([store.classes[store.read(ref).y] for ref in store.refs(4)])
+                assert labels.tolist() == KIND[mine].tolist()
 
 
 @pytest.mark.parametrize("name", STORES)

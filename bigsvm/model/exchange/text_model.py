@@ -10,7 +10,7 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import Decides, models_of
 
-_KNOWN_ROWS = {"features", "matrix", "columns", "encoding", "labels", "scale", "split", "chosen"}
+_KNOWN_ROWS = {"features", "matrix", "columns", "encoding", "labels", "scale", "split", "split_by", "chosen"}
 """What a model may say of its rows; of other steps no format knows.  Labels are the names of its classes."""
 
 

@@ -1,13 +1,30 @@
-"""How well the model of a fit does on the rows that were kept back from it."""
+"""How well a model does on the rows that were kept back from it, and whether these are the rows."""
 
 from __future__ import annotations
 
+import dataclasses
+
+import numpy as np
+
+from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
+from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, silent
+from bigsvm.files.paths import cache_folder, make_cache_folder
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.apply.scoring import budget_of, plan_reading
+from bigsvm.run.execute.mapper import open_mapper
+from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.proof.certify import rows_trained_on
+from bigsvm.run.start.known_rows import read_content
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.split_rows import others_of
+from bigsvm.store.identity import digest_of
+from bigsvm.store.precompile_reading import precompile_reading
+from bigsvm.store.survey import Survey
 
 _OF_THE_RUN = ("seconds", "memory", "n_samples")
 
@@ -23,3 +40,55 @@ def add_held_out(result: FitResult, trained_on: RowBlocks, config: FitConfig, em
     elif rows is not None:
         found = evaluate(result.model, rows, config, emit)
         result.figures["held_out"] = {name: value for name, value in found.items() if name not in _OF_THE_RUN}
+
+
+def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, emit: Emit = silent) -> None:
+    """Refuse a split whose rows for training are not those of the model: nothing tells that the others are new to it.
+
+    for_training : that side of the split, with the condition and the labels of the fit.  A store that has grown has
+        more rows there than the model knows, and its first ones count.  They are read once, and their content is
+        remembered while the rows stay the same
+
+    Raises
+    ------
+    DataError : the rows are others, in another order, or have other labels or weights.
+    """
+    rows = rows_trained_on(model, for_training)
+    n, expected = int(model.about["n_samples"]), model.about.get("content_fingerprint")
+    found = f"{rows.n_samples} rows"
+    if rows.n_samples >= n:
+        found = _content_of(rows, n, model, config, emit)
+        if found == expected:
+            return
+        found = f"content {found}, not {expected}"
+    raise DataError(
+        f"its rows for training are not the {n} rows that the model was trained on ({found}): nothing tells which rows "
+        "the model has not seen",
+        rows.uri,
+        "give the store of the fit, to which rows may have been added, with --label, --weight and --missing as there",
+    )
+
+
+def _content_of(rows: RowBlocks, n: int, model: Model, config: FitConfig, emit: Emit) -> str:
+    """The content fingerprint of the first n rows, as the cache has it or by reading them."""
+    of = digest_of({"rows": rows.identity.document(), "n": n})
+    path = cache_folder() / "manifests" / f"content-of-{of}.json"
+    try:
+        return str(read_sealed(path)["content"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the cache is ours to renew
+
+    def survey_two() -> None:
+        n_classes = 0 if rows.classes is None else 2
+        two = rows_like(rows, np.zeros((2, 1)), np.zeros(2, np.int64 if n_classes else np.float64), n_classes)
+        Survey().add(two.read(two.refs(2)[0]), two.classes)
+
+    precompile_reading(rows, emit)
+    compiled_in_child(("survey", *kind_of(rows), rows.classes is None), survey_two, emit=emit)
+    reading = plan_reading(rows, model, budget_of(config), config)
+    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+        content = read_content(rows, n, reading.block_rows, mapper, emit)
+    if rows.uri != "memory":
+        make_cache_folder(path.parent)
+        write_sealed(path, {"content": content})
+    return content

@@ -51,7 +51,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     return_freed_memory()
     began = time.monotonic()
     model = load_model(path)
-    store = _trained_on(model, store)
+    store = rows_trained_on(model, store)
     problem, alpha = problem_of(model, store), load_alpha(path, model)
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
@@ -95,7 +95,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     }
 
 
-def _trained_on(model: Model, store: RowBlocks) -> RowBlocks:
+def rows_trained_on(model: Model, store: RowBlocks) -> RowBlocks:
     """The rows that the model was trained on: without those that its calibration held out."""
     held_out = model.about.get("calibration", {}).get("held_out")
     if not held_out:

@@ -25,17 +25,7 @@ def check_rows(earlier: Earlier, store: RowBlocks, piece_rows: int, mapper: Mapp
     """
     assert earlier.alpha is not None
     n = earlier.alpha.shape[1]
-    found = known_content(store, n)
-    if found is None:
-        began = time.monotonic()
-        emit(WorkStarted(CHECKING, n, "rows"))
-        survey, each = Survey(), row_bytes(store)
-        refs = [BlockRef(start, stop, int(each * (stop - start))) for start, stop in tile(n, piece_rows)]
-        for ref, seen in over_shares(mapper, survey_block, refs, lambda ref: SurveyShare(store, ref)):
-            survey.merge(seen)
-            emit(WorkAdvanced(CHECKING, ref.stop))
-        emit(WorkEnded(CHECKING, time.monotonic() - began))
-        found = survey.content_fingerprint
+    found = known_content(store, n) or read_content(store, n, piece_rows, mapper, emit)
     if found != earlier.content:
         raise DataError(
             f"the first {n} rows are not those of the model to start from: content {found}, not {earlier.content}",
@@ -43,6 +33,19 @@ def check_rows(earlier: Earlier, store: RowBlocks, piece_rows: int, mapper: Mapp
             "duals belong to rows: give the store that the model was trained on, with rows added at its end, or a "
             "solver that starts from weights",
         )
+
+
+def read_content(store: RowBlocks, n: int, piece_rows: int, mapper: Mapper, emit: Emit) -> str:
+    """The content fingerprint of the first n rows, which are read for it."""
+    began = time.monotonic()
+    emit(WorkStarted(CHECKING, n, "rows"))
+    survey, each = Survey(), row_bytes(store)
+    refs = [BlockRef(start, stop, int(each * (stop - start))) for start, stop in tile(n, piece_rows)]
+    for ref, seen in over_shares(mapper, survey_block, refs, lambda ref: SurveyShare(store, ref)):
+        survey.merge(seen)
+        emit(WorkAdvanced(CHECKING, ref.stop))
+    emit(WorkEnded(CHECKING, time.monotonic() - began))
+    return survey.content_fingerprint
 
 
 def known_content(store: RowBlocks, n: int) -> str | None:

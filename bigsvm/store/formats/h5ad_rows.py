@@ -16,6 +16,7 @@ import numpy as np
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
 from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
@@ -142,6 +143,7 @@ class H5Array:
             raise DataError("is a group where an array was expected", path)
         if node.is_virtual or node.external:  # HDF5 would take a file that is not there for zeros
             raise DataError("its values lie in other files, whose changes nobody would see", path, _COPY)
+        refuse_packed({name: _plain(value) for name, value in node.attrs.items()}, node.dtype, path)
         self.path, self._told, self._file, self._node = path, told, file, node
         self._text = node.dtype.kind in "OS"
         self.dtype = np.dtype(object) if self._text else node.dtype.newbyteorder("=")

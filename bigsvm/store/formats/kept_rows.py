@@ -66,6 +66,11 @@ class KeptRows(StoreBase):
         return f"KeptRows({self._store!r}, {self.n_samples} of its rows)"
 
     @property
+    def below(self) -> RowBlocks:
+        """The store, with all of its rows."""
+        return self._store
+
+    @property
     def classes(self) -> np.ndarray | None:
         """Labels in ascending order; None for a regression target."""
         return self._store.classes

@@ -22,6 +22,7 @@ from bigsvm.store.identity import Identity
 from bigsvm.units import MIB
 
 Part = Literal["train", "test"]
+Numbering = Literal["store", "rows left"]
 _STEP = 1 << 16  # rows hashed together, a multiple of 8
 
 
@@ -64,14 +65,17 @@ class SplitRows(CountedRows):
     """RowBlocks over the rows of a store that are for training, or over the others.
 
     fraction : of the rows, that are for training, between 0 and 1
+    numbering : which number of a row decides: that in its store, or, as models of earlier versions were trained, that
+        among the rows that a condition and missing labels leave
 
     Raises UsageError for another fraction, DataError where either side has no row.
     """
 
-    def __init__(self, store: RowBlocks, fraction: float, part: Part) -> None:
+    def __init__(self, store: RowBlocks, fraction: float, part: Part, numbering: Numbering = "store") -> None:
         if not 0.0 < fraction < 1.0:
             raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
-        kept = split_bits(store.n_samples, fraction)
+        numbers = numbers_in_store if numbering == "store" else _own_numbers
+        kept = split_bits(store, fraction, numbers)
         n_train = int(np.bitwise_count(kept).sum())
         if not 0 < n_train < store.n_samples:
             side = "test" if n_train else "train"
@@ -82,28 +86,46 @@ class SplitRows(CountedRows):
             if store.n_samples % 8:
                 kept[-1] &= np.uint8(0xFF << (8 - store.n_samples % 8) & 0xFF)
         super().__init__(store, kept)
-        self.fraction, self.part = fraction, part
+        self.fraction, self.part, self.numbering = fraction, part, numbering
         self.warnings = store.warnings
         self.recipe = {**store.recipe, "split": fraction}
-        self.identity = Identity.of(
-            store.identity.store, **{**dict(store.identity.selection), "split": f"{fraction!r} {part}"}
-        )
+        selected = f"{fraction!r} {part}"
+        if numbering == "store":
+            self.recipe["split_by"] = numbering
+            selected += ", by number in the store"
+        self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), "split": selected})
 
     def __reduce__(self) -> tuple[Callable[..., SplitRows], tuple[Any, ...]]:
-        return SplitRows, (self._store, self.fraction, self.part)
+        return SplitRows, (self._store, self.fraction, self.part, self.numbering)
 
     def __repr__(self) -> str:
         return f"SplitRows({self._store!r}, {self.fraction:g}, {self.part})"
 
     def others(self) -> SplitRows:
         """The rows of the other side."""
-        return SplitRows(self._store, self.fraction, "test" if self.part == "train" else "train")
+        return SplitRows(self._store, self.fraction, "test" if self.part == "train" else "train", self.numbering)
 
 
-def split_bits(n_samples: int, fraction: float) -> np.ndarray:
+def split_bits(store: RowBlocks, fraction: float, numbers: Callable[[RowBlocks, int, int], np.ndarray]) -> np.ndarray:
     """Which rows are for training, packed: bit i of byte i // 8, most significant first."""
-    parts = [np.packbits(hashed(np.arange(start, stop)) < fraction) for start, stop in tile(n_samples, _STEP)]
+    spans = tile(store.n_samples, _STEP)
+    parts = [np.packbits(hashed(numbers(store, start, stop)) < fraction) for start, stop in spans]
     return np.concatenate([np.zeros(0, np.uint8), *parts])
+
+
+def numbers_in_store(rows: RowBlocks, start: int, stop: int) -> np.ndarray:
+    """The numbers that rows [start, stop) have in the store whose rows they are, before some were left out; int64."""
+    if isinstance(rows, DelegatedRows):
+        return numbers_in_store(rows.below, start, stop)
+    if not isinstance(rows, KeptRows):
+        return np.arange(start, stop)
+    places = rows.store_rows(start, stop)
+    first = int(places[0])
+    return numbers_in_store(rows.below, first, int(places[-1]) + 1)[places - first]
+
+
+def _own_numbers(_: RowBlocks, start: int, stop: int) -> np.ndarray:
+    return np.arange(start, stop)
 
 
 def hashed(rows: np.ndarray) -> np.ndarray:
@@ -132,6 +154,8 @@ def split(store: RowBlocks, fraction: float | None, part: Part | None, rows: Any
             hint = "without --split all rows are taken"
             raise UsageError("the model was trained on all rows: none were kept back", store.uri, hint)
         fraction = kept
+        if rows.get("split_by") != "store":
+            return cast(RowBlocks, SplitRows(store, fraction, part or "train", "rows left"))
     return cast(RowBlocks, SplitRows(store, fraction, part or "train"))
 
 

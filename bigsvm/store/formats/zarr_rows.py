@@ -24,6 +24,7 @@ from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype,
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.csc_rows import rows_of_columns
 from bigsvm.store.formats.layouts.binsparse import RowMajor, described
+from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of
 from bigsvm.store.identity import Identity
@@ -301,6 +302,8 @@ class ZarrRows(StoreBase):
         n_absent, n_chunks, first = absent_chunks(self._root, path, self._manifest)
         if n_absent:
             self.empty_chunks[path] = f"{n_absent} of the {n_chunks} chunks of {path} are absent, {first} first"
+        fill = node.metadata.fill_value if node.metadata.zarr_format == 2 else None
+        refuse_packed(node.attrs.asdict(), node.dtype, path, fill)
         return ChunkedArray(node, path, self._root, self._manifest)
 
 

@@ -12,6 +12,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Source
+from bigsvm.errors import UsageError
 
 _LARGEST_TABLE = 12
 
@@ -25,7 +26,7 @@ _LARGEST_TABLE = 12
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("store", type=Source())
 @click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
-@click.option("--split", is_flag=True, help="Use only the rows that --split kept out of the model's training.")
+@click.option("--split", is_flag=True, help="Use only rows that --split kept out of the model's training.")
 @add(store_options + run_options)
 @click.pass_context
 def command(
@@ -45,23 +46,28 @@ def command(
 
     from bigsvm.model.linear_model import load_model
     from bigsvm.run.apply.evaluate import evaluate
+    from bigsvm.run.apply.held_out import check_kept_back
     from bigsvm.store.formats.opener import check_text, is_text, open_store
     from bigsvm.store.remote.names import here
 
     loaded = load_model(model)
+    like = loaded.about.get("rows", {})
+    for_training = {**chosen, "part": "train", "rows": like.get("chosen", {}).get("rows")}
     if split:
-        chosen["part"] = "test"
-        if "chosen" in loaded.about.get("rows", {}):  # of these rows some were kept back
-            chosen.setdefault("rows", loaded.about["rows"]["chosen"]["rows"])
+        if "split" in like and "split_by" not in like and "rows" in chosen:
+            what = "the model is of an earlier version, which numbered the rows that --rows chose"
+            raise UsageError(what, str(model), "leave --rows out: the condition of the fit is taken")
+        chosen = {"rows": for_training["rows"], **chosen, "part": "test"}
+    columns: dict[str, Any] = {"label": label, "weight": weight, "empty_chunks": empty_chunks, "like": like}
     rows: Any = store
     if is_text(store):
         check_text(label, weight, {"split": True} if split else chosen)
     else:
-        rows = open_store(
-            store, label=label, weight=weight, empty_chunks=empty_chunks, like=loaded.about.get("rows"), **chosen
-        )
+        rows = open_store(store, **columns, **chosen)
         session.warn_of(rows)
     with here(rows) as text_or_rows, session.watching() as emit:
+        if split:
+            check_kept_back(loaded, open_store(store, **columns, **for_training), config, emit)
         result = evaluate(loaded, text_or_rows, config, emit, zero_based)
     result = {"model": str(model), "store": store, **result}
     return session.finish(result, describe(result))
