@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
+from bigsvm.units import MIB
 
 Task = Literal["auto", "classification", "regression"]
 Missing = Literal["refuse", "drop"]
 """What becomes of rows without a label."""
 MAX_CLASSES = 10_000
 """Distinct numbers beyond which a number column is taken for a regression target."""
+_MOST_TEXT = 16 * MIB
+"""Of the distinct labels of a piece, each as wide as the longest: a column of prose ends here, not in a full memory."""
 
 
 _LARGEST_WHOLE = 2**53
@@ -50,6 +53,57 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
     if kind in "UT" or (values.dtype == object and all(isinstance(v, str) for v in values)):
         return np.array(values.tolist(), dtype=str) if kind == "T" else values.astype(str)
     raise DataError(f"labels of type {values.dtype} are neither numbers nor strings", where)
+
+
+class CodedLabels(NamedTuple):
+    """Labels of text as codes: written out, each row would take as much as the longest label.
+
+    classes : strings, ascending;  of_rows : whole numbers, shape (n,), the place of each row's label among them
+    """
+
+    classes: np.ndarray
+    of_rows: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return len(self.of_rows)
+
+
+def n_labels(labels: np.ndarray | CodedLabels) -> int:
+    """Of how many rows they are."""
+    return labels.n if isinstance(labels, CodedLabels) else len(labels)
+
+
+def is_text(values: np.ndarray) -> bool:
+    """Whether labels are strings, or objects, which have to be."""
+    return values.dtype.kind in "UTO"
+
+
+def distinct_texts(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct labels in ascending order, strings of fixed width; which of them each of `values` is).
+
+    The values as strings of fixed width would take as much as so many of the longest.
+
+    values : strings, as `as_labels` takes them
+
+    Raises DataError where they are no strings, or more or longer ones than labels are.
+    """
+    if values.dtype == object and not all(isinstance(value, str) for value in values):
+        as_labels(values, where)  # which says what they are
+    number: dict[str, int] = {}  # NumPy's `unique` of strings of any length has crashed
+    which = np.fromiter((number.setdefault(text, len(number)) for text in values.tolist()), np.int64, len(values))
+    check_texts(len(number), max(map(len, number), default=0), where)
+    distinct = np.array(list(number), dtype=str)
+    order = np.argsort(distinct, kind="stable")
+    return distinct[order], np.argsort(order)[which]
+
+
+def check_texts(n: int, longest: int, where: str) -> None:
+    """Raise DataError where n distinct strings, of which the longest has so many characters, are not labels."""
+    if n > MAX_CLASSES:
+        raise DataError(f"more than {MAX_CLASSES} classes", where, "is this a label?")
+    if 4 * n * longest > _MOST_TEXT:
+        raise DataError(f"{n} classes, with names of up to {longest} characters", where, "is this a label?")
 
 
 def as_targets(labels: np.ndarray, where: str, first_row: int = 0) -> np.ndarray:
@@ -162,7 +216,9 @@ def scan_classes(pieces: Iterable[np.ndarray], task: Task) -> np.ndarray | None:
             return None
         fresh = np.unique(piece)
         found = fresh if found is None else np.union1d(*alike(found, fresh))
-        if len(found) > MAX_CLASSES:
+        if found.dtype.kind == "U":
+            check_texts(len(found), found.itemsize // 4, "")
+        elif len(found) > MAX_CLASSES:
             if task == "auto" and found.dtype.kind in "iuf":
                 return None
             raise DataError(f"more than {MAX_CLASSES} classes", hint="is this a regression target?")

@@ -19,6 +19,7 @@ from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
+from bigsvm.store.labels import check_texts
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -327,6 +328,22 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
     return numbers_of(column)
+
+
+def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct strings of a column of text, of fixed width; which of them each row has), as `distinct_texts`."""
+    refuse_nulls(column, where, first_row)
+    if pa.types.is_dictionary(column.type):  # it may name what does not occur, and one string twice
+        column = column.dictionary_decode()
+    coded = column.cast(pa.large_string()).dictionary_encode()
+    longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
+    check_texts(len(coded.dictionary), longest, where)
+    return np.array(coded.dictionary.to_pylist(), dtype=str), numbers_of(coded.indices)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column is of strings, or of codes of strings."""
+    return is_plain_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def is_plain_text(kind: pa.DataType) -> bool:

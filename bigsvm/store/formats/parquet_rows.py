@@ -220,10 +220,10 @@ class ParquetRows(ColumnLabels):
             if weighted is not None:
                 weights.append(batch.column(weighted))
         X = sparse.whole() if is_sparse else dense
-        y = self._labels(joined(labels), start) if labels else np.zeros(stop - start)
+        y = self._y(joined(labels), start) if labels else np.zeros(stop - start)
         if len(in_one_go):
             y = as_labels(numbers, self.uri, start)
-        y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+            y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
         weight = self._weights(joined(weights), str(weighted), start) if weights else None
         return Block(start, stop, X, y, weight)
 

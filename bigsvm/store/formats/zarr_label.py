@@ -15,6 +15,8 @@ from bigsvm.store.labels import (
     as_labels,
     as_targets,
     bits_between,
+    distinct_texts,
+    is_text,
     label_codes,
     normal_classes,
     scan_classes,
@@ -173,7 +175,9 @@ class LabelColumn(_ValuesAndMask):
     def _pieces(self) -> Iterator[np.ndarray]:
         for start, stop in self._ranges():
             values, there = self._plain(start, stop)
-            if there.any():
+            if there.any() and is_text(values):
+                yield distinct_texts(values[there], self._where)[0]
+            elif there.any():
                 yield as_labels(values[there], self._where, rows=start + np.flatnonzero(there))
 
     def y(self, start: int, stop: int) -> np.ndarray:
@@ -191,6 +195,9 @@ class LabelColumn(_ValuesAndMask):
         """Codes or targets of values that are there, by their first row for messages."""
         if classes is None:
             return as_targets(as_labels(values, self._where, start), self._where, start)
+        if self._categories is None and is_text(values):
+            distinct, which = distinct_texts(values, self._where)
+            return label_codes(distinct, classes)[which]
         if self._categories is None:
             return label_codes(as_labels(values, self._where, start), classes)
         if self._positions is None:

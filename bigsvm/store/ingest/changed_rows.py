@@ -10,6 +10,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import UsageError
 from bigsvm.store.checks import check_finite
 from bigsvm.store.ingest.row_source import Rows, RowSource
+from bigsvm.store.labels import n_labels
 from bigsvm.store.transforms.normalize import Normalizing
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.scaling import Scaling
@@ -50,7 +51,7 @@ def changed_rows(source: RowSource, recipe: Recipe) -> RowSource:
                 else:
                     check_finite(X, source.where, row)
                 yield part._replace(X=X)
-                row += len(part.labels)
+                row += n_labels(part.labels)
         finally:
             parts.close()
 

@@ -25,7 +25,7 @@ from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.small_ingest import load_code
 from bigsvm.store.ingest.sources import open_source
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
-from bigsvm.store.labels import Missing
+from bigsvm.store.labels import CodedLabels, Missing, n_labels
 from bigsvm.store.remote.settings import storing
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.scaling import Scale
@@ -245,16 +245,17 @@ def _copy(rows: RowSource, writer: ZarrWriter, task: str, threads: int, emit: Em
     parts = rows.rows()
     with on_thread(parts) if threads > 1 else closing(parts) as ahead:
         for part in ahead:
-            if task == "classification" and part.labels.dtype.kind == "f":
-                fractional.update(np.unique(part.labels[part.labels != np.rint(part.labels)]).tolist())
+            labels = part.labels
+            if task == "classification" and not isinstance(labels, CodedLabels) and labels.dtype.kind == "f":
+                fractional.update(np.unique(labels[labels != np.rint(labels)]).tolist())
                 if len(fractional) > _MAX_FRACTIONAL_CLASSES:
                     raise DataError(
                         f"more than {_MAX_FRACTIONAL_CLASSES} different labels that are not whole numbers",
                         rows.where,
                         "is this --task regression?",
                     )
-            writer.append(part.X, part.labels, part.weights)
-            seen += len(part.labels)
+            writer.append(part.X, labels, part.weights)
+            seen += n_labels(labels)
             emit(WorkAdvanced("ingest", part.consumed))
     if seen == 0:
         raise DataError("there are no rows", rows.where, "is it empty?")

@@ -10,7 +10,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write
-from bigsvm.store.labels import MAX_CLASSES, alike, label_bits, normal_classes
+from bigsvm.store.labels import MAX_CLASSES, CodedLabels, alike, label_bits, n_labels, normal_classes
 
 _PIECE = 1 << 18  # codes read back at a time
 
@@ -35,10 +35,27 @@ class LabelSpool:
         self._bits = np.zeros(0, np.uint64)  # of provisional codes
         self._counts = np.zeros(0, np.int64)  # of provisional codes
 
-    def append(self, labels: np.ndarray, first_row: int) -> np.ndarray:
+    def append(self, labels: np.ndarray | CodedLabels, first_row: int) -> np.ndarray:
         """Spool labels (`as_labels`, shape (n,)); returns their content bits, uint64, shape (n,)."""
-        if len(labels) == 0:
+        if n_labels(labels) == 0:
             return np.zeros(0, np.uint64)
+        if isinstance(labels, CodedLabels):
+            occurring, first, which = np.unique(labels.of_rows, return_index=True, return_inverse=True)
+            codes = self._coded(labels.classes[occurring], first_row, first)[which]
+        else:
+            codes = self._coded(labels, first_row)
+        self._counts += np.bincount(codes, minlength=len(self._counts))
+        try:
+            self._file.write(codes.tobytes())
+        except OSError as error:
+            raise cannot_write(self._path, error, codes.nbytes) from error
+        return self._bits[codes]
+
+    def _coded(self, labels: np.ndarray, first_row: int, appear: np.ndarray | None = None) -> np.ndarray:
+        """Provisional codes of labels.
+
+        appear : where each of distinct labels is found first; None: where it stands
+        """
         if self._known is not None and self._known.dtype != labels.dtype:
             try:
                 self._known, labels = alike(self._known, labels)
@@ -46,16 +63,10 @@ class LabelSpool:
                 raise DataError(f"{error.what}, from row {first_row} on", self._where, error.hint) from error
         place = self._find(labels)
         if place is None:
-            self._learn(labels)
+            self._learn(labels, appear)
             place = self._find(labels)
             assert place is not None
-        codes = self._codes[place]
-        self._counts += np.bincount(codes, minlength=len(self._counts))
-        try:
-            self._file.write(memoryview(codes).cast("B"))
-        except OSError as error:
-            raise cannot_write(self._path, error, codes.nbytes) from error
-        return self._bits[codes]
+        return self._codes[place]
 
     def _find(self, labels: np.ndarray) -> np.ndarray | None:
         """Positions in _known, or None where a label is new."""
@@ -64,8 +75,10 @@ class LabelSpool:
         place = np.minimum(np.searchsorted(self._known, labels), len(self._known) - 1)
         return place if np.array_equal(self._known[place], labels) else None
 
-    def _learn(self, labels: np.ndarray) -> None:
+    def _learn(self, labels: np.ndarray, appear: np.ndarray | None) -> None:
         values, where = np.unique(labels, return_index=True)
+        if appear is not None:
+            where = appear[where]
         if self._known is not None:
             new = ~np.isin(values, self._known)
             values, where = values[new], where[new]

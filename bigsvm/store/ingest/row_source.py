@@ -14,6 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.store.labels import CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
@@ -25,13 +26,13 @@ class Rows(NamedTuple):
     """Some rows, in order.
 
     X : dense (n, n_features) or CSR with ascending indices, finite, in the dtype wanted; or `MadeRows`
-    labels : float64 or strings, shape (n,)
+    labels : float64 or strings, shape (n,), or strings by their codes
     weights : shape (n,), or None
     consumed : bytes of the source read so far
     """
 
     X: Any
-    labels: np.ndarray
+    labels: np.ndarray | CodedLabels
     weights: np.ndarray | None
     consumed: int
 
@@ -177,7 +178,10 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
         consumed = 0
         for ref in store.refs(block_rows):
             block = store.read(ref)
-            labels = block.y if store.classes is None else store.classes[block.y]
+            labels: np.ndarray | CodedLabels = block.y
+            if store.classes is not None:
+                coded = CodedLabels(store.classes, block.y)
+                labels = coded if store.classes.dtype.kind == "U" else store.classes[block.y]
             consumed += block.nbytes
             X: Matrix
             if isinstance(block.X, CSR):

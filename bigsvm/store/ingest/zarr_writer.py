@@ -22,7 +22,7 @@ from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
 from bigsvm.store.ingest.collections.made_rows import FOLDER, ChunkPlace, MadeRows, opened_place, put_chunks
 from bigsvm.store.ingest.label_spool import LabelSpool
-from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
+from bigsvm.store.labels import CodedLabels, as_labels, as_targets, check_weights, label_bits, n_labels
 from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
 from bigsvm.store.sealing.verified import DigestingStore
 from bigsvm.store.transforms.label_sets import named_sets
@@ -116,11 +116,13 @@ class ZarrWriter:
             return None
         return opened_place(self._root, self._open("X", self.dtype, width=self.n_features), self.task)
 
-    def append(self, X: CSR | np.ndarray | MadeRows, labels: np.ndarray, weights: np.ndarray | None = None) -> None:
+    def append(
+        self, X: CSR | np.ndarray | MadeRows, labels: np.ndarray | CodedLabels, weights: np.ndarray | None = None
+    ) -> None:
         """Add a chunk of rows, of any number.
 
         X : CSR (unsorted indices are kept as they come) or dense (n, n_features); or what a worker has made of rows
-        labels : numbers or strings, shape (n,)
+        labels : numbers or strings, shape (n,); of strings the codes may be given
         weights : shape (n,), each >= 0; needed exactly when the writer has weights
 
         Raises
@@ -130,16 +132,20 @@ class ZarrWriter:
         """
         where, first = str(self.path), self.n_samples
         n_rows = X.n if isinstance(X, MadeRows) else n_rows_of(X)
-        if len(labels) != n_rows or (weights is None) == self.has_weights:
+        if n_labels(labels) != n_rows or (weights is None) == self.has_weights:
             raise UsageError("rows, labels and weights do not go together", where)
         if weights is not None:
             weights = check_weights(weights, where, first)
-        labels = as_labels(np.asarray(labels), where, first)
+        if not isinstance(labels, CodedLabels):
+            labels = as_labels(np.asarray(labels), where, first)
+        elif self._labels is None:
+            labels = labels.classes[labels.of_rows]
         if isinstance(X, MadeRows):
             self._put(X, first)
         else:
             matrix = self._append_csr(X, first) if self.layout == "csr" else self._append_dense(X, first)
         if self._labels is None:
+            assert not isinstance(labels, CodedLabels)
             targets = as_targets(labels, where, first)
             self._arrays["obs/label"].append(targets)
             bits = label_bits(targets)
@@ -152,7 +158,7 @@ class ZarrWriter:
         else:
             self._hash.add_bits(matrix, bits, weights, first)
             self._scales.add(matrix)
-        self.n_samples += len(labels)
+        self.n_samples += n_rows
 
     def finish(self, n_features: int | None = None) -> dict[str, Any]:
         """Write all that is left, metadata and manifest; the store appears when the with-block ends.

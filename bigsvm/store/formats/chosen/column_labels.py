@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import StoreBase
-from bigsvm.store.formats.parquet_columns import Layout, plain_of
+from bigsvm.store.formats.parquet_columns import Layout, distinct_of, is_text, plain_of
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.labels import (
     Missing,
@@ -67,9 +67,8 @@ class ColumnLabels(StoreBase):
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
         """The y of rows [start, stop), as blocks have it, without reading X."""
-        name, classes = self._label_name(), self.classes
-        y = self._labels(joined([batch.column(0) for _, batch in self._files.batches(start, stop, [name])]), start)
-        return as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+        name = self._label_name()
+        return self._y(joined([batch.column(0) for _, batch in self._files.batches(start, stop, [name])]), start)
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
         """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
@@ -97,7 +96,7 @@ class ColumnLabels(StoreBase):
             self._bits = np.packbits(there)
         return self._bits
 
-    def _there(self, column: pa.Array, name: str, first: int) -> tuple[np.ndarray, np.ndarray]:
+    def _there(self, column: pa.Array, name: str, first: int) -> tuple[np.ndarray, pa.Array]:
         """(which rows of a column of a name have a value that counts, these values); a number that is NaN is none.
 
         first : row of the store that the first of the column is
@@ -105,12 +104,16 @@ class ColumnLabels(StoreBase):
         there, values = self._counted(column, first)
         if name in self._types:
             values = values.cast(self._types[name])
-        known = plain_of(values, self.uri, 0)
-        if known.dtype.kind != "f" or not np.isnan(known).any():
-            return there, known
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if not pa.types.is_floating(values.type):
+            return there, values
+        nan = np.isnan(numbers_of(values))
+        if not nan.any():
+            return there, values
         there = there.copy()
-        there[there] = ~np.isnan(known)
-        return there, known[~np.isnan(known)]
+        there[there] = ~nan
+        return there, values.filter(_truths(~nan))
 
     def _counted(self, column: pa.Array, first: int) -> tuple[np.ndarray, pa.Array]:
         """(which rows of a column have a value that counts, these values)."""
@@ -120,27 +123,28 @@ class ColumnLabels(StoreBase):
         there = there & bits_between(self._counting, first, first + len(column))
         return there, column.filter(_truths(there))
 
-    def _labels(self, column: pa.Array, first: int) -> np.ndarray:
-        """Labels, of which the first is that of row `first`."""
-        name = self._label_name()
-        if self._missing == "refuse":
-            return as_labels(plain_of(column, self.uri, first), self.uri, first)
-        there, known = self._there(column, name, first)
-        if there.all():
-            return as_labels(known, self.uri, first)
-        # Some label that occurs: who leaves these rows out does not look.
-        classes = self.classes
-        labels = np.zeros(len(there), known.dtype if classes is None else classes.dtype)
-        if classes is not None:
-            labels[:] = classes[:1]
-        labels[there] = known
-        return as_labels(labels, self.uri, first)
+    def _y(self, column: pa.Array, first: int) -> np.ndarray:
+        """Class codes, or targets, of labels of which the first is that of row `first`."""
+        classes, there = self.classes, None
+        if self._missing != "refuse":
+            there, column = self._there(column, self._label_name(), first)
+        if classes is not None and is_text(column.type):
+            distinct, which = distinct_of(column, self.uri, first)
+            codes = label_codes(distinct, classes)[which]
+            return codes if there is None else _spread(codes, there)
+        known = plain_of(column, self.uri, first)
+        if there is not None and not there.all():
+            # Some label that occurs: who leaves these rows out does not look.
+            known = _spread(known, there, classes[0] if classes is not None and len(classes) else 0)
+        labels = as_labels(known, self.uri, first)
+        return as_targets(labels, self.uri, first) if classes is None else label_codes(labels, classes)
 
     def _weights(self, column: pa.Array, name: str, first: int) -> np.ndarray:
         """Weights of a column of a name, of which the first is that of row `first`."""
         if self._missing == "refuse":
             return check_weights(plain_of(column, self._place_of(name), first), self.uri, first)
-        there, known = self._there(column, name, first)
+        there, values = self._there(column, name, first)
+        known = plain_of(values, self._place_of(name), first)
         if there.any():
             check_weights(known[:0], self.uri)  # their type, which is that of all
         weights = np.full(len(there), np.nan)
@@ -169,16 +173,22 @@ class ColumnLabels(StoreBase):
         yield from self._files.batches(0, self.n_samples, [self._label_name()])
 
     def _label_pieces(self) -> Iterator[np.ndarray]:
+        """Labels of a few rows after others; of text those that occur."""
         name = self._label_name()
+        where = self._place_of(name)
         for first, batch in self._label_batches():
-            if self._missing == "refuse":
-                if batch.column(name).null_count:
-                    self.labelled_rows()  # which says how many
-                yield as_labels(plain_of(batch.column(name), self._place_of(name), first), self.uri, first)
+            column, rows = batch.column(name), None
+            if self._missing != "refuse":
+                there, column = self._there(column, name, first)
+                rows = first + np.flatnonzero(there)
+            elif column.null_count:
+                self.labelled_rows()  # which says how many
+            if not len(column):
                 continue
-            there, known = self._there(batch.column(name), name, first)
-            if len(known):
-                yield as_labels(known, self.uri, rows=first + np.flatnonzero(there))
+            if is_text(column.type):
+                yield distinct_of(column, where, first)[0]
+            else:
+                yield as_labels(plain_of(column, where, first), self.uri, first, rows)
 
 
 def joined(columns: list[pa.Array]) -> pa.Array:
@@ -188,6 +198,13 @@ def joined(columns: list[pa.Array]) -> pa.Array:
     if pa.types.is_dictionary(columns[0].type):  # each has one of its own
         columns = [column.dictionary_decode() for column in columns]
     return pa.concat_arrays(columns)
+
+
+def _spread(known: np.ndarray, there: np.ndarray, other: Any = 0) -> np.ndarray:
+    """Values of the rows that have one, in their places; elsewhere `other`."""
+    values = np.full(len(there), other, known.dtype)
+    values[there] = known
+    return values
 
 
 def _truths(values: np.ndarray) -> pa.Array:

@@ -1,0 +1,84 @@
+"""Labels of text take what they take, and not as much as so many of the longest; prose is told from labels."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+import zarr
+
+import bigsvm
+from bigsvm.errors import DataError
+from bigsvm.store.formats.opener import open_store
+from bigsvm.units import MIB
+
+N = 20_000
+LONG = "q" * 20_000
+FORMS = ["rows.parquet", "coded.parquet", "rows.csv", "rows.feather", "rows.zarr"]
+
+
+def written(folder: Path, form: str, labels: list[str]) -> str:
+    """One feature, which counts rows, and labels."""
+    x, path = np.arange(len(labels), dtype=np.float64), folder / form
+    if form.endswith(".zarr"):
+        group = zarr.create_group(path, attributes={"encoding-type": "anndata"})
+        group.create_array("X", data=x[:, None], chunks=(5000, 1))
+        frame = group.create_group("obs", attributes={"encoding-type": "dataframe", "column-order": ["label"]})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
+            frame.create_array("label", data=np.array(labels, np.dtypes.StringDType()), chunks=(5000,))
+        return str(path)
+    column = pa.array(labels)
+    table = pa.table({"x": x, "label": column.dictionary_encode() if form.startswith("coded") else column})
+    if form.endswith(".csv"):
+        pyarrow.csv.write_csv(table, path)
+    elif form.endswith(".feather"):
+        pyarrow.feather.write_feather(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
+@pytest.mark.parametrize("form", FORMS)
+def test_one_long_label_is_held_once(form: str, missing: str, tmp_path: Path) -> None:
+    labels = [LONG if row == 1000 else "ab"[row % 2] for row in range(N)]
+    path = written(tmp_path, form, labels)
+    options = {"empty_chunks": "zeros"} if form == "rows.zarr" else {}
+    tracemalloc.start()
+    try:
+        store = open_store(path, missing=missing, **options)
+        assert store.classes is not None
+        assert store.classes.tolist() == ["a", "b", LONG]
+        y = np.concatenate([store.read(ref).y for ref in store.refs(N // 2)])
+        bigsvm.ingest(path, tmp_path / "out.zarr", memory="64MiB", **options)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert store.classes[y].tolist() == labels
+    assert peak < 64 * MIB  # as wide as the longest, the labels of one block would take 800 MB
+    again = open_store(tmp_path / "out.zarr")
+    assert again.classes is not None
+    assert again.classes[again.read(again.refs(N)[0]).y].tolist() == labels
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ([f"sentence {row}" for row in range(N)], "more than 10000 classes"),
+        ([f"{row % 500:04} " + LONG for row in range(1000)], "classes, with names of up to 20005 characters"),
+    ],
+)
+def test_prose_is_no_label(labels: list[str], said: str, form: str, tmp_path: Path) -> None:
+    path = written(tmp_path, form, labels)
+    with pytest.raises(DataError, match=said) as refused:
+        assert open_store(path, empty_chunks="zeros").classes is None
+    assert "is this a label?" in str(refused.value.hint)
