@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from bigsvm.config import OPTIONS, TYPED, FitConfig
 from bigsvm.errors import BigSVMError, MissingInput, UsageError
+from bigsvm.files.paths import check_here
 from pipelines.tables import ERRORS, METRICS, Arrivals, Drift, Gates, Notify, Seconds, Strict, Tracking
 
 
@@ -144,6 +145,8 @@ def read_job(path: str | Path) -> Job:
         value = document.get(name)
         if isinstance(value, str) and "://" not in value:
             document[name] = str(base / value)
+        elif isinstance(value, str) and name in ("registry", "work"):
+            check_here(value)
     arrivals = document.get("arrivals")
     if isinstance(arrivals, dict) and isinstance(arrivals.get("files"), str):
         arrivals["files"] = os.path.join(glob.escape(str(base)), arrivals["files"])

@@ -410,3 +410,33 @@ def test_a_version_is_no_link(tmp_path: Path) -> None:
         folder.unlink()
         (tmp_path / "away").rename(folder)
     assert registry.rollback(root) == 1
+
+
+@pytest.mark.parametrize("place", ["store", "store/inner", "model", "run", "bucket"])
+def test_a_registry_is_made_where_nothing_else_is(bigsvm: Bigsvm, tmp_path: Path, place: str) -> None:
+    """What was refused leaves nothing behind."""
+    model, root = make_model(tmp_path / "m"), tmp_path / place
+    if place.startswith("store"):
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store" / "zarr.json").write_text("{}")
+    elif place == "model":
+        make_model(root, 1)
+    elif place == "run":
+        root.mkdir()
+        (root / "run.json").write_text("{}")
+    before = tree(tmp_path)
+    said = bigsvm("promote", "s3://bucket/reg" if place == "bucket" else root, model)
+    assert said.code == 73
+    assert tree(tmp_path) == before
+    assert not Path("s3:").exists()
+
+
+def test_a_current_version_that_is_gone_is_told_of(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    bigsvm("promote", root, make_model(tmp_path / "a"), "--note", "first\n  9999  promote 7\r\x1b[2K")
+    shutil.rmtree(root / "versions" / "000001")
+    said = bigsvm("history", root)
+    assert "version 1, which is current, is not there" in said.err
+    assert len(said.out.splitlines()) == 2  # a note is a line
+    assert "\x1b" not in said.out
+    assert "is not there" in bigsvm("report", root, "--text").out

@@ -35,6 +35,8 @@ def make_cache_folder(folder: Path) -> None:
 
 def no_such_store(named: str) -> MissingInput:
     """The error of a store that is not where a user named it, with a name there that comes close, if one does."""
+    if Path(named).is_file():
+        return MissingInput("is a file, and no store", named, f"make one of it: bigsvm ingest {named} STORE")
     return _not_there("no such store", named)
 
 

@@ -27,9 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import wait_for
+from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_files import is_finite
 
@@ -236,6 +237,7 @@ def _changing(root: Path, create: bool = False) -> Iterator[None]:
     """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead."""
     if not create and not (root / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
+    check_place(root)
     try:
         (root / VERSIONS).mkdir(parents=True, exist_ok=True)
         lock = open(root / LOCK, "ab")  # noqa: SIM115
@@ -245,6 +247,16 @@ def _changing(root: Path, create: bool = False) -> Iterator[None]:
         wait_for(lock)
         _tidy(root)
         yield
+
+
+def check_place(root: Path) -> None:
+    """Refuse a registry in a bucket or a store, and a folder that is a model or a run.  Raises OutputError."""
+    check_here(root)
+    check_outside_stores(root / VERSIONS)
+    for name, what in (("model.json", "model"), ("run.json", "run")):
+        if (root / name).is_file():
+            hint = "the registry comes first: bigsvm promote REGISTRY MODEL"
+            raise OutputError(f"is a {what}, and no registry", str(root), hint)
 
 
 def _tidy(root: Path) -> None:

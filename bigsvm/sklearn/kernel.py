@@ -109,6 +109,8 @@ class Kernelised(Certified):
         self._kernel = Kernel(kernel, self._gamma, int(self.degree), float(self.coef0))
         self.fit_status_ = int(result.status in UNCONVERGED)
         self.shape_fit_ = (rows.n_samples, rows.n_features)
+        if callable(self.kernel):  # whose values were trained on
+            self.shape_fit_ = getattr(X, "shape", (rows.n_samples,))
         self._take(result, rows, X)
         result.close()
         return result
@@ -231,7 +233,7 @@ class Kernelised(Certified):
             dual_coef=np.ascontiguousarray(dual_coef[:, order]),
             intercept=self.intercept_,
             classes=classes,
-            n_features=self.shape_fit_[1],
+            n_features=self.shape_fit_[0 if callable(self.kernel) else 1],
             positive=positive,
             negative=negative,
         )

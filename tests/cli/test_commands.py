@@ -244,9 +244,20 @@ def test_verify_and_seal(bigsvm: Bigsvm, store: Path) -> None:
     assert said.code == 65
     assert "X/data/c/" in said.document["error"]["message"]
     chunk.write_bytes(bytes(np.bitwise_xor(np.frombuffer(content, np.uint8), 0)))
-    assert bigsvm("seal", "s.zarr", "--json").code == 0
+    said = bigsvm("seal", "s.zarr", "--json")
+    assert said.code == 0
+    key = str(chunk.relative_to("s.zarr"))
+    assert [key in warning for warning in said.document["warnings"]] == [True]
     assert bigsvm("verify", "s.zarr").code == 0
+    assert bigsvm("seal", "s.zarr", "--json").document["warnings"] == []
     assert bigsvm("verify", "none.zarr").code == 66
+    Path("rows.svm").write_text("1 1:1\n")
+    Path("folder").mkdir()
+    for command in ("seal", "verify"):
+        said = bigsvm(command, "rows.svm", "--json")
+        assert (said.code, "bigsvm ingest" in said.document["error"]["hint"]) == (66, True)
+        said = bigsvm(command, "folder", "--json")
+        assert (said.code, said.document["error"]["message"]) == (66, "no Zarr store here")
     Path("s.zarr/bigsvm-manifest.json").unlink()
     assert bigsvm("verify", "s.zarr").code == 66
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import bigsvm
+from bigsvm.cli.main import run
 from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.kernel import Kernel
@@ -111,6 +113,39 @@ def test_labels_in_any_order_and_ties_are_those_of_libsvm(tmp_path: Path) -> Non
         again = tmp_path / "again"
         bigsvm.export_model(model, again, "libsvm", overwrite=True)
         np.testing.assert_array_equal(libsvm_scores(again, X)[0], model.predict(X))
+
+
+def test_nu_svc_whose_r_is_negative_goes_back_to_libsvm(tmp_path: Path) -> None:
+    """It turns the signs of a pair's coefficients: the class of a vector is the one in all of its pairs."""
+    X, file, again = rows(), tmp_path / "m", tmp_path / "again"
+    model = kernel(KERNELS["rbf"], CLASSES["four"])
+    for turned in itertools.product([1.0, -1.0], repeat=6):
+        model.dual_coef[:] = kernel(KERNELS["rbf"], CLASSES["four"]).dual_coef * np.array(turned)[:, None]
+        bigsvm.export_model(model, file, "libsvm", overwrite=True)
+        np.testing.assert_allclose(libsvm_scores(file, X)[1], model.decision_function(X), rtol=1e-11, atol=1e-12)
+        back = bigsvm.import_model(file, "libsvm", n_features=D)
+        bigsvm.export_model(back, again, "libsvm", overwrite=True)
+        np.testing.assert_allclose(libsvm_scores(again, X)[1], model.decision_function(X), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("program", ["liblinear", "libsvm"])
+def test_text_has_the_digits_that_it_has_there(tmp_path: Path, program: str) -> None:
+    """Dates as numbers: float32 would round them."""
+    file, text = tmp_path / "m", tmp_path / "rows.svm"
+    X = 20240100.0 + np.arange(30)[:, None]
+    if program == "liblinear":
+        file.write_text(LINEAR.format(kind="L2R_L2LOSS_SVC", k=2, labels="1 -1", bias=1, w="1 \n0 \n-20240115.5 \n"))
+    else:
+        file.write_text(
+            "svm_type c_svc\nkernel_type linear\nnr_class 2\ntotal_sv 1\nrho 20240115.5\n"
+            "label 1 -1\nnr_sv 1 0\nSV\n1 1:1 \n"
+        )
+    text.write_text("".join(f"1 1:{int(x)}\n" for x in X[:, 0]))
+    bigsvm.import_model(file, program).save(tmp_path / "model")
+    assert run(["predict", str(tmp_path / "model"), str(text), "-o", str(tmp_path / "out.csv"), "--scores"]) == 0
+    said = np.loadtxt(tmp_path / "out.csv", delimiter=",")
+    np.testing.assert_array_equal(said[:, 1], X[:, 0] - 20240115.5)
+    np.testing.assert_array_equal(said[:, 0], np.where(X[:, 0] > 20240115.5, 1, -1))
 
 
 def test_real_programs_predict_the_same(tmp_path: Path) -> None:

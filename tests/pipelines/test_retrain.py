@@ -382,3 +382,16 @@ def test_without_a_holdout(job: Place, retrain: Retrain, tmp_path: Path) -> None
     config.write_text(config.read_text().replace('holdout = "holdout.zarr"\n', ""))
     assert retrain(config, "--quiet").code == 0
     assert load_model(tmp_path / "reg" / "current").n_features == 5
+
+
+@pytest.mark.parametrize("name", ["registry", "work"])
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az", "http"])
+def test_what_is_written_is_on_a_local_disk(name: str, scheme: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Said before any work, and no folder is made that is called so."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "job.toml"
+    places = {"store": "train.zarr", "holdout": "holdout.zarr", "registry": "reg", name: f"{scheme}://bucket/reg"}
+    path.write_text("".join(f'{key} = "{value}"\n' for key, value in places.items()))
+    with pytest.raises(OutputError, match="local disks only"):
+        read_job(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]

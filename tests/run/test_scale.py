@@ -125,3 +125,39 @@ class TestScaledByOne(RowBlocksContract):
     def make(self, X, labels, weights, folder):
         store = open_store(formats.written(folder / "s.zarr", X, labels, weights))
         return ScaledRows(store, Scaling("maxabs", np.ones(X.shape[1])))
+
+
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("size", [1e-320, 1e-170, 1e-140, 1.0, 1e140, 1e160, 1e300])
+def test_rows_of_any_size_come_to_unit_norm(size: float, layout: str) -> None:
+    """Where squares leave the range of float64, too; rows of other sizes keep their bits."""
+    usual = RNG.integers(1, 9, size=(6, 4)).astype(np.float64)
+    usual[1] = 0.0
+    usual[2, 1:] = 0.0
+    given = usual.copy()
+    given[3:] *= size
+
+    def scaled(values: np.ndarray) -> np.ndarray:
+        made = Scaling("unit-norm").apply(formats.csr(values) if layout == "csr" else values)
+        return dense(made, 4)
+
+    found = scaled(given)
+    np.testing.assert_array_equal(found[:3], scaled(usual)[:3])
+    rtol = 1e-14 if size > 1e-300 else 1e-3  # a number below 1e-308 has few digits
+    np.testing.assert_allclose(found, scaled(usual), rtol=rtol)
+
+
+@pytest.mark.parametrize("kind", ["maxabs", "standard"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_columns_that_float32_cannot_hold_are_divided_all_the_same(kind: str, dtype: type, layout: str) -> None:
+    largest = np.array([2.0, 1e-50, 1e-42, 1e60])
+    mean = np.zeros(4) if kind == "standard" else None
+    scaling = Scaling(kind, largest, mean, kind == "standard" and layout == "dense")
+    values = np.array([[1, 0, 0, 1], [-1, 0, 0, 0]], dtype)
+    made = dense(scaling.apply(formats.csr(values) if layout == "csr" else values), 4)
+    np.testing.assert_allclose(made, [[0.5, 0, 0, 1e-60], [-0.5, 0, 0, 0]], rtol=1e-7, atol=1e-45)
+    assert made.dtype == (np.float32 if dtype is np.int8 else dtype)
+    usual = Scaling(kind, np.array([3.0, 7.0]), None if mean is None else mean[:2], scaling.centred)
+    X = RNG.normal(size=(5, 2)).astype(np.float32)
+    assert usual.divisors(X.dtype).dtype == np.float32  # and so to the bits of before

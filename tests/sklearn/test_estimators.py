@@ -420,3 +420,15 @@ def test_labels_of_many_narrow_rows_take_few_bytes() -> None:
     assert classes.tolist() == [3, 4, 5]
     np.testing.assert_array_equal(classes[codes], y)
     assert peak < 20 * n
+
+
+@pytest.mark.parametrize("ours", [SVC, NuSVC, SVR, NuSVR, OneClassSVM])
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "callable"])
+def test_the_shape_of_what_was_fitted_is_scikit_learns(ours: Any, kernel: str) -> None:
+    X = np.random.default_rng(0).normal(size=(29, 3)) + 3.0
+    given = {"kernel": (lambda a, b: a @ b.T) if kernel == "callable" else kernel}
+    name = ours.__name__
+    y = () if name == "OneClassSVM" else (X[:, 0] ** 2 if name.endswith("SVR") else X[:, 0] > 3,)
+    fitted, theirs = (kind(**given).fit(X, *y) for kind in (ours, getattr(sklearn.svm, name)))
+    assert fitted.shape_fit_ == theirs.shape_fit_ == (29, 3)
+    assert fitted.predict(X).shape == theirs.predict(X).shape

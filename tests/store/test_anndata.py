@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -362,3 +363,15 @@ def test_what_lies_in_another_file_is_refused(what: str, how: str, there: bool, 
             (tmp_path / name).unlink(missing_ok=True)
     with pytest.raises(DataError, match=r"which is not there|whose changes nobody would see"):
         open_store(tmp_path / "t.h5ad", matrix="layers/csc" if what.startswith("layers") else None)
+
+
+@pytest.mark.parametrize("locking", [True, False, "best-effort", None])
+def test_a_file_that_is_open_in_this_process_is_read(locking: Any, cells: Path) -> None:
+    """As `anndata.read_h5ad(backed="r")` has it open in a notebook, with HDF5's locks."""
+    import h5py
+
+    path = cells / "gzip.h5ad"
+    with h5py.File(path, "r", **({} if locking is None else {"locking": locking})):
+        store = open_store(path)
+        np.testing.assert_array_equal(rows(store), X.toarray())
+        store.forget()

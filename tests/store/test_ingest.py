@@ -531,3 +531,15 @@ def test_ingest_tells_its_memory_as_a_fit_does(
     assert 16 << 20 <= held <= 64 << 20
     assert told["base_bytes"] >= X.nbytes
     assert seen
+
+
+def test_bytes_of_a_chunk_are_a_number_or_written_with_a_unit(tmp_path: Path) -> None:
+    X, y = np.arange(40_000.0).reshape(-1, 4), np.arange(10_000) % 2
+    found = [
+        ingest((X, y), tmp_path / str(k), chunk_bytes=size)["store_fingerprint"]
+        for k, size in enumerate([32 << 10, "32KiB", f"{32 << 10}"])
+    ]
+    assert len(set(found)) == 1
+    assert len(list((tmp_path / "1" / "X" / "c").iterdir())) == 10
+    with pytest.raises(UsageError, match="size"):
+        ingest((X, y), tmp_path / "bad", chunk_bytes="many")

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 import zstandard
 
@@ -376,3 +377,19 @@ def labels_of(path: Path) -> list[Any]:
     store = open_store(path)
     y = np.concatenate([store.read(ref).y for ref in store.refs(2)])
     return (y if store.classes is None else store.classes[y]).tolist()
+
+
+@pytest.mark.parametrize("form", ["rows.csv", "rows.feather", "rows.parquet"])
+@pytest.mark.parametrize("names", [("f", "f", "label"), ("f", "label", "label"), ("f", "g", "label", "f")])
+def test_two_columns_of_one_name_are_refused(form: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / form
+    table = pa.Table.from_arrays([pa.array([1.0, 0.0])] * len(names), names=list(names))
+    if form.endswith("csv"):
+        pyarrow.csv.write_csv(table, path)
+    elif form.endswith("feather"):
+        pyarrow.feather.write_feather(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    twice = next(name for name in names if names.count(name) > 1)
+    with pytest.raises(DataError, match=f"two columns are called '{twice}'"):
+        open_store(path)

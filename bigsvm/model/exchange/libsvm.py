@@ -79,14 +79,20 @@ def _kernel_lines(model: Decides) -> list[str]:
 
 
 def _classes_of_support(beta: np.ndarray, n_classes: int) -> np.ndarray:
-    """Place of each support vector's class in the file's order, by the signs of beta (n_models, n_support), int64."""
+    """Place of each support vector's class in the file's order, from beta (n_models, n_support); int64."""
     codes = np.zeros(beta.shape[1], np.int64)
     if n_classes == 2:
         return np.where(beta[0] > 0, 0, 1)
     if n_classes > 2:
-        # A vector of class i has a part in pairs with i alone, and positive coefficients where i is the first.
+        # A vector of class i has a part in pairs with i alone, and positive coefficients where i is the first; but for
+        # nu-SVC, which divides them by an r of any sign.
+        parts, of_class = np.count_nonzero(beta, axis=0), np.zeros((n_classes, beta.shape[1]), np.int64)
         for m, (first, second) in enumerate(zip(*models_of(n_classes, True), strict=True)):
             codes[beta[m] > 0], codes[beta[m] < 0] = first, second
+            of_class[[first, second]] += beta[m] != 0
+        everywhere = of_class == parts
+        by_sign = np.take_along_axis(everywhere, codes[None], axis=0)[0]
+        codes = np.where(by_sign, codes, everywhere.argmax(axis=0))
     return codes
 
 

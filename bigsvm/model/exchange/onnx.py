@@ -119,7 +119,11 @@ def _scaled(graph: _Graph, scaling: Scaling | None, types: Any) -> str:
         centred = graph.add("Cast", graph.add("Div", apart, scaling.largest), to=types.FLOAT)
         return graph.add("Cast", centred, to=types.DOUBLE)
     if scaling.largest is not None:
-        return graph.add("Cast", graph.add("Div", "X", scaling.largest.astype(np.float32)), to=types.DOUBLE)
+        divisors = scaling.divisors(np.dtype(np.float32))
+        if divisors.dtype == np.float32:
+            return graph.add("Cast", graph.add("Div", "X", divisors), to=types.DOUBLE)
+        divided = graph.add("Div", graph.add("Cast", "X", to=types.DOUBLE), divisors)
+        return graph.add("Cast", graph.add("Cast", divided, to=types.FLOAT), to=types.DOUBLE)
     wide = graph.add("Cast", "X", to=types.DOUBLE)
     squares = graph.add("ReduceSum", graph.add("Mul", wide, wide), np.array([1], np.int64), keepdims=1)
     norms = graph.add("Sqrt", squares)

@@ -36,6 +36,9 @@ def registry_report(root: Path) -> Report:
     source = Source("history", entries)
     promoted = [k for k, entry in enumerate(entries) if entry["action"] == "promote"]
     report = Report("registry", str(root), f"The registry {root.name}", _lead(source, current), "good")
+    if current is not None and not (root / VERSIONS / f"{current:06d}").is_dir():
+        gone = Told(f"Version {current}, which is current, is not there: roll back to one that is.")
+        report = Report("registry", str(root), f"The registry {root.name}", (gone,), "bad")
     if current is None:
         report = Report("registry", str(root), f"The registry {root.name}", (Told("Nothing is current."),), "bad")
     report.sections.append(Section("Versions", tables=[_versions(root, source, promoted, current)]))

@@ -144,9 +144,11 @@ def most_entries(store: RowBlocks) -> int:
 def text_dtype(model: Model) -> np.dtype:
     """How text is read for `model`: as the data it was trained on, float32 where that is not known.
 
-    The same rows then get the same scores from text and from a store of that text.
+    The same rows then get the same scores from text and from a store of that text.  LIBLINEAR and LIBSVM, whose models
+    say nothing of it, read text as float64.
     """
-    return np.dtype(np.float64 if model.about.get("dtype") == "float64" else np.float32)
+    unknown = "float64" if "imported" in model.about else "float32"
+    return np.dtype(np.float64 if model.about.get("dtype", unknown) == "float64" else np.float32)
 
 
 def budget_of(config: FitConfig) -> MemoryBudget:

@@ -107,12 +107,25 @@ class H5File:
     def root(self) -> Any:
         """The file, opened now unless it is."""
         if not self._root:
-            # Without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
-            self._root = self._opening(self._path, "r", locking=False, rdcc_nbytes=_CHUNK_CACHE)
+            self._root = self._opened()
             bounded = self._root.id.get_mdc_config()
             bounded.max_size = _INDEX_CACHE
             self._root.id.set_mdc_config(bounded)
         return self._root
+
+    def _opened(self) -> Any:
+        """The file without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
+
+        HDF5 lets a process open a file twice in one way only: somebody who has it open already may have it with locks.
+        """
+        ways: list[dict[str, Any]] = [{"locking": False}, {}, {"locking": True}, {"locking": "best-effort"}]
+        for way in ways:
+            try:
+                return self._opening(self._path, "r", rdcc_nbytes=_CHUNK_CACHE, **way)
+            except OSError as error:
+                if "locking" not in str(error) or way is ways[-1]:
+                    raise
+        raise AssertionError
 
     def mapped(self) -> np.ndarray:
         """The bytes of the file, uint8, read-only: a map, which needs no memory of its own."""

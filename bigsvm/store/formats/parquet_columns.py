@@ -17,7 +17,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
-from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns
+from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts
 
@@ -84,8 +84,9 @@ def find_layout(
         others = ({label or "label", weight or "weight"} - set(columns)) | set(apart)
         return _of_features(_kinds_of(schema, others, columns, in_order, where), names, where)
     label = label or "label"
+    refuse_twice((label, weight), names, where)
     for name in (label, weight):
-        if name is not None and names.count(name) != 1:
+        if name is not None and name not in names:
             raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
     if weight is None and names.count("weight") == 1 and "weight" not in columns:
         weight = "weight"
@@ -121,8 +122,9 @@ def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) ->
         if pa.types.is_fixed_size_list(kind) and len(kinds) == 1:
             dtype = _dtype({name: kind.value_type}, where)
             return Layout("fixed", None, None, (name,), dtype, kind.list_size)
-    if not kinds or sum(name in kinds for name in names) != len(kinds):
-        raise DataError("no feature columns, or two of one name", where)
+    refuse_twice(kinds, names, where)
+    if not kinds:
+        raise DataError("no feature columns", where)
     return Layout("columns", None, None, tuple(kinds), _dtype(kinds, where), len(kinds))
 
 

@@ -50,7 +50,7 @@ def ingest(
     task: Literal["classification", "regression"] = "classification",
     dtype: str | None = None,
     codec: str = "lz4",
-    chunk_bytes: int | None = None,
+    chunk_bytes: int | str | None = None,
     memory: int | str | None = None,
     threads: int = 2,
     overwrite: bool = False,
@@ -87,7 +87,7 @@ def ingest(
     task : classification, or regression: labels stay numbers
     dtype : float32 or float64; default float32 for text and 16-bit integers, float64 for wider ones, uint8 for bool,
         else the source's: 8-bit integers stay
-    codec, chunk_bytes : of the store
+    codec : of the store;  chunk_bytes : of a decoded chunk, as a number or as '4MiB'
     memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
     threads : with 1, reading, parsing and writing take turns
     append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
@@ -117,6 +117,7 @@ def ingest(
     path = Path(path)
     if dtype not in (None, "float32", "float64"):
         raise UsageError(f"unknown dtype {dtype!r}", hint="float32 or float64")
+    chunk_nbytes = None if chunk_bytes is None else parse_bytes(chunk_bytes)
     if n_features is not None and not 1 <= n_features < 2**63:
         raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
     if append and overwrite:
@@ -173,10 +174,10 @@ def ingest(
             stack=stack,
         )
         if given is not None:
-            _check_memory(given, sourced, chunk_bytes or DEFAULT_CHUNK_BYTES)
+            _check_memory(given, sourced, chunk_nbytes or DEFAULT_CHUNK_BYTES)
         if former is not None:
             check_fits(former, sourced)
-            writer: ZarrWriter = GrownStore(former, chunk_bytes, source_digest)
+            writer: ZarrWriter = GrownStore(former, chunk_nbytes, source_digest)
         else:
             writer = ZarrWriter(
                 path,
@@ -184,7 +185,7 @@ def ingest(
                 dtype=sourced.dtype,
                 n_features=_width(sourced, n_features),
                 codec=codec,
-                chunk_bytes=chunk_bytes,
+                chunk_bytes=chunk_nbytes,
                 has_weights=sourced.has_weights,
                 task=task,
                 overwrite=overwrite,

@@ -26,6 +26,7 @@ from bigsvm.store.sealing.manifest import (
     digest,
     forget_content,
     load_manifest,
+    manifest_keys,
     read_failed,
     vouch,
     write_manifest,
@@ -82,14 +83,26 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
         What an earlier seal, or the store's writer, listed as empty stays so.
     """
     finish_pending(path)
-    try:
-        former = load_manifest(path)
-    except (FileNotFoundError, DataError):
-        former = None
+    former = former_manifest(path)
     made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
     if former is None or not made.content or made.lists_the_same(former):
         return made
     return forget_content(path)
+
+
+def former_manifest(path: Path) -> Manifest | None:
+    """The manifest that a store has; None where there is none, or a damaged one."""
+    try:
+        return load_manifest(path)
+    except (FileNotFoundError, DataError):
+        return None
+
+
+def changed_since(path: Path, former: Manifest) -> Iterator[str]:
+    """Keys of documents and chunks of a sealed store that a former manifest lists with another digest, or does not."""
+    made = load_manifest(path)
+    yield from (key for key, found in made.documents.items() if former.documents.get(key) != found)
+    yield from (key for key, found in manifest_keys(path) if former.lookup(key) != found)
 
 
 def make_manifest(

@@ -14,6 +14,7 @@ from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import read_bytes
 from bigsvm.files.paths import local_path, no_such_store
 from bigsvm.store.sealing.manifest import (
+    DOCUMENTS,
     EMPTY,
     FORMER,
     MISSING,
@@ -41,6 +42,9 @@ def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
     """
     if not path.is_dir():
         raise no_such_store(str(path))
+    if not any((path / name).is_file() for name in DOCUMENTS):
+        hint = "a store is verified; a model is held against its digests whenever it is loaded"
+        raise MissingInput("no Zarr store here", str(path), hint)
     try:
         manifest = load_manifest(path)
     except FileNotFoundError as error:

@@ -16,6 +16,7 @@ from bigsvm.errors import DataError
 
 Scale = Literal["none", "maxabs", "standard", "unit-norm"]
 SCALES = get_args(Scale)
+_LEAST_SQUARES = 1e-280
 MOST_COLUMNS = {"maxabs": 1 << 24, "standard": 1 << 20}
 """Columns of which numbers are kept: one of each, or two, and a few while they are found."""
 
@@ -51,8 +52,15 @@ class Scaling(NamedTuple):
         values = X.astype(self.dtype(X.dtype), copy=False)
         if self.kind == "unit-norm":
             wide = values.astype(np.float64, copy=False)
-            norms = np.sqrt(np.add.reduce(wide * wide, axis=1))
-            return (wide / np.where(norms > 0, norms, 1.0)[:, None]).astype(values.dtype, copy=False)
+            with np.errstate(over="ignore", under="ignore"):
+                squares = np.add.reduce(wide * wide, axis=1)
+            odd = np.flatnonzero(_loses_digits(squares))
+            largest = np.abs(wide[odd]).max(axis=1, initial=0.0)
+            if largest.any():  # more than rows of zeros
+                wide = wide.copy()
+                wide[odd] /= _or_one(largest)[:, None]
+                squares[odd] = np.add.reduce(wide[odd] * wide[odd], axis=1)
+            return (wide / _or_one(np.sqrt(squares))[:, None]).astype(values.dtype, copy=False)
         assert self.largest is not None
         if X.shape[1] != len(self.largest):
             raise DataError(f"the rows have {X.shape[1]} features, and {len(self.largest)} were scaled")
@@ -60,22 +68,36 @@ class Scaling(NamedTuple):
             centred = np.subtract(values, self.mean)  # in float64: a column far from 0 keeps the digits that vary
             centred /= self.largest
             return centred.astype(values.dtype, copy=False)
-        return values / self.largest.astype(values.dtype, copy=False)
+        return (values / self.divisors(values.dtype)).astype(values.dtype, copy=False)
+
+    def divisors(self, dtype: np.dtype) -> np.ndarray:
+        """What columns of values of a type are divided by: in that type, or in float64 where it lacks one of them."""
+        assert self.largest is not None
+        bounds = np.finfo(dtype)
+        narrow = bool(np.all((self.largest >= bounds.tiny) & (self.largest <= bounds.max)))
+        return self.largest.astype(dtype, copy=False) if narrow else self.largest
 
     def entries(self, X: CSR) -> np.ndarray:
         """The scaled values of CSR rows, shape (nnz,); of `standard` divided, and no more."""
         values = X.data.astype(self.dtype(X.data.dtype), copy=False)
         if self.kind == "unit-norm":
             wide, lengths = values.astype(np.float64, copy=False), np.diff(X.indptr)
-            norms = np.ones(len(lengths))
+            squares = np.zeros(len(lengths))
             filled = np.flatnonzero(lengths)
+            starts = X.indptr[filled] - X.indptr[0]
             if len(filled):
-                norms[filled] = np.sqrt(np.add.reduceat(wide * wide, X.indptr[filled] - X.indptr[0]))
-            norms[norms == 0] = 1.0
-            return (wide / np.repeat(norms, lengths)).astype(values.dtype, copy=False)
+                with np.errstate(over="ignore", under="ignore"):
+                    squares[filled] = np.add.reduceat(wide * wide, starts)
+            if _loses_digits(squares[filled]).any():
+                largest = np.ones(len(lengths))
+                largest[filled] = _or_one(np.maximum.reduceat(np.abs(wide), starts))
+                largest[~_loses_digits(squares)] = 1.0
+                wide = wide / np.repeat(largest, lengths)
+                squares[filled] = np.add.reduceat(wide * wide, starts)
+            return (wide / np.repeat(_or_one(np.sqrt(squares)), lengths)).astype(values.dtype, copy=False)
         assert self.largest is not None
         # A feature beyond the model's stays as it is: who scores it names its row.
-        return values / self.largest.astype(values.dtype, copy=False).take(X.indices, mode="clip")
+        return (values / self.divisors(values.dtype).take(X.indices, mode="clip")).astype(values.dtype, copy=False)
 
     def document(self) -> dict[str, Any]:
         """As JSON, exactly."""
@@ -109,6 +131,16 @@ class Scaling(NamedTuple):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"no scaling of rows: {error!r}", "rows.json") from error
         return cls(kind, largest, mean, centred)
+
+
+def _loses_digits(squares: np.ndarray) -> np.ndarray:
+    """Whether a sum of squares is too large for float64, or so small that its terms may have lost digits; bool."""
+    return ~((squares > _LEAST_SQUARES) & (squares < np.inf))
+
+
+def _or_one(numbers: np.ndarray) -> np.ndarray:
+    """Numbers to divide by: 1 in the place of 0."""
+    return np.where(numbers > 0, numbers, 1.0)
 
 
 def add_largest(X: CSR | np.ndarray, largest: np.ndarray) -> None:

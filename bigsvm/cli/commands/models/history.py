@@ -21,6 +21,8 @@ def command(session: Session, registry: Path) -> int:
     if not (registry / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(registry), "bigsvm promote makes one")
     entries, version = history(registry), current_version(registry)
+    if version is not None and not (registry / VERSIONS / f"{version:06d}").is_dir():
+        session.warn(f"version {version}, which is current, is not there: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
     return session.finish(result, "\n".join([*map(_line, entries), f"{registry}: {_current(version)}"]))
 
@@ -33,7 +35,8 @@ def _line(entry: dict[str, Any]) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool)
     )
     parts = [f"{entry['action']} {entry['version']}{came}", entry["by"], metrics, entry["note"]]
-    return f"  {entry['at']}  " + "  ".join(part for part in parts if part)
+    line = f"  {entry['at']}  " + "  ".join(part for part in parts if part)
+    return "".join(mark if mark.isprintable() else " " for mark in line)  # a note is a line, whatever is in it
 
 
 def _current(version: int | None) -> str:

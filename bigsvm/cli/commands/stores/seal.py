@@ -20,12 +20,17 @@ from bigsvm.cli.session import Session
 @add([empty_option])
 def command(session: Session, store: Path, empty_chunks: Any) -> int:
     from bigsvm.files.paths import check_here, no_such_store
-    from bigsvm.store.sealing.seal import seal
+    from bigsvm.store.sealing.seal import changed_since, former_manifest, seal
 
     check_here(store)
     if not store.is_dir():
         raise no_such_store(str(store))
+    former = former_manifest(store)
     manifest = seal(store, empty_chunks)
+    changed = [] if former is None or manifest.lists_the_same(former) else list(changed_since(store, former))
+    if changed:
+        which = f"{text.count(len(changed))} ({text.listed(changed, 5)})"
+        session.warn(f"objects that are not as they were sealed before: {which}; they count as they are from here on")
     if manifest.n_missing:
         session.warn(
             f"{text.count(manifest.n_missing)} chunks of arrays other than X, label and weight are missing: they are "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
-from bigsvm.errors import UsageError
+from bigsvm.errors import DataError, UsageError
 
 
 def is_pattern(name: str) -> bool:
@@ -44,6 +44,16 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
             raise UsageError(what, where, f"{meant}columns there: {', '.join(names[:20])}{beside}")
         found.update(here)
     return found
+
+
+def refuse_twice(used: Iterable[str | None], names: Sequence[str], where: str) -> None:
+    """Raise DataError where a column that is used has the name of another one."""
+    wanted = frozenset(used)
+    seen: set[str] = set()
+    for name in names:
+        if name in seen and name in wanted:
+            raise DataError(f"two columns are called {name!r}", where, "rename one of them")
+        seen.add(name)
 
 
 def index_columns(schema: pa.Schema) -> list[str]:

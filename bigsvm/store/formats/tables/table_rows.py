@@ -21,7 +21,7 @@ from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of, named_like
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
-from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, told_of_index
+from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice, told_of_index
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
@@ -238,8 +238,9 @@ class TableRows(ParquetRows):
         hint = f"columns there: {', '.join(names[:20])}"
         if self._labelled:
             label = label or "label"
+            refuse_twice((label, weight), names, self.uri)
             for name in (label, weight):
-                if name is not None and names.count(name) != 1:
+                if name is not None and name not in names:
                     raise DataError(f"no column {name!r}", self.uri, f"{hint}; --label names the labels")
             if weight is None and "weight" in names and "weight" not in columns:
                 weight = "weight"
@@ -247,6 +248,7 @@ class TableRows(ParquetRows):
         others |= set(self._apart) | (set(index_columns(schema)) - set(columns))
         chosen = chosen_columns(columns, names, others, self.uri)
         features = tuple(name for name in names if name in chosen and name not in others)
+        refuse_twice(features, names, self.uri)
         told = (label, weight) if self._labelled else (None, None)
         return Layout("columns", *told, features, np.dtype(np.float64))
 
