@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import bigsvm
 from bigsvm.errors import DataError
+from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import delimited, pieces
 from bigsvm.store.formats.tables.table_rows import TableRows
 
@@ -80,3 +82,22 @@ def test_fields_mean_what_they_mean_to_pyarrow(
     monkeypatch.setattr(delimited, "_values_looked_for", lambda text, kinds: truths)
     for field, one in zip(FIELDS, found, strict=True):
         assert str(one) == str(read(field)), field
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_quotation_mark_without_its_partner_is_named_before_the_file_is_held(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It makes one field of all that follows."""
+    monkeypatch.setattr(pieces, "_LONGEST", 1 << 20)
+    path, line = tmp_path / f"rows{suffix}", b"1.5,2.5,yes\n"
+    text = b'a,b,label\n1,2,"no\n' + line * ((48 << 20) // len(line))
+    path.write_bytes(gzip.compress(text, 1) if suffix.endswith("gz") else text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="a record of more than 1 MiB at byte 10") as refused:
+            open_store(path)
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+    assert "quotation mark" in str(refused.value.hint)

@@ -40,8 +40,8 @@ class LabelSpool:
         if n_labels(labels) == 0:
             return np.zeros(0, np.uint64)
         if isinstance(labels, CodedLabels):
-            occurring, first, which = np.unique(labels.of_rows, return_index=True, return_inverse=True)
-            codes = self._coded(labels.classes[occurring], first_row, first)[which]
+            occurring, which = np.unique(labels.of_rows, return_inverse=True)
+            codes = self._coded(labels.classes[occurring], first_row)[which]
         else:
             codes = self._coded(labels, first_row)
         self._counts += np.bincount(codes, minlength=len(self._counts))
@@ -51,11 +51,8 @@ class LabelSpool:
             raise cannot_write(self._path, error, codes.nbytes) from error
         return self._bits[codes]
 
-    def _coded(self, labels: np.ndarray, first_row: int, appear: np.ndarray | None = None) -> np.ndarray:
-        """Provisional codes of labels.
-
-        appear : where each of distinct labels is found first; None: where it stands
-        """
+    def _coded(self, labels: np.ndarray, first_row: int) -> np.ndarray:
+        """Provisional codes of labels."""
         if self._known is not None and self._known.dtype != labels.dtype:
             try:
                 self._known, labels = alike(self._known, labels)
@@ -63,7 +60,7 @@ class LabelSpool:
                 raise DataError(f"{error.what}, from row {first_row} on", self._where, error.hint) from error
         place = self._find(labels)
         if place is None:
-            self._learn(labels, appear)
+            self._learn(labels)
             place = self._find(labels)
             assert place is not None
         return self._codes[place]
@@ -75,10 +72,8 @@ class LabelSpool:
         place = np.minimum(np.searchsorted(self._known, labels), len(self._known) - 1)
         return place if np.array_equal(self._known[place], labels) else None
 
-    def _learn(self, labels: np.ndarray, appear: np.ndarray | None) -> None:
+    def _learn(self, labels: np.ndarray) -> None:
         values, where = np.unique(labels, return_index=True)
-        if appear is not None:
-            where = appear[where]
         if self._known is not None:
             new = ~np.isin(values, self._known)
             values, where = values[new], where[new]

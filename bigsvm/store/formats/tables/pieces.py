@@ -12,7 +12,7 @@ from bigsvm.units import KIB, MIB
 
 PIECE_BYTES = 768 * KIB
 """Text that is parsed at a time: what a reader holds is some multiple of it."""
-_LONGEST = 64 * MIB
+_LONGEST = 16 * MIB
 _NEWLINE, _QUOTE = 10, 34
 _BOM = b"\xef\xbb\xbf"
 
