@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 from typing import Any
 
 import click
 
 from bigsvm.cli.habits import value_meant
-from bigsvm.errors import UsageError
-from bigsvm.store.remote.names import without_secrets
+from bigsvm.errors import MissingInput, UsageError
+from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.units import parse_bytes, parse_seconds
 
 
@@ -46,6 +47,19 @@ class Source(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return without_secrets(str(value))
+
+
+class LocalPath(click.Path):
+    """A path of a model, a run or a registry, which are read from local disks only."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_remote(str(value)):
+            hint = "copy it here first: aws s3 cp --recursive, gcloud storage cp -r, azcopy copy"
+            raise MissingInput("models, runs and registries are read from local disks only", str(value), hint)
+        return super().convert(value, param, ctx)
 
 
 class Names(click.ParamType):

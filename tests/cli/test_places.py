@@ -150,3 +150,28 @@ def test_a_record_of_links_and_pipes_is_refused(bigsvm: Bigsvm, data: Path, comm
 def test_an_input_with_a_name_that_none_can_have_is_not_there(bigsvm: Bigsvm, model: Path, args: list[str]) -> None:
     said = bigsvm(*[str(model) if arg == "MODEL" else arg for arg in args], "s" * 300)
     assert (said.code, said.err.count("\n")) == (66, 1)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *([name, "URI", "data.zarr"] for name in ("predict", "evaluate", "certify")),
+        *([name, "URI"] for name in ("resume", "rollback", "history", "report", "plot", "watch")),
+        ["export", "URI", "m.onnx"],
+        ["promote", "reg", "URI"],
+    ],
+    ids=lambda args: args[0],
+)
+@pytest.mark.parametrize("uri", ["s3://bucket/m", "https://server/m"])
+def test_models_and_runs_are_read_from_local_disks(bigsvm: Bigsvm, data: Path, args: list[str], uri: str) -> None:
+    before = files_of(data.parent)
+    said = bigsvm(*[uri if arg == "URI" else arg for arg in args])
+    assert (said.code, said.err.count("\n")) == (66, 1)
+    assert f"{uri}: models, runs and registries are read from local disks only" in said.err
+    assert files_of(data.parent) == before
+
+
+def test_scratch_is_on_a_local_disk(bigsvm: Bigsvm, data: Path) -> None:
+    said = bigsvm("fit", data, "--scratch", "s3://bucket/s")
+    assert (said.code, "local disks only" in said.err) == (73, True)
+    assert not Path("s3:").exists()

@@ -11,6 +11,7 @@ from pathlib import Path
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write
+from bigsvm.files.paths import check_here
 
 
 def scratch_folder(config: FitConfig) -> Path:
@@ -24,8 +25,10 @@ def scratch_folder(config: FitConfig) -> Path:
 def make_scratch(config: FitConfig) -> Path:
     """The scratch folder; this user's own one is made where it is not there, and nobody else can look into it.
 
-    Raises OutputError: it cannot be made, or somebody else was there first.
+    Raises OutputError: it cannot be made, is elsewhere, or somebody else was there first.
     """
+    if config.scratch is not None:
+        check_here(config.scratch)
     folder = scratch_folder(config)
     if folder != _own_folder():
         return folder

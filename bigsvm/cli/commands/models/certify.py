@@ -11,14 +11,14 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Source
+from bigsvm.cli.types import LocalPath, Source
 
 
 @bigsvm_command(
     help="Prove the duality gap of MODEL on STORE again, in one pass, from the saved arrays alone.\n\n"
     "Without a saved dual point (fit --no-dual) only a weaker bound can be given."
 )
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=LocalPath())
 @click.argument("store", type=Source())
 @add(store_options + run_options)
 @click.pass_context

@@ -11,7 +11,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Source
+from bigsvm.cli.types import LocalPath, Source
 from bigsvm.errors import UsageError
 
 _LARGEST_TABLE = 12
@@ -23,7 +23,7 @@ _LARGEST_TABLE = 12
     "One pass over the data.  With more than two classes, F1, AUC and average precision are means over the "
     "classes, each against the rest.\n\nSTORE may be a file of svmlight text."
 )
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=LocalPath())
 @click.argument("store", type=Source())
 @click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
 @click.option("--split", is_flag=True, help="Use only rows that --split kept out of the model's training.")

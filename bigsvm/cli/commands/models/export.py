@@ -11,6 +11,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
@@ -19,7 +20,7 @@ from bigsvm.units import show_bytes
     help="Write MODEL as ONNX, as LIBLINEAR's or LIBSVM's model text, or as one .npz of plain arrays.\n\n"
     "A model that a format cannot hold is refused; the message names a format that can."
 )
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=LocalPath())
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write; - is standard output."

@@ -10,11 +10,12 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 from bigsvm.errors import MissingInput
 
 
 @bigsvm_command(light=True, help="Say what happened in REGISTRY, oldest first, and which version is current.")
-@click.argument("registry", type=click.Path(path_type=Path))
+@click.argument("registry", type=LocalPath())
 def command(session: Session, registry: Path) -> int:
     from bigsvm.model.versions import VERSIONS, current_version, history
 

@@ -12,7 +12,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Source
+from bigsvm.cli.types import LocalPath, Source
 from bigsvm.errors import UsageError
 
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -23,7 +23,7 @@ _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
     "SOURCE is a store, a table, or svmlight text (- for standard input).  Its rows need no labels.  --label and "
     "--weight name columns to leave out of the features, if they have other names than label and weight."
 )
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=LocalPath())
 @click.argument("source", type=Source())
 @click.option("-o", "--out", default="-", show_default=True, metavar="OUT|-", help="File to write.")
 @click.option("--scores", is_flag=True, help="Write scores too (jsonl always has them).")

@@ -9,6 +9,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 
 
 @bigsvm_command(
@@ -17,7 +18,7 @@ from bigsvm.cli.session import Session
     "model, is refused and the current one stays."
 )
 @click.argument("registry", type=click.Path(path_type=Path))
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=LocalPath())
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 @click.option("--allow-other-shape", is_flag=True, help="Accept other features or classes than the current model's.")
 def command(session: Session, registry: Path, model: Path, note: str, allow_other_shape: bool) -> int:

@@ -8,13 +8,14 @@ import click
 
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 
 
 @bigsvm_command(
     help="Make the version before the current one of REGISTRY current again, byte for byte, in one atomic "
     "step.  A second rollback goes back further."
 )
-@click.argument("registry", type=click.Path(path_type=Path))
+@click.argument("registry", type=LocalPath())
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to this version instead.")
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 def command(session: Session, registry: Path, to: int | None, note: str) -> int:

@@ -11,6 +11,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.units import show_bytes
 
@@ -21,7 +22,7 @@ from bigsvm.units import show_bytes
     "memory, and the strongest features; with --data also metrics on those rows.  For a registry it has all versions, "
     "their metrics, who promoted which and why.  Pages need matplotlib (the extra `report`); --text needs nothing."
 )
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=LocalPath())
 @click.option(
     "-o", "--output", metavar="FILE", help="[default: PATH/report.html for a run, else NAME.html; -: standard output]"
 )

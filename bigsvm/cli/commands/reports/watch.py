@@ -16,6 +16,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 from bigsvm.errors import UsageError
 from bigsvm.units import parse_seconds
 
@@ -33,7 +34,7 @@ Shows = Callable[["Run", "Snapshot"], None]
     "On a terminal it shows a live table, elsewhere a line for each certificate.  It ends with the exit code of the "
     "fit, or with 75 if the fit's process was stopped or died."
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=LocalPath())
 @click.option("--once", is_flag=True, help="Show the current state and end.")
 @click.option("--every", metavar="DUR", default="1s", show_default=True, help="Time between updates.")
 @click.option(

@@ -15,6 +15,7 @@ from bigsvm.cli.job import Job
 from bigsvm.cli.options import add, option_of, storage_option
 from bigsvm.cli.record import RUN
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import LocalPath
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.remote.place import storing_by
 
@@ -27,7 +28,7 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
     "never been stopped.  Without a checkpoint the fit starts again.\n\n"
     "The fit may continue elsewhere: on another cluster, or on none."
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=LocalPath())
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
 def command(session: Session, run: Path, **elsewhere: Any) -> int:
     from bigsvm.files.paths import check_own_files
