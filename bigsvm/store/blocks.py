@@ -216,6 +216,10 @@ class RowBlocks(Protocol):
         """The data at an address may leave the page cache."""
         ...
 
+    def as_now(self) -> RowBlocks:
+        """These rows, or others with another identity where the arrays that they lie in have changed meanwhile."""
+        ...
+
     def forget(self) -> None:
         """All that is to be read has been read: let go of what is kept for the next read."""
         ...
@@ -252,6 +256,10 @@ class StoreBase:
     def will_need(self, ref: BlockRef) -> None: ...
     def release(self, ref: BlockRef) -> None: ...
     def forget(self) -> None: ...
+
+    def as_now(self) -> Self:
+        """These rows, or others with another identity where the arrays that they lie in have changed meanwhile."""
+        return self
 
     def __copy__(self) -> Self:
         """Another object with the same attributes.

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 import zarr
 
 import bigsvm
@@ -387,3 +388,58 @@ def test_a_table_read_in_another_way_is_other_rows(streaming: None, tmp_path: Pa
     assert len(set(alone)) == len(alone)
     for _ in range(2):
         assert [coefficients(tmp_path / "shared", way) for way in WAYS_TO_READ] == alone
+
+
+def test_names_given_to_columns_without_a_header_say_whose_rows_they_are(streaming: None, tmp_path: Path) -> None:
+    """Which column holds the labels, the weights and each feature is the caller's word."""
+    rng = np.random.default_rng(0)
+    values = np.c_[rng.integers(0, 2, (200, 3)), rng.integers(1, 3, 200)]
+    np.savetxt(tmp_path / "table.csv", values, fmt="%d", delimiter=",")
+    ways = [order for order in itertools.permutations(("label", "x", "z", "weight")) if order.index("weight") > 1]
+
+    def coefficients(scratch: Path, names: tuple[str, ...]) -> bytes:
+        store = open_store(tmp_path / "table.csv", columns=names)
+        result = bigsvm.fit(store, loss="hinge", scratch=str(scratch), memory="64MiB", max_passes=3)
+        return result.model.coef.tobytes()
+
+    alone = [coefficients(tmp_path / f"alone{k}", way) for k, way in enumerate(ways)]
+    assert len(set(alone)) == len(ways) // 2  # of two features either has either name
+    for _ in range(2):
+        assert [coefficients(tmp_path / "shared", way) for way in ways] == alone
+
+
+def test_an_indicator_matrix_says_whose_labels_they_are(streaming: None, tmp_path: Path) -> None:
+    """Two of them may part rows into the same groups, in the same order, and mean other labels by these."""
+    X = matrix().astype(np.float64)
+    group = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    sets = [(1, 2, 4), (3, 4, 6), (2, 5, 6), (1, 2, 7), (1, 6, 7)]  # of each group: its labels, a bit each
+    meant = [np.array([[bits >> k & 1 for k in (2, 1, 0)] for bits in of_groups]) for of_groups in sets]
+
+    def coefficients(scratch: Path, rows: np.ndarray) -> bytes:
+        result = bigsvm.fit((X, rows[group]), loss="hinge", scratch=str(scratch), memory="64MiB", tol=1e-2)
+        return result.model.coef.tobytes()
+
+    alone = [coefficients(tmp_path / f"alone{k}", rows) for k, rows in enumerate(meant)]
+    assert len(set(alone)) == len(alone)
+    assert [coefficients(tmp_path / "shared", rows) for rows in meant] == alone
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("opening", [{}, {"scale": "unit-norm"}, {"split": 0.8}, {"positive": "1"}])
+def test_arrays_that_were_changed_in_place_are_other_rows(
+    opening: dict[str, Any], layout: str, streaming: None, tmp_path: Path
+) -> None:
+    """A store that is open over arrays has what they hold when a fit begins."""
+    X, y = matrix().astype(np.float64), columns(matrix())["label"]
+    rows = scipy.sparse.csr_array(X) if layout == "csr" else X
+    values = rows.data if layout == "csr" else X
+    store, options = open_store((rows, y), **opening), {"loss": "hinge", "memory": "64MiB", "tol": 1e-3}
+    first = bigsvm.fit(store, scratch=str(tmp_path / "shared"), **options)
+    values *= np.where(np.arange(values.size) % 3 == 0, -1.0, 2.0).reshape(values.shape)
+    second = bigsvm.fit(store, scratch=str(tmp_path / "shared"), **options)
+    anew = bigsvm.fit(open_store((rows, y), **opening), scratch=str(tmp_path / "other"), **options)
+    assert second.model.coef.tobytes() == anew.model.coef.tobytes() != first.model.coef.tobytes()
+    assert second.model.about["content_fingerprint"] == anew.model.about["content_fingerprint"]
+    values.flat[0] = np.nan
+    with pytest.raises(DataError, match=r"(?i)nan"):
+        bigsvm.fit(store, scratch=str(tmp_path / "shared"), **options)

@@ -174,7 +174,7 @@ def _open(
         if not isinstance(getattr(source, "identity", None), Identity):
             hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
             raise UsageError(f"a {type(source).__name__} does not say whose rows it has", hint=hint)
-        return cast(RowBlocks, source)
+        return cast(RowBlocks, source.as_now())
     raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
 
 

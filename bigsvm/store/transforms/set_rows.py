@@ -44,7 +44,9 @@ class SetRows(DelegatedRows):
         _check_names(known, store.uri)
         self._sets, self._names = sets, known
         document = {"names": list(map(str, sorted_names(known).tolist())), "columns": None}
-        super().__init__(store, {"labels": digest_of(document)}, {LABEL_SETS: document})
+        # What the classes of the store stand for is said by their text, or by the caller, who may say it otherwise.
+        selected = document if self._of_text else {**document, "sets": [list(map(str, one)) for one in sets]}
+        super().__init__(store, {"labels": digest_of(selected)}, {LABEL_SETS: document})
         texts = np.array([set_text(one) for one in sets], dtype=str)
         self._classes = np.unique(texts)
         self._codes = label_codes(texts, self._classes)

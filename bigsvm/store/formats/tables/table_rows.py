@@ -226,9 +226,12 @@ class TableRows(ParquetRows):
         return super()._stored_indices() if self.encoding is None else np.dtype(np.int64)
 
     def _matrix_name(self) -> str:
-        if self.encoding is None:
-            return super()._matrix_name()
-        return f"{super()._matrix_name()} {digest_of(self.encoding.document())}"
+        parts = [super()._matrix_name()]
+        if self.encoding is not None:
+            parts.append(digest_of(self.encoding.document()))
+        if isinstance(self._files, DelimitedFiles) and not self._files.header.written:
+            parts.append(digest_of(list(self._files.header.names)))  # which column has which name is the caller's word
+        return " ".join(parts)
 
     def _table_layout(
         self, schema: pa.Schema, label: str | None, weight: str | None, columns: tuple[str, ...]
