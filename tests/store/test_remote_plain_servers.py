@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
+import pickle
 import re
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +22,7 @@ import bigsvm
 from bigsvm.errors import MissingInput
 from bigsvm.events import Warned
 from bigsvm.store.copy.copy_folder import copies_folder, copies_in
+from bigsvm.store.remote.names import chosen_by_query, with_secrets, without_secrets
 from tests.store.remote_servers import proxy, rows_of
 
 pytest.importorskip("obstore")
@@ -140,3 +145,68 @@ def test_what_came_after_the_metadata_were_consolidated_is_read(
     assert here.identity == there.identity
     assert there.has_weights == ("weights" in came)
     np.testing.assert_array_equal(rows_of(there)[0], X)
+
+
+def test_urls_that_differ_in_their_query_are_each_their_own(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was opened before or lies beside it, also of a server whose tags are the same."""
+    answer = Handler._answer
+    same = {"etag": '"1"', "last-modified": "Sat, 01 Nov 2025 00:00:00 GMT"}
+
+    def tagged(self: Handler, status: int, body: bytes, headers: dict[str, str]) -> None:
+        answer(self, status, body, {**same, **headers})
+
+    monkeypatch.setattr(Handler, "_answer", tagged)
+    (tmp_path / "www" / "rows.csv").write_bytes(table(9))
+    urls = {1: f"{url}/rows.csv?day=1", 2: f"{url}/rows.csv?day=2", 9: f"{url}/rows.csv"}
+    for order in itertools.permutations(urls):
+        for day in order:
+            assert first_value(urls[day]) == float(day)
+    stores = {day: bigsvm.open_store(name) for day, name in urls.items()}
+    for day, store in stores.items():
+        assert rows_of(store)[0][0, 0] == float(day)
+        assert store.uri.endswith("rows.csv")
+    with ThreadPoolExecutor(3) as pool:
+        days = [1, 2, 9] * 6
+        assert list(pool.map(first_value, [urls[day] for day in days])) == list(map(float, days))
+    assert without_secrets(urls[1]) == without_secrets(urls[9]) == urls[9]
+    assert with_secrets(pickle.loads(pickle.dumps(without_secrets(f"{url}/a.csv?sig=x")))).endswith("?sig=x")
+    assert b"sig" not in pickle.dumps(without_secrets(f"{url}/a.csv?sig=x"))
+
+
+def test_texts_that_differ_in_their_query_are_taken_in_each(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        globals(), "table", lambda number: "".join(f"{i % 2} 1:{number}.5\n" for i in range(10)).encode()
+    )
+    (tmp_path / "www" / "rows.svm").write_bytes(b"1 1:9.5\n")
+    names = [f"{url}/rows.svm?day=2", f"{url}/rows.svm", f"{url}/rows.svm?day=1"]
+    bigsvm.ingest(names, tmp_path / "rows.zarr")
+    X = rows_of(bigsvm.open_store(tmp_path / "rows.zarr"))[0]
+    assert X[:, 0].tolist() == [2.5] * 10 + [9.5] + [1.5] * 10
+
+
+def test_a_new_signature_is_no_other_file() -> None:
+    """A URL that is signed anew each night names the same object, whose copy stays."""
+    where, seen = "https://host/rows.csv", set()
+    for signed in ("X-Amz-Date=1&X-Amz-Signature=a", "X-Amz-Date=2&X-Amz-Signature=b", "sig=3&se=4&sv=5", "Expires=1"):
+        seen.add(chosen_by_query(without_secrets(f"{where}?{signed}")))
+        assert chosen_by_query(without_secrets(f"{where}?versionId=7&{signed}")) not in ("", *seen)
+    assert seen == {""}
+
+
+@pytest.mark.parametrize("options", [{"rows": "x > 0"}, {"split": 0.5}, {"scale": "maxabs"}, {"positive": "1"}, {}])
+def test_a_copy_stays_as_long_as_its_rows_are_read(url: str, tmp_path: Path, options: dict[str, Any]) -> None:
+    """Of a server without tags it goes when the last who reads it does, whatever was made of the store meanwhile."""
+    (tmp_path / "www" / "rows.csv").write_bytes(table(1))
+    if "rows" in options:
+        options = {**options, "columns": ["x"]}
+    store = bigsvm.open_store(f"{url}/rows.csv", **options)
+    gc.collect()
+    assert len(copies_in(copies_folder(tmp_path / "scratch"))) == 1
+    assert rows_of(store)[0].shape[1] == 1
+    del store
+    gc.collect()
+    assert not copies_in(copies_folder(tmp_path / "scratch"))

@@ -317,7 +317,8 @@ def _open_remote(
     except BaseException:
         brought.kept.close()
         raise
-    weakref.finalize(store, brought.kept.close)
+    store.brought = brought  # goes along where the store is copied, and keeps what it reads
+    weakref.finalize(brought, brought.kept.close)
     unsealed = f"{name}: was not sealed: what it held was held against sizes and ETags while it was copied"
     warnings = [unsealed if "was not sealed" in text else brought.renamed(text) for text in store.warnings]
     store.warnings = warnings

@@ -23,7 +23,7 @@ from bigsvm.store.remote.faults import Patience
 from bigsvm.store.remote.fetch import Fetcher
 from bigsvm.store.remote.journal import Journal
 from bigsvm.store.remote.listing import Objects, before_glob, find_objects, has_glob, is_needed
-from bigsvm.store.remote.names import came_from
+from bigsvm.store.remote.names import came_from, chosen_by_query
 from bigsvm.store.remote.settings import Storage, current
 from bigsvm.store.remote.tags import Tags
 from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
@@ -76,6 +76,8 @@ def bring(name: str, matrix: str = "X") -> Brought:
             "layout": _LAYOUT,
             "objects": {path: [item.size, item.tag] for path, item in found.objects.items()},
         }
+        if query := "" if client.lists else chosen_by_query(client.name):
+            made_of["query"] = query
         tagged = all(item.tag for item in found.objects.values())
         if not tagged:
             # Nobody could tell other objects of the same size from those that were copied: each opening copies anew.

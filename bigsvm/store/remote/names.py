@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.paths import BUCKETS, SCHEMES
+from bigsvm.store.identity import digest_of
 
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 ALL = "*"
@@ -21,6 +22,21 @@ ALL = "*"
 _copies: dict[str, str] = {}
 _whole: dict[str, str] = {}
 """Name -> the URL with its secrets, of those that had any."""
+_SIGNED = re.compile(
+    r"(x-(amz|goog|oss|ms)-.*|awsaccesskeyid|googleaccessid|ossaccesskeyid|signature|expires|key-pair-id|policy|sig|se|sv|sp"
+    r"|sr|st|spr|sip|skoid|sktid|skt|ske|sks|skv|token|access_token|auth)",
+    re.IGNORECASE,
+)
+"""Parameters of a query that say who may read, and not what: what S3, Google, Azure and other servers sign with."""
+
+
+class _Named(str):
+    """A name that knows the URL it stands for, which others with that name may not share: their queries differ."""
+
+    whole: str
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # secrets leave this process in nothing that is pickled
 
 
 def is_remote(name: str) -> bool:
@@ -33,7 +49,7 @@ def without_secrets(name: str) -> str:
 
     Raises UsageError for a bucket's URI with any of them: credentials come from the environment there.
     """
-    if not is_remote(name):
+    if not is_remote(name) or isinstance(name, _Named):
         return name
     scheme, _, rest = name.partition("://")
     netloc, slash, path = rest.partition("/")
@@ -46,15 +62,22 @@ def without_secrets(name: str) -> str:
         return f"{scheme.lower()}://{rest}"
     parts = urlsplit(name)
     host = parts.netloc.rpartition("@")[2]
-    bare = f"{scheme.lower()}://{host}{parts.path}"
+    bare = _Named(f"{scheme.lower()}://{host}{parts.path}")
+    bare.whole = name
     if "@" in parts.netloc or parts.query:
-        _whole[bare] = name
+        _whole[str(bare)] = name
     return bare
 
 
 def with_secrets(name: str) -> str:
-    """The URL to ask for, where this process was given one with secrets for that name; else the name."""
-    return _whole.get(name, name)
+    """The URL to ask for: the one that a name was made of, or the last that this process was given for such a name."""
+    return name.whole if isinstance(name, _Named) else _whole.get(name, name)
+
+
+def chosen_by_query(name: str) -> str:
+    """A digest of those parts of a URL's query that may choose what is given, as signatures do not; '' without any."""
+    chosen = [pair for pair in parse_qsl(urlsplit(with_secrets(name)).query, True) if not _SIGNED.fullmatch(pair[0])]
+    return digest_of(chosen) if chosen else ""
 
 
 def came_from(path: str, name: str) -> None:
