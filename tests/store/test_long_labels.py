@@ -17,6 +17,7 @@ import zarr
 import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest import row_source
 from bigsvm.units import MIB
 
 N = 12_000
@@ -82,3 +83,23 @@ def test_prose_is_no_label(labels: list[str], said: str, form: str, tmp_path: Pa
     with pytest.raises(DataError, match=said) as refused:
         assert open_store(path, empty_chunks="zeros").classes is None
     assert "is this a label?" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+@pytest.mark.parametrize("form", FORMS)
+def test_parts_that_lack_classes_have_their_own(
+    form: str, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels that come class after class, and then the other way around; appended to, too."""
+    monkeypatch.setattr(row_source, "_PART_ROWS", rows)
+    names = ["m", "b", "ccc", "a", "zz"]
+    labels = [name for name in names for _ in range(9)] + names[::-1]
+    path, out = written(tmp_path, form, labels), tmp_path / "out.zarr"
+    options = {"empty_chunks": "zeros"} if form == "rows.zarr" else {}
+    bigsvm.ingest(path, out, **options)
+    bigsvm.ingest(path, out, append=True, **options)
+    store = open_store(out)
+    assert store.classes is not None
+    assert store.classes.tolist() == sorted(names)
+    assert store.classes[store.read(store.refs(200)[0]).y].tolist() == 2 * labels
+    assert store.content["class_counts"] == [2 * labels.count(name) for name in sorted(names)]
