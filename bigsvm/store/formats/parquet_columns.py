@@ -337,7 +337,9 @@ def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarra
     refuse_nulls(column, where, first_row)
     if pa.types.is_dictionary(column.type):  # it may name what does not occur, and one string twice
         column = column.dictionary_decode()
-    coded = column.cast(pa.large_string()).dictionary_encode()
+    if pa.types.is_string_view(column.type):  # which Arrow does not code
+        column = column.cast(pa.large_string())
+    coded = column.dictionary_encode()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
     check_texts(len(coded.dictionary), longest, where)
     return np.array(coded.dictionary.to_pylist(), dtype=str), numbers_of(coded.indices)
