@@ -71,6 +71,16 @@ class Relabel:
             return self.positive
         return None
 
+    def named_twice(self, classes: np.ndarray) -> tuple[str, str] | None:
+        """Two ways of writing one of `classes` that are to become different labels; None where there are none."""
+        said: dict[int, tuple[str, str]] = {}
+        for name, other in self.names:
+            for place in np.flatnonzero(self._is(classes, name)).tolist():
+                before, another = said.setdefault(place, (name, other))
+                if another != other:
+                    return before, name
+        return None
+
     @staticmethod
     def _is(labels: np.ndarray, name: str) -> np.ndarray:
         if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are one number
@@ -154,6 +164,9 @@ def relabelled(
         renamed = Relabel(names).apply(store.classes) if unknown == positive else store.classes
         shown = ", ".join(_written(label) for label in np.unique(renamed)[:20].tolist())
         raise UsageError(f"no label {unknown!r}", store.uri, f"labels there: {shown}")
+    twice = relabel.named_twice(store.classes)
+    if twice is not None:
+        raise UsageError(f"{twice[0]!r} and {twice[1]!r} are one label, and get two names", store.uri, "leave one out")
     return cast(RowBlocks, RelabelledRows(store, relabel))
 
 
