@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +377,60 @@ def test_a_file_that_is_open_in_this_process_is_read(locking: Any, cells: Path) 
         store = open_store(path)
         np.testing.assert_array_equal(rows(store), X.toarray())
         store.forget()
+
+
+@pytest.mark.parametrize("kept", ["open", "gone", "forgotten"])
+@pytest.mark.parametrize("changed", ["names of classes", "classes of rows", "values", "number of rows"])
+def test_a_file_that_was_written_anew_in_place_is_read_anew(kept: str, changed: str, tmp_path: Path) -> None:
+    """HDF5 shares what a process has open of a file, whatever has become of the file meanwhile."""
+    path = tmp_path / "rows.h5ad"
+    program = """
+import sys, h5py, numpy as np
+for line in sys.stdin:
+    changed = line.strip()
+    n = 30 if changed == "number of rows" else 24
+    X = np.arange(2.0 * n).reshape(n, 2) * (-1 if changed == "values" else 1)
+    codes = (np.arange(n) % 3 + (changed == "classes of rows")) % 3
+    names = ["x", "y", "z"] if changed == "names of classes" else ["a", "b", "c"]
+    with h5py.File(sys.argv[1], "w") as file:
+        file.create_dataset("X", data=X, chunks=(7, 2))
+        label = file.create_group("obs/label")
+        label.attrs["encoding-type"] = "categorical"
+        label["codes"], label["categories"] = codes.astype("i1"), names
+    print("written", flush=True)
+"""
+    surroundings = {**os.environ, "HDF5_USE_FILE_LOCKING": "FALSE"}
+    pipe = subprocess.PIPE
+    writer = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=pipe, stdout=pipe, text=True, env=surroundings
+    )
+
+    def written(what: str) -> None:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        print(what, file=writer.stdin, flush=True)
+        assert writer.stdout.readline() == "written\n"
+
+    def seen() -> tuple[list[Any], ...]:
+        store = open_store(path)
+        block = store.read(store.refs(99)[0])
+        assert store.classes is not None
+        if kept != "gone":
+            stores.append(store)
+        if kept == "forgotten":
+            store.forget()
+        return block.X.tolist(), store.classes[block.y].tolist()
+
+    stores: list[Any] = []
+    found = []
+    with writer:
+        for what in ("", changed, "", changed):
+            written(what)
+            found.append(seen())
+    assert found[0] == found[2] != found[1] == found[3]
+    n = 30 if changed == "number of rows" else 24
+    assert len(found[1][1]) == n
+    assert found[1][1][0] == {"names of classes": "x", "classes of rows": "b"}.get(changed, "a")
+    if kept == "open":
+        with pytest.raises(DataError, match="changed"):
+            stores[0].read(stores[0].refs(99)[0])

@@ -6,6 +6,7 @@ import functools
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -103,15 +104,29 @@ class H5File:
         self._path, self._opening = path, opening
         self._root: Any = None
         self._bytes: np.ndarray | None = None
+        self._opened_as: tuple[int, ...] = ()
+        _FILES.add(self)
 
     def root(self) -> Any:
         """The file, opened now unless it is."""
         if not self._root:
+            self._close_former()
             self._root = self._opened()
             bounded = self._root.id.get_mdc_config()
             bounded.max_size = _INDEX_CACHE
             self._root.id.set_mdc_config(bounded)
         return self._root
+
+    def _close_former(self) -> None:
+        """Close what somebody left open of the same file before it was written anew, in place.
+
+        HDF5 opens a file once in a process, and would give us the index that it had then.
+        """
+        now = os.stat(self._path)
+        self._opened_as = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+        for other in list(_FILES):
+            if other._opened_as[:2] == self._opened_as[:2] and other._opened_as != self._opened_as:
+                other.close()
 
     def _opened(self) -> Any:
         """The file without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
@@ -139,6 +154,9 @@ class H5File:
         if self._root:
             self._root.close()
         self._root = self._bytes = None
+
+
+_FILES: weakref.WeakSet[H5File] = weakref.WeakSet()
 
 
 class H5Array:

@@ -18,6 +18,7 @@ from bigsvm.store.formats.tables.delimited import (
     TYPES,
     Header,
     check_numbers,
+    count_together,
     joined,
     kind_of,
     nonzeros,
@@ -186,7 +187,7 @@ class DelimitedFiles:
             for offset, piece in cut_pieces(file.path):
                 text, skipped = piece[skip:], skip
                 skip = 0
-                batch = parse(text, self.header, file.path, n_samples)
+                batch = parse(text, self.header, file.path, n_samples, likely=learnt.numbers())
                 if batch.num_rows:
                     learnt.add(batch)
                     pieces.append((number, offset + skipped, len(text)))
@@ -210,8 +211,14 @@ class _Learnt:
         self._not_text: set[str] = set()  # columns that some piece took for something else
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for name in self._kinds:
-            column = batch.column(name)
+        others: list[tuple[str, pa.Array]] = []
+        alike: dict[str, list[tuple[str, pa.Array]]] = {"int": [], "float": []}
+        for (name, known), type_, column in zip(self._kinds.items(), batch.schema.types, batch.columns, strict=True):
+            same = alike.get(known) if type_ == TYPES[known] else None
+            (others if same is None else same).append((name, column))
+        for columns in alike.values():
+            count_together(self._nonzero, columns)
+        for name, column in others:
             kind = kind_of(column)
             self._kinds[name] = joined(self._kinds[name], kind)
             if pa.types.is_string(column.type):
@@ -219,6 +226,10 @@ class _Learnt:
             elif kind != "null":
                 self._not_text.add(name)
                 self._nonzero[name] += 0 if kind == "text" else nonzeros(column)
+
+    def numbers(self) -> dict[str, str]:
+        """Columns that were numbers in all pieces so far."""
+        return {name: kind for name, kind in self._kinds.items() if kind in ("int", "float")}
 
     def late(self) -> list[str]:
         """Text columns whose values are not all known; they are collected anew."""
