@@ -126,6 +126,10 @@ def _coded(scored: Scored, text: TextLabels) -> Scored:
     return scored._replace(y=text.codes[label_codes(scored.y, text.written)])
 
 
+_MATRICES = 4
+"""Confusion matrices in all: the counts, as whole numbers, and these as a list and as JSON."""
+
+
 class Tally:
     """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`."""
 
@@ -137,6 +141,7 @@ class Tally:
         self.rankings, self.nbytes = make_rankings(
             store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
         )
+        self.nbytes += _MATRICES * self._confusion.matrix.nbytes
         # With two classes there is one model, and the last class is its positive one.
         self._positive = self._ours[1:] if model.n_models == 1 else self._ours
         self._n_rows = 0

@@ -15,6 +15,9 @@ EXACT_ROW_BYTES = 64
 """Bytes of one row while exact metrics are made: score, sign, weight, their sorted copies and sums."""
 
 
+_SPARSE = 64
+
+
 class Confusion:
     """Weights of rows by true and by predicted label.
 
@@ -27,6 +30,9 @@ class Confusion:
     def add(self, true: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> None:
         """Count rows: label numbers (n,), weights (n,) or None for ones."""
         n = len(self.matrix)
+        if n * n > _SPARSE * len(true):  # of many labels a block has few pairs, and another matrix takes longer
+            np.add.at(self.matrix, (true, predicted), 1.0 if weights is None else weights)
+            return
         flat = np.bincount(true * n + predicted, weights=weights, minlength=n * n)
         self.matrix += flat.reshape(n, n)
 

@@ -207,12 +207,14 @@ def make_plan(
     )  # fmt: skip
     chosen = choose(store, config, problem, shape, budget)
     least = least_memory(store, config, problem, shape, chosen)
-    if chosen.wanted(budget):
+    wanted = chosen.wanted(budget)
+    if wanted:
+        would, use = f"{show_bytes(least)} ({least} bytes) would do", f"use --memory {least // MIB}MiB"
+        if least < budget:  # in less than this budget rows stream, which takes less than all rows do
+            would += f" for rows that stream, and {show_bytes(wanted)} for all of them"
+            use += f", or {wanted // MIB}MiB"
         raise PlanRefused(
-            f"{show_bytes(budget)} of memory cannot hold this fit; {show_bytes(least)} ({least} bytes) would do",
-            store.uri,
-            f"use --memory {least // MIB}MiB",
-            min_memory_bytes=least,
+            f"{show_bytes(budget)} of memory cannot hold this fit; {would}", store.uri, use, min_memory_bytes=least
         )
     least = min(least, budget)  # this one works
     return _planned(store, config, problem, chosen, budget, least, source)

@@ -32,6 +32,8 @@ _LOADING = 24 * MIB  # what reading a store into memory takes: chunks of the def
 _PIECE = MIB  # bytes read from a store at a time where memory is scarce
 _PIECE_COPIES = 1.25  # a piece, and its labels, weights and hashes
 _UNEVEN = 1.1  # a group's bytes over those of average rows
+_HUNDREDS = 256  # models, from which what a solver holds of each row and model is more than the rows
+_OF_HUNDREDS = 6  # arrays of rows by models: scores, steps, curvature, duals, and two that come and go
 _ROW_EXTRA = 44  # bytes a row of a block in work: order, cost, code
 
 
@@ -113,6 +115,8 @@ class Sizes:
         rows = self.extent_rows(budget) * self.group_extents(budget)
         block = int(max(rows * self.row_bytes * _UNEVEN, self.group_bytes(budget)))
         beside = (_ROW_EXTRA + 8 * self.shape.n_models) * rows
+        if self.shape.n_models >= _HUNDREDS:
+            beside = beside * _OF_HUNDREDS // 2
         if self.shape.shards == 1 and self.staged:
             return (READ_DEPTH + 1) * block + 2 * beside
         # A group is a copy beside the maps that it is made of.

@@ -42,7 +42,7 @@ class AlphaTerms(SavedTerms):
 
     def task_bytes(self, block_rows: int, block_bytes: int) -> int:
         """The task's part of v, and a block with what it is decoded from."""
-        return self.w.nbytes + 2 * block_bytes
+        return self.w.nbytes + 2 * max(block_bytes, int(row_bytes(self.store) * block_rows))
 
     def results(
         self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int

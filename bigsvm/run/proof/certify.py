@@ -158,25 +158,32 @@ class _Sizes(NamedTuple):
 
 
 def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
-    """What the budget allows.  Raises PlanRefused where not even one task fits."""
+    """What the budget allows: where the usual blocks are too large, smaller ones.
+
+    Raises PlanRefused where not even one task with single rows fits.
+    """
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
-    block_rows = terms.block_rows(block_bytes)
     chunks = store.chunk_nbytes
-    # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
-    each = terms.task_bytes(block_rows, block_bytes) + chunks * 3 // 2
-    each += 8 * terms.problem.n_models * block_rows * terms.blocks_per_task
     spare = budget - terms.held_bytes - FIXED
-    # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
-    at_most = max((spare - chunks) // each, min(spare // each, 1))
-    if at_most < 1:
-        least = -(-(each + terms.held_bytes + FIXED) // MIB)
-        raise PlanRefused(
-            f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
-            store.uri,
-            f"use --memory {least}MiB",
-            min_memory_bytes=least * MIB,
-        )
-    return _Sizes(block_rows, int(at_most))
+    while True:
+        block_rows = min(terms.block_rows(block_bytes), store.n_samples)
+        # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
+        each = terms.task_bytes(block_rows, block_bytes) + chunks * 3 // 2
+        each += 8 * terms.problem.n_models * min(block_rows * terms.blocks_per_task, store.n_samples)
+        # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
+        at_most = max((spare - chunks) // each, min(spare // each, 1))
+        if at_most >= 1:
+            return _Sizes(block_rows, int(at_most))
+        if block_rows == 1 and block_bytes == 1:
+            break
+        block_bytes = max(block_bytes // 2, 1)
+    least = -(-(each + terms.held_bytes + FIXED) // MIB)
+    raise PlanRefused(
+        f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
+        store.uri,
+        f"use --memory {least}MiB",
+        min_memory_bytes=least * MIB,
+    )
 
 
 def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:

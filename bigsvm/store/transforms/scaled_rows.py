@@ -45,7 +45,8 @@ class ScaledRows(TransformedRows):
     def chunk_nbytes(self) -> int:
         """As of the store, and the scales."""
         columns = 0 if self._scaling.largest is None else self._scaling.largest.nbytes
-        return self._store.chunk_nbytes + columns * (2 if self._scaling.mean is None else 3)
+        # The recipe has them once more, as Python's numbers in a list: 32 bytes each.
+        return self._store.chunk_nbytes + columns * (2 + 4 if self._scaling.mean is None else 3 + 8)
 
     def over(self, store: RowBlocks) -> ScaledRows:
         return ScaledRows(store, self._scaling)
