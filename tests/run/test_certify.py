@@ -11,13 +11,15 @@ import pytest
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, PlanRefused
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.proof import certify, terms
 from bigsvm.run.proof.linear_prover import linear_model
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_optimum, dual_value, primal_value, with_bias
+from tests.products import pairs_of
+from tests.store import formats
 
 N = 120
 
@@ -132,3 +134,23 @@ def test_models_of_two_groups_are_scaled_each_by_its_own() -> None:
     model = linear_model(problem, [first, second], np.array([1.0, 2.0, 3.0, 4.0]), store, {})
     assert model.coef[:, 0].tolist() == [1.0, 2.0, 30.0, 40.0]
     assert model.intercept.tolist() == [2.0, 4.0, 60.0, 80.0]
+
+
+@pairs_of(kernel=["linear", "rbf"], n_classes=[2, 40], layout=["csr", "dense"])
+def test_the_memory_that_a_refusal_names_is_enough(kernel: str, n_classes: int, layout: str, tmp_path: Path) -> None:
+    """Of wide rows and of many models, too; in less memory blocks are smaller, and the gap is the same."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3000)) * (rng.random((400, 3000)) < 0.2)
+    y = rng.integers(0, n_classes, 400)
+    path = formats.written(tmp_path / "s.zarr", X, y, layout=layout, chunk_bytes=1 << 16)
+    options = {"kernel": kernel, "gamma": 1e-3} if kernel == "rbf" else {"loss": "hinge"}
+    bigsvm.fit(path, memory="256MiB", tol=0.1, threads=1, **options).save_model(tmp_path / "m")
+    plenty = bigsvm.certify(tmp_path / "m", path, memory="256MiB", threads=1)
+    with pytest.raises(PlanRefused) as refused:
+        bigsvm.certify(tmp_path / "m", path, memory="1KiB", threads=1)
+    least = refused.value.min_memory_bytes
+    assert least is not None
+    scant = bigsvm.certify(tmp_path / "m", path, memory=least, threads=1)
+    assert scant["relative_gap"] == pytest.approx(plenty["relative_gap"], rel=1e-9, abs=1e-12)
+    with pytest.raises(PlanRefused):
+        bigsvm.certify(tmp_path / "m", path, memory=least - (1 << 20), threads=1)
