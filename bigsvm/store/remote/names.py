@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.paths import BUCKETS, SCHEMES
-from bigsvm.store.identity import digest_of
 
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 ALL = "*"
@@ -75,9 +74,9 @@ def with_secrets(name: str) -> str:
 
 
 def chosen_by_query(name: str) -> str:
-    """A digest of those parts of a URL's query that may choose what is given, as signatures do not; '' without any."""
-    chosen = [pair for pair in parse_qsl(urlsplit(with_secrets(name)).query, True) if not _SIGNED.fullmatch(pair[0])]
-    return digest_of(chosen) if chosen else ""
+    """Those parts of a URL's query that may choose what is given, as signatures do not; a secret like all of it."""
+    pairs = parse_qsl(urlsplit(with_secrets(name)).query, True)
+    return urlencode([pair for pair in pairs if not _SIGNED.fullmatch(pair[0])])
 
 
 def came_from(path: str, name: str) -> None:
