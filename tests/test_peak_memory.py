@@ -37,12 +37,12 @@ def test_a_short_peak_is_seen() -> None:
     seen = []
     for _ in range(5):
         gc.collect()
-        with Watched() as memory:
-            # Not from the C library, which may have as much from a test before, and not as much to give.
-            with mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as held:
-                for _ in range(64):
-                    held.write(bytes(MIB))
-                memory.wait_for_a_look()
+        # Not from the C library, which may have as much from a test before.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        with Watched() as memory, mmap.mmap(-1, 64 * MIB, flags=private) as held:
+            for _ in range(64):
+                held.write(bytes(MIB))
+            memory.wait_for_a_look()
         assert memory.peak_rss_bytes >= memory.peak_anon_bytes - MIB
         seen.append(memory.peak_anon_bytes - memory.base_bytes)
         if 60 * MIB <= seen[-1] <= 90 * MIB:
