@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError
+from bigsvm.errors import BudgetExceeded, DataError
 from bigsvm.events import Warned
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.api import fit
@@ -170,3 +170,25 @@ def test_a_ranking_keeps_to_its_bytes() -> None:
         assert all(ranking.binned for ranking in rankings)
     rankings, _ = make_rankings(1000, 3, 1 << 20)
     assert not rankings[0].binned
+
+
+def test_a_matrix_of_many_labels_is_part_of_the_budget() -> None:
+    """It is there as counts, as whole numbers and as a list; and few rows of a block fill few of its places."""
+    n = 1200
+    classes = np.arange(n)
+    rng = np.random.default_rng(0)
+    model = LinearModel(rng.standard_normal((n, 3)), np.zeros(n), classes)
+    X = rng.standard_normal((2 * n, 3))
+    y = np.tile(classes, 2)
+    store, one = ArrayRows(X, y), 8 * n * n
+    with pytest.raises(BudgetExceeded) as refused:
+        evaluate(model, store, FitConfig.of(memory=3 * one, threads=1))
+    assert refused.value.min_memory_bytes >= 4 * one
+    config = FitConfig.of(memory=4 * one + (24 << 20), threads=1)
+    found = evaluate(model, store, config)
+    memory = found["memory"]
+    assert memory["peak_anon_bytes"] - memory["base_bytes"] <= memory["budget_bytes"]
+    matrix = np.array(found["confusion_matrix"])
+    wanted = np.zeros((n, n), int)
+    np.add.at(wanted, (y, model.predict(X)), 1)
+    np.testing.assert_array_equal(matrix, wanted)

@@ -393,3 +393,23 @@ def test_two_columns_of_one_name_are_refused(form: str, names: tuple[str, ...], 
     twice = next(name for name in names if names.count(name) > 1)
     with pytest.raises(DataError, match=f"two columns are called '{twice}'"):
         open_store(path)
+
+
+@pytest.mark.parametrize("piece", [64, 1 << 20])
+def test_entries_of_the_columns_that_were_chosen_are_counted(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of numbers are counted together, also where a later piece of text has nulls or fractions."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", piece)
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 3, (60, 8)) * (rng.random((60, 8)) < np.linspace(0.1, 0.9, 8))
+    fields = X.astype(int).astype(str).astype(object)
+    fields[40:, 2], fields[45, 5] = "0.0", "1.5"
+    lines = [",".join([str(row % 2), "ab"[row % 2], *fields[row]]) for row in range(60)]
+    names = [f"x{k}" for k in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join([",".join(["label", "t", *names]), *lines]) + "\n")
+    values = fields.astype(float)
+    for chosen in ([0], [1, 2], [5], [7, 3], list(range(8))):
+        store = open_store(tmp_path / "t.csv", columns=["t", *(names[k] for k in chosen)])
+        assert store.nnz == 60 + np.count_nonzero(values[:, chosen])
+        assert store.nnz == sum(len(store.read(ref).X.data) for ref in store.refs(7))
