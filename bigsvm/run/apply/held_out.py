@@ -54,7 +54,7 @@ def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, em
     DataError : the rows are others, in another order, or have other labels or weights.
     """
     rows = rows_trained_on(model, for_training)
-    n, expected = int(model.about["n_samples"]), model.about.get("content_fingerprint")
+    n, expected = int(model.about.get("n_samples", rows.n_samples)), model.about.get("content_fingerprint")
     found = f"{rows.n_samples} rows"
     if rows.n_samples >= n:
         found = _content_of(rows, n, model, config, emit)
