@@ -161,3 +161,16 @@ def test_columns_that_float32_cannot_hold_are_divided_all_the_same(kind: str, dt
     usual = Scaling(kind, np.array([3.0, 7.0]), None if mean is None else mean[:2], scaling.centred)
     X = RNG.normal(size=(5, 2)).astype(np.float32)
     assert usual.divisors(X.dtype).dtype == np.float32  # and so to the bits of before
+
+
+@pytest.mark.parametrize("kind", ["maxabs", "standard", "unit-norm"])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_a_worker_with_another_cache_folder_has_the_same_rows(
+    kind: str, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(formats.written(tmp_path / "s.zarr", X, LABELS, layout=layout), scale=kind)
+    sent, wanted = pickle.dumps(store), rows(store)
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "another"))
+    received = pickle.loads(sent)
+    np.testing.assert_array_equal(rows(received), wanted)
+    assert received.identity == store.identity

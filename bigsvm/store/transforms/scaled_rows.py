@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -34,9 +35,9 @@ class ScaledRows(TransformedRows):
     def __reduce__(self) -> tuple[Callable[..., ScaledRows], tuple[Any, ...]]:
         if self._scaling.largest is None or self._store.uri == "memory":
             return ScaledRows, (self._store, self._scaling)
-        digest = digest_of(self._scaling.document())
-        _remember(f"scales-{digest}", self._scaling.document())  # many numbers go by their name
-        return _reopen, (self._store, digest)
+        # Many numbers go by the name of their file: a worker may have another cache folder.
+        name = f"scales-{digest_of(self._scaling.document())}"
+        return _reopen, (self._store, _remember(name, self._scaling.document()))
 
     def __repr__(self) -> str:
         return f"ScaledRows({self._store!r}, {self._scaling.kind})"
@@ -126,20 +127,22 @@ def _rows_together(store: RowBlocks) -> int:
     return max(1, min(65536, int(_BLOCK / max(row_bytes(store), 1))))
 
 
-def _remember(name: str, document: dict[str, Any]) -> None:
+def _remember(name: str, document: dict[str, Any]) -> str:
+    """Keep numbers of columns in the cache; returns the path of their file."""
     path = cache_folder() / "manifests" / f"{name}.json"
     if not path.exists():
         make_cache_folder(path.parent)
         write_sealed(path, document)
+    return str(path.absolute())
 
 
 @functools.lru_cache(maxsize=8)
-def _scaling(digest: str) -> Scaling:
-    found = Scaling.of({"scale": read_sealed(cache_folder() / "manifests" / f"scales-{digest}.json")})
+def _scaling(path: str) -> Scaling:
+    found = Scaling.of({"scale": read_sealed(Path(path))})
     assert found is not None
     return found
 
 
-def _reopen(store: RowBlocks, digest: str) -> ScaledRows:
+def _reopen(store: RowBlocks, path: str) -> ScaledRows:
     """The ScaledRows of a pickled one."""
-    return ScaledRows(store, _scaling(digest))
+    return ScaledRows(store, _scaling(path))
