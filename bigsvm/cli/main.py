@@ -193,7 +193,8 @@ def _report(error: BaseException, args: list[str], call: Call) -> int:
             click.echo(error.format_message(), err=True)
             return failure.code
         said = "a command is needed"
-    write_failure(command, failure.code, said, failure.hint, as_json)
+    as_event = session is not None and session.log_format == "json"
+    write_failure(command, failure.code, said, failure.hint, as_json, as_event)
     return failure.code
 
 

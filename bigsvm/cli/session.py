@@ -157,12 +157,21 @@ def write_json(document: dict[str, Any]) -> None:
     click.echo(text)
 
 
-def write_failure(command: str, code: int, error: BigSVMError | str, hint: str, as_json: bool) -> None:
-    """A failure: one line on standard error, or with --json the document on standard output as well."""
+def write_failure(
+    command: str, code: int, error: BigSVMError | str, hint: str, as_json: bool, as_event: bool = False
+) -> None:
+    """A failure: one line on standard error, or with --json the document on standard output as well.
+
+    as_event : the line is JSON, as all others are with --log-format json
+    """
     what, where = str(getattr(error, "what", error)), str(getattr(error, "where", ""))
     line = " ".join(f"{where}: {what}".split() if where else what.split())
     see = f"errors.md#{getattr(error, 'anchor', anchor_of(code))}"
-    click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]", err=True)
+    if as_event:
+        told = {"event": "Failed", "code": code, "message": what, "where": where, "hint": hint, "see": see}
+        click.echo(json.dumps(told), err=True)
+    else:
+        click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]", err=True)
     if as_json:
         detail: dict[str, Any] = {"code": code, "message": what, "where": where, "hint": hint}
         smallest = getattr(error, "min_memory_bytes", None)

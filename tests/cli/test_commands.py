@@ -476,3 +476,31 @@ def test_a_rule_is_said_with_its_value_beside_the_true_violation(bigsvm: Bigsvm,
     assert rule["name"] == "the algorithm's own end"
     assert rule["value"] == said.document["result"]["violation"] > rule["tolerance"]
     assert "the algorithm's own end, at a violation of" in bigsvm("fit", store, *how, "-o", "c").out
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["fit", "STORE", "--kernel", "rbf", "--gamma", "-1"], 2),
+        (["fit", "nowhere.zarr"], 66),
+        (["fit", "STORE", "--label", "nobody"], 65),
+        (["fit", "STORE", "--memory", "1KiB"], 78),
+        (["fit", "STORE", "-o", "STORE/m"], 73),
+        (["certify", "nowhere.model", "STORE"], 66),
+        (["fit", "STORE", "--max-passes", "0.001", "--tol", "1e-9"], 4),
+    ],
+)
+def test_every_line_of_a_json_log_is_json(bigsvm: Bigsvm, store: Path, args: list[str], code: int) -> None:
+    """A failure's, too: who follows a log parses it."""
+    said = bigsvm(*[arg.replace("STORE", str(store)) for arg in args], "--log-format", "json", "--json")
+    assert said.code == code
+    lines = [json.loads(line) for line in said.err.splitlines()]
+    failed = [line for line in lines if line["event"] == "Failed"]
+    if code == 4:
+        assert failed == []
+        return
+    assert lines[-1:] == failed
+    assert {name: failed[0][name] for name in ("code", "message", "where", "hint")} == {
+        name: said.document["error"][name] for name in ("code", "message", "where", "hint")
+    }
+    assert failed[0]["see"].startswith("errors.md#")
