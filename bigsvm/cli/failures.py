@@ -40,7 +40,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         rename(error)
         return Failure(error.code, error, error.hint)
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return Failure(INTERRUPTED, "interrupted", "")
+        return Failure(INTERRUPTED, "interrupted", "outputs appear whole or not at all: run the command again")
     if isinstance(error, click.ClickException):
         hint = ""
         if isinstance(error, click.UsageError) and error.ctx is not None:
