@@ -16,6 +16,10 @@ Missing = Literal["refuse", "drop"]
 """What becomes of rows without a label."""
 MAX_CLASSES = 10_000
 """Distinct numbers beyond which a number column is taken for a regression target."""
+ONE_A_ROW = (
+    "one a row; rows with several labels: bigsvm.fit(X, Y) of arrays in memory, or columns of true and false, which "
+    "--labels A,B names"
+)
 _MOST_TEXT = 16 * MIB
 """Of the distinct labels of a piece, each as wide as the longest: a column of prose ends here, not in a full memory."""
 

@@ -66,7 +66,7 @@ def open_store(
     ----------
     source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or
         path, or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or rows
-        that are open already, which pass through
+        that are open already, which pass through (over arrays: with what these hold now)
     label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
         there is one
     labels : rows have several labels, or none: names of columns of true and false, or of 0 and 1, a label each; or of

@@ -14,7 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
-from bigsvm.store.labels import CodedLabels
+from bigsvm.store.labels import ONE_A_ROW, CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
@@ -247,4 +247,4 @@ def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_ro
 def _same_length(n_samples: int, y: Sequential, weights: Sequential | None) -> None:
     for what, part in (("labels", y), ("weights", weights)):
         if part is not None and part.shape != (n_samples,):
-            raise DataError(f"{what} of shape {part.shape} for {n_samples} rows", part.where)
+            raise DataError(f"{what} of shape {part.shape} for {n_samples} rows", part.where, ONE_A_ROW)

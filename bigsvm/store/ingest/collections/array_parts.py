@@ -13,6 +13,7 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_finite, unmasked
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace, is_seen, make_rows
 from bigsvm.store.ingest.row_source import ascending_csr, stored_dtype
+from bigsvm.store.labels import ONE_A_ROW
 
 WHERE = "dask collection"
 
@@ -128,7 +129,7 @@ def check_lengths(n: int, labels: Any, weights: Any, number: int) -> None:
     """Raise DataError unless a partition has as many labels and weights as rows."""
     for what, given in (("labels", labels), ("weights", weights)):
         if given is not None and np.shape(given) != (n,):
-            raise DataError(f"partition {number} has {n} rows and {what} of shape {np.shape(given)}", WHERE)
+            raise DataError(f"partition {number} has {n} rows and {what} of shape {np.shape(given)}", WHERE, ONE_A_ROW)
 
 
 def beside_rows(given: Any, which: int, row: int) -> np.ndarray:

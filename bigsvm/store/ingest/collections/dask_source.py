@@ -27,6 +27,7 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace
 from bigsvm.store.ingest.row_source import Rows, RowSource, stored_dtype
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.store.labels import ONE_A_ROW
 from bigsvm.units import show_bytes
 
 _A_WORKER = 3  # partitions of a thread of a worker: one in work, one on its way here, one that waits
@@ -80,7 +81,7 @@ def dask_source(
             beside.append(array)
             n = None if array is None else array.shape
             if lengths is not None and n is not None and n != (sum(lengths),):
-                raise DataError(f"labels or weights of shape {n} for {sum(lengths)} rows", name)
+                raise DataError(f"labels or weights of shape {n} for {sum(lengths)} rows", name, ONE_A_ROW)
             continue
         theirs, own = partitions(given, lengths, name)
         if lengths is not None and own is not None and sum(own) != sum(lengths):
