@@ -177,6 +177,11 @@ def current(registry: str | Path) -> Path | None:
     return folder
 
 
+def is_there(root: Path, version: int) -> bool:
+    """Whether the folder of a version has not been deleted."""
+    return _folder(root, version).is_dir()
+
+
 def current_version(root: Path) -> int | None:
     """The number that the link names; None without a link.  Raises DataError where it is no link of ours."""
     try:

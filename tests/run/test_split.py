@@ -176,7 +176,7 @@ def data(path: Path, rows: np.ndarray, unlabelled: int = 0) -> str:
     y = np.where(rows % unlabelled == 0 if unlabelled else np.zeros(len(rows), bool), np.nan, LABELS[rows])
     if path.suffix == ".zarr":
         formats.foreign(path, X[rows], y)
-        zarr.open_group(path)["obs"].create_array("site", data=SITE[rows] == "east", chunks=(16,))  # type: ignore[union-attr]
+        zarr.open_group(path)["obs"].create_array("site", data=SITE[rows] == "east", chunks=(16,))
     else:
         values = {f"x{k}": X[rows, k] for k in range(X.shape[1])}
         frame = pd.DataFrame({**values, "site": SITE[rows] == "east", "label": y})

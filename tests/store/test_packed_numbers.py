@@ -33,7 +33,7 @@ _ARRAYS = {
 
 
 def _zarr(path: Path, version: int, at: str, attributes: dict[str, Any], fill: Any = None) -> str:
-    group = zarr.open_group(path, mode="w", zarr_format=version)  # type: ignore[arg-type]
+    group = zarr.open_group(path, mode="w", zarr_format=version)
     for place, values in _ARRAYS.items():
         array = group.create_array(
             place, shape=values.shape, dtype=values.dtype, fill_value=fill if version == 2 and place == at else 0

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bigsvm.model.versions import VERSIONS, current_version, history
+from bigsvm.model.versions import VERSIONS, current_version, history, is_there
 from bigsvm.report.facts import (
     Chart,
     Curve,
@@ -36,7 +36,7 @@ def registry_report(root: Path) -> Report:
     source = Source("history", entries)
     promoted = [k for k, entry in enumerate(entries) if entry["action"] == "promote"]
     report = Report("registry", str(root), f"The registry {root.name}", _lead(source, current), "good")
-    if current is not None and not (root / VERSIONS / f"{current:06d}").is_dir():
+    if current is not None and not is_there(root, current):
         gone = Told(f"Version {current}, which is current, is not there: roll back to one that is.")
         report = Report("registry", str(root), f"The registry {root.name}", (gone,), "bad")
     if current is None:

@@ -17,12 +17,12 @@ from bigsvm.errors import MissingInput
 @bigsvm_command(light=True, help="Say what happened in REGISTRY, oldest first, and which version is current.")
 @click.argument("registry", type=LocalPath())
 def command(session: Session, registry: Path) -> int:
-    from bigsvm.model.versions import VERSIONS, current_version, history
+    from bigsvm.model.versions import VERSIONS, current_version, history, is_there
 
     if not (registry / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(registry), "bigsvm promote makes one")
     entries, version = history(registry), current_version(registry)
-    if version is not None and not (registry / VERSIONS / f"{version:06d}").is_dir():
+    if version is not None and not is_there(registry, version):
         session.warn(f"version {version}, which is current, is not there: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
     return session.finish(result, "\n".join([*map(_line, entries), f"{registry}: {_current(version)}"]))

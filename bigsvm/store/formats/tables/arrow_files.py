@@ -104,8 +104,7 @@ class ArrowFiles:
         check_unchanged(file)
         assert self.schema is not None
         # Naming all of them would take twice as long: Arrow then copies what it else has from the map.
-        names = self.schema.names
-        some = sorted(map(names.index, columns)) if len(columns) < len(names) else None
+        some = sorted(map(self.schema.names.index, columns)) if len(columns) < len(self.schema) else None
         with _arrow_errors(file.path):
             batch = _open(file.path, some).get_batch(k)
             batch.validate(full=True)

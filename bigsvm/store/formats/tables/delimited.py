@@ -14,7 +14,7 @@ import pyarrow.csv as pacsv
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.tables.arrow_values import numbers_of
-from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched
+from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched, refuse_twice
 from bigsvm.store.formats.tables.pieces import cut_pieces
 
 DELIMITERS = ",;\t|"
@@ -83,11 +83,7 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
             hint = "without a header: --columns A,B,... names its columns, --columns numbers counts them from 0"
             raise UsageError("its first line has numbers only: is that a header?", path, hint)
         found = Header(tuple(name.strip() for name in fields), delimiter, True, nbytes)
-    seen: set[str] = set()
-    for name in found.names:
-        if name in seen:
-            raise DataError(f"two columns are called {name!r}", path, "rename one of them")
-        seen.add(name)
+    refuse_twice(found.names, found.names, path)
     return found
 
 
