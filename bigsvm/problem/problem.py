@@ -385,7 +385,7 @@ def _class_weight(
                 f"class weight for {label!r}, as which one may read {found}", hint="write it as one of them"
             )
         if not 0 <= weight < np.inf:
-            raise UsageError(f"class weight of {label!r} must not be negative, got {weight!r}")
+            raise UsageError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
         weights[codes[0]] = weight
     return weights
 

@@ -50,10 +50,17 @@ def check_weighted_classes(codes: np.ndarray, weights: np.ndarray | None) -> Non
 def weights_of_classes(
     class_weight: Any, classes: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray | None
 ) -> np.ndarray:
-    """Weight of each class, float64.  'balanced' is n / (n_classes n_c), of the rows' weights where they are given."""
+    """Weight of each class, float64.  'balanced' is n / (n_classes n_c), of the rows' weights where they are given.
+
+    Raises ValueError for a weight that is negative or no number: `bigsvm.fit` would name the code, not the class.
+    """
     if class_weight == "balanced":
         return _balanced(np.bincount(codes, sample_weight, len(classes)).astype(np.float64))
-    return compute_class_weight(class_weight, classes=classes, y=classes)
+    weights = compute_class_weight(class_weight, classes=classes, y=classes)
+    for label, weight in zip(classes.tolist(), weights.tolist(), strict=True):
+        if not 0.0 <= weight < np.inf:
+            raise ValueError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
+    return weights
 
 
 def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, float] | None:

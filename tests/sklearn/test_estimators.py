@@ -278,6 +278,16 @@ def test_what_cannot_be_is_refused_by_name(estimator: Any, names: str) -> None:
     assert "\n" not in str(found.value)
 
 
+@pytest.mark.parametrize("make", [LinearSVC, SVC, NuSVC])
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_weight_that_is_none_is_refused_by_its_label(make: Any, weight: float, place: int) -> None:
+    X, y = rows()
+    names = np.array(["cat", "cow", "dog"])
+    with pytest.raises(ValueError, match=f"class weight of '{names[place]}' must be finite and not negative"):
+        make(class_weight={"cow": 2.0, names[place]: weight}).fit(X, names[y])
+
+
 def test_one_class_and_one_weighted_class_are_refused() -> None:
     X, y = rows(n_classes=2)
     for estimator in (LinearSVC(), SVC()):
