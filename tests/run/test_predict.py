@@ -16,10 +16,11 @@ import zarr
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
-from bigsvm.events import Warned
+from bigsvm.events import Warned, silent
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.run.apply.predict import predict
+from bigsvm.run.apply.predict import predict, scored_rows
 from bigsvm.run.apply.prediction_files import format_of, open_writer
+from bigsvm.run.apply.scoring import TextReading, budget_of, plan_text
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
@@ -121,6 +122,58 @@ def test_text_gives_what_its_store_gives(tmp_path: Path) -> None:
     dump(store, tmp_path / "s.svm")
     model = make_model()
     assert lines_of(model, str(tmp_path / "s.svm"), "jsonl") == lines_of(model, store, "jsonl")
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 10_000])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_text_is_scored_in_blocks_of_any_size(
+    tmp_path: Path, block_rows: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bigsvm.run.apply import predict as predicting
+    from bigsvm.run.apply.evaluate import evaluate
+    from bigsvm.store.text.dump import dump
+
+    X, y = make_rows()
+    dump(write_store(tmp_path / "s.zarr", X, y), tmp_path / "s.svm")
+    text, model = str(tmp_path / "s.svm"), make_model()
+    whole, measured = lines_of(model, text, "jsonl"), evaluate(model, text, SMALL)
+    plan = TextReading(64 << 10, block_rows, threads)
+    monkeypatch.setattr(predicting, "plan_text", lambda *known: plan)
+    assert lines_of(model, text, "jsonl") == whole
+    again = evaluate(model, text, SMALL)
+    changing = {"seconds", "memory"}
+    assert {k: v for k, v in again.items() if k not in changing} == {
+        k: v for k, v in measured.items() if k not in changing
+    }
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16])
+@pytest.mark.parametrize("line", ["1 1:1", "1 " + " ".join(f"{j}:0.{j}" for j in range(1, 13))])
+@pytest.mark.parametrize("n_classes", [2, 400])
+def test_text_in_flight_fits_the_budget(tmp_path: Path, n_classes: int, line: str, threads: int) -> None:
+    """Scores of short lines need a thousand times their bytes of text."""
+    (tmp_path / "t.svm").write_text(f"{line}\n" * 20_000)
+    model, config = make_model(np.arange(n_classes)), FitConfig.of(memory=16 << 20, threads=threads)
+    budget = budget_of(config)
+    plan = plan_text(model, budget, config)
+    assert plan.piece_bytes >= 64 << 10
+    assert plan.threads == threads or threads == 16
+    largest = n = 0
+    with scored_rows(model, str(tmp_path / "t.svm"), config, budget, False, silent) as rows:
+        for scored in rows:
+            largest, n = max(largest, scored.scores.nbytes), n + len(scored.scores)
+    assert n == 20_000
+    assert (plan.threads + 3) * (largest * 3 + 7 * plan.piece_bytes) <= budget.limit
+
+
+def test_text_that_cannot_fit_is_refused_and_the_named_memory_does(tmp_path: Path) -> None:
+    (tmp_path / "t.svm").write_text("1 1:1\n" * 50)
+    model, one = make_model(np.arange(400)), FitConfig.of(memory=1 << 20, threads=1)
+    with pytest.raises(BudgetExceeded, match="text being scored") as seen:
+        predict(model, str(tmp_path / "t.svm"), tmp_path / "o", "csv", one)
+    least = seen.value.min_memory_bytes
+    assert least is not None
+    predict(model, str(tmp_path / "t.svm"), tmp_path / "o", "csv", FitConfig.of(memory=least, threads=1))
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -21,6 +21,7 @@ from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
     plan_reading,
+    plan_text,
     precompile_scoring,
     precompile_scoring_of,
     score_store,
@@ -169,8 +170,9 @@ def scored_rows(
 ) -> Iterator[Iterator[Scored]]:
     """The scores of a store, or of text, by a mapper that lives as long as the block."""
     if isinstance(source, str):
-        with open_mapper(config) as mapper:
-            yield score_text(source, model, mapper, budget, zero_based, emit, what, labelled)
+        text = plan_text(model, budget, config)
+        with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
+            yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
         return
     reading = plan_reading(source, model, budget, config)
     with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:

@@ -13,14 +13,14 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.compile_in_child import compiled_in_child
-from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
-from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes
+from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes, tile
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.text.label_fields import LabelFields
@@ -35,6 +35,9 @@ from bigsvm.units import KIB, MIB
 _LARGEST_BLOCK = 8 * MIB
 _FIXED = 4 * MIB
 """Buffers of files and codecs, and what else a run holds whatever the data."""
+_LEAST_PIECE, _LARGEST_PIECE = 64 * KIB, 4 * MIB
+_PARSED = 7
+"""Bytes of a piece of text and of the rows parsed from it, at most, for each byte of text."""
 _NAMELESS = "the rows have no names of features, and the model does: features are taken in the model's order"
 _PYTHON_ROW = 256
 """Bytes that a row costs while it is written as text: a few short-lived objects."""
@@ -169,7 +172,7 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
 
     Raises BudgetExceeded where not even one thread with single rows fits.
     """
-    a_row = int(row_bytes(store)) + 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
+    a_row = int(row_bytes(store)) + _score_bytes(model)
     # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
     # values are made of.
     chunks = int(1.5 * store.chunk_nbytes)
@@ -183,6 +186,41 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
         pass
     room = (budget.free - _FIXED - threads * chunks) // copies
     return Reading(max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, room // a_row)), threads)
+
+
+class TextReading(NamedTuple):
+    """How text is read within a budget: bytes of a piece, rows that are scored together, and threads that score."""
+
+    piece_bytes: int
+    block_rows: int
+    threads: int
+
+
+def plan_text(model: Model, budget: MemoryBudget, config: FitConfig) -> TextReading:
+    """Pieces, blocks and threads such that the text, its parsed rows and their scores fit what is free.
+
+    Raises BudgetExceeded where not even one thread with single rows fits.
+    """
+    a_row = _score_bytes(model)
+    threads = config.threads or core_count()
+    while True:
+        fixed = _FIXED + threads * model.scoring_bytes
+        in_flight = threads + 3  # parsed, scored, waiting, written
+        least = fixed + in_flight * (_PARSED * _LEAST_PIECE + 2 * a_row)
+        if threads == 1 or least <= budget.free:
+            break
+        threads -= 1
+    with budget.reserve("text being scored", least):
+        pass
+    spare = (budget.free - fixed) // in_flight
+    piece = max(_LEAST_PIECE, min(_LARGEST_PIECE, spare // 2 // _PARSED))
+    rows = min(_LARGEST_BLOCK // a_row, (spare - _PARSED * piece) // (2 * a_row))
+    return TextReading(piece, max(1, rows), threads)
+
+
+def _score_bytes(model: Model) -> int:
+    """Bytes of the scores of a row, until they are written."""
+    return 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
 
 
 def score_store(
@@ -224,6 +262,7 @@ def score_text(
     model: Model,
     mapper: Mapper,
     budget: MemoryBudget,
+    reading: TextReading,
     zero_based: bool = False,
     emit: Emit = silent,
     what: str = "scoring",
@@ -231,6 +270,7 @@ def score_text(
 ) -> Iterator[Scored]:
     """Scores of the rows of svmlight text (`-`: standard input), in order.
 
+    reading : of `plan_text`
     labelled : labels come along; else lines need none
 
     Raises
@@ -245,7 +285,7 @@ def score_text(
     def placed() -> Iterator[tuple[int, Chunk]]:
         start = 0
         for chunk in read_chunks(
-            _pieces(source, budget),
+            _pieces(source, budget, reading.piece_bytes),
             dtype=text_dtype(model),
             zero_based=zero_based,
             n_features=model.n_features,
@@ -254,7 +294,10 @@ def score_text(
         ):
             changed = recipe.apply(chunk.X, chunk.where, start)
             assert isinstance(changed, CSR)
-            yield start, chunk._replace(X=changed)
+            # Short lines may have a thousand times more bytes of scores than of text.
+            for first, stop in tile(len(chunk.labels), reading.block_rows):
+                part = chunk._replace(X=take_rows(changed, first, stop), labels=chunk.labels[first:stop])
+                yield start + first, part
             start += len(chunk.labels)
 
     found = over_shares(mapper, score_chunk, placed(), lambda piece: TextShare(piece[0], piece[1], scorer))
@@ -281,12 +324,13 @@ class TextLabels(NamedTuple):
 def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
     """Read the labels of svmlight text, before it is scored.  Raises DataError naming file and line."""
     n_samples = 0
+    piece_bytes = max(_LEAST_PIECE, min(_LARGEST_PIECE, budget.limit // 64))  # a few are in flight
 
     def labels() -> Iterator[np.ndarray]:
         nonlocal n_samples
         fields = LabelFields() if model.multi_label else None
         for chunk in read_chunks(
-            _pieces(source, budget), dtype=text_dtype(model), zero_based=zero_based, fields=fields
+            _pieces(source, budget, piece_bytes), dtype=text_dtype(model), zero_based=zero_based, fields=fields
         ):
             n_samples += len(chunk.labels)
             if fields is not None:
@@ -305,9 +349,7 @@ def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: boo
     return TextLabels(source, classes, n_samples, False, written, codes)
 
 
-def _pieces(source: str, budget: MemoryBudget) -> Iterator[Piece]:
-    # Parsed rows take at most some six times their text; a few pieces are in flight.
-    piece_bytes = max(64 * KIB, min(4 * MIB, budget.limit // 64))
+def _pieces(source: str, budget: MemoryBudget, piece_bytes: int) -> Iterator[Piece]:
     return read_pieces([source], piece_bytes=piece_bytes, line_bytes=line_limit(budget.limit))
 
 
