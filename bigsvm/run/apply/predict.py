@@ -30,6 +30,7 @@ from bigsvm.run.apply.scoring import (
 )
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.text.unpacking import unpacking_bytes
 
 
 def predict(
@@ -170,9 +171,10 @@ def scored_rows(
 ) -> Iterator[Iterator[Scored]]:
     """The scores of a store, or of text, by a mapper that lives as long as the block."""
     if isinstance(source, str):
-        text = plan_text(model, budget, config)
-        with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
-            yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
+        with budget.reserve("unpacking the text", unpacking_bytes(source)):
+            text = plan_text(model, budget, config)
+            with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
+                yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
         return
     reading = plan_reading(source, model, budget, config)
     with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:

@@ -26,6 +26,7 @@ from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.text.label_fields import LabelFields
 from bigsvm.store.text.svmlight import Chunk, read_chunks
 from bigsvm.store.text.text_files import Piece, line_limit, read_pieces
+from bigsvm.store.text.unpacking import unpacking_bytes
 from bigsvm.store.transforms.label_sets import LABEL_SETS, split_set
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.relabelled import Relabel
@@ -324,7 +325,8 @@ class TextLabels(NamedTuple):
 def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: bool = False) -> TextLabels:
     """Read the labels of svmlight text, before it is scored.  Raises DataError naming file and line."""
     n_samples = 0
-    piece_bytes = max(_LEAST_PIECE, min(_LARGEST_PIECE, budget.limit // 64))  # a few are in flight
+    with budget.reserve("unpacking the text", unpacking_bytes(source)):
+        piece_bytes = max(_LEAST_PIECE, min(_LARGEST_PIECE, budget.free // 64))  # a few are in flight
 
     def labels() -> Iterator[np.ndarray]:
         nonlocal n_samples

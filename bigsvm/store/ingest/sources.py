@@ -30,6 +30,7 @@ from bigsvm.store.text.compressed import COMPRESSED, total_bytes
 from bigsvm.store.text.label_fields import LABELS_FIELD, LabelFields, in_parts
 from bigsvm.store.text.svmlight import UNLIMITED, read_chunks
 from bigsvm.store.text.text_files import PIECE_BYTES, line_limit, read_pieces
+from bigsvm.store.text.unpacking import USUAL, unpacking_bytes
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import KIB
 
@@ -80,8 +81,9 @@ def text_source(
     ------
     MissingInput : a file is not there; the rest of `read_pieces` and `read_chunks` while reading.
     """
+    unpacking = unpacking_bytes(paths)
     # Three pieces of text and three of numbers, which need up to four times more, are held at a time.
-    piece_bytes = PIECE_BYTES if memory is None else min(PIECE_BYTES, max(64 * KIB, memory // 32))
+    piece_bytes = PIECE_BYTES if memory is None else min(PIECE_BYTES, max(64 * KIB, (memory - unpacking) // 32))
     out = np.dtype(dtype or "float32")
     size = total_bytes(paths)
 
@@ -106,8 +108,9 @@ def text_source(
                     yield Rows(take_rows(chunk.X, part.start, part.stop), labels, None, chunk.consumed)
 
     return RowSource(
-        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB,
+        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB + unpacking,
         {} if sets is None else {LABEL_SETS: sets},
+        remedy="a smaller --chunk-bytes" if unpacking <= USUAL else "unpack the text first",
         compiled_calls=[CompiledCall(("text", out.name), lambda: _parse_a_line(out))],
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ import numpy as np
 import zstandard
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
+from bigsvm.store.text.unpacking import decompressor_of, too_large
 from bigsvm.units import KIB
 
 _MAGIC = ((b"\x1f\x8b", ".gz"), (b"BZh", ".bz2"), (b"\xfd7zXZ\x00", ".xz"), (b"\x28\xb5\x2f\xfd", ".zst"))
@@ -77,9 +78,9 @@ class ByteSource:
         if self._suffix == ".bz2":
             return _Streams(self._counted, bz2.BZ2Decompressor, bounded=True)
         if self._suffix == ".xz":
-            return _Streams(self._counted, lzma.LZMADecompressor, bounded=True, padding=4)
+            return _Streams(self._counted, decompressor_of(self.name, ".xz"), bounded=True, padding=4)
         if self._suffix == ".zst":
-            return _Streams(self._counted, lambda: zstandard.ZstdDecompressor().decompressobj())
+            return _Streams(self._counted, decompressor_of(self.name, ".zst"))
         return self._counted
 
     def fill(self, buffer: np.ndarray) -> int:
@@ -124,6 +125,8 @@ class ByteSource:
                 )
 
     def _damaged(self, error: Exception) -> DataError:
+        if (refused := too_large(error, self.name)) is not None:
+            return refused
         cut = isinstance(error, EOFError)
         what = "the compressed file ends too early" if cut else f"not a sound {self._suffix} file: {error}"
         return DataError(what, self.name, "was its writing or copying interrupted?")

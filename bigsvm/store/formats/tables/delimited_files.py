@@ -29,6 +29,7 @@ from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
+from bigsvm.store.text.unpacking import unpacking_bytes
 
 _LAYOUT = 2  # of what is remembered
 
@@ -40,11 +41,12 @@ class DelimitedFiles:
     columns, where pieces of the text begin.  It is remembered in the cache folder while sizes and times stay.
     """
 
-    page_bytes = 8 * PIECE_BYTES
+    page_bytes: int
     """What a reader holds besides its rows: a piece of text, and it as columns (an estimate; of columns of text up to
-    one and a half times as much, which plans leave room for)."""
+    one and a half times as much, which plans leave room for), and what unpacks it."""
 
     def __init__(self, paths: list[str], columns: tuple[str, ...]) -> None:
+        self.page_bytes = 8 * PIECE_BYTES + unpacking_bytes(paths)
         self.header = read_header(paths[0], columns)
         self.files: list[File] = []
         for path in paths:
