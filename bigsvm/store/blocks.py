@@ -232,6 +232,8 @@ class StoreBase:
     empty_chunks: Mapping[str, str] = MappingProxyType({})
     recipe: Mapping[str, Any] = MappingProxyType({})
     feature_names: Sequence[str] | None = None
+    given: Any = None
+    """The `GivenArrays` of rows that lie in arrays of a caller."""
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
@@ -257,9 +259,9 @@ class StoreBase:
     def release(self, ref: BlockRef) -> None: ...
     def forget(self) -> None: ...
 
-    def as_now(self) -> Self:
+    def as_now(self) -> Any:
         """These rows, or others with another identity where the arrays that they lie in have changed meanwhile."""
-        return self
+        return self.given.opened_again() if self.given is not None and self.given.changed() else self
 
     def __copy__(self) -> Self:
         """Another object with the same attributes.

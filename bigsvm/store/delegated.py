@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,10 +44,6 @@ class DelegatedRows(StoreBase):
     def over(self, store: RowBlocks) -> DelegatedRows:
         """Other rows, changed alike."""
         raise NotImplementedError
-
-    def as_now(self) -> Self:
-        store = self._store.as_now()
-        return self if store is self._store else cast(Self, self.over(store))
 
     @property
     def below(self) -> RowBlocks:

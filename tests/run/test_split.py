@@ -17,8 +17,8 @@ import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.errors import DataError, UsageError
 from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.store.formats.chosen.split_rows import SplitRows, hashed, others_of
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.formats.split_rows import SplitRows, hashed, others_of
 from bigsvm.store.transforms.scaling import Scaling
 from bigsvm.testing.contracts import RowBlocksContract, dense
 from bigsvm.testing.problems import random_problem

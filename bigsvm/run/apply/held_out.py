@@ -21,7 +21,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import rows_trained_on
 from bigsvm.run.start.known_rows import read_content
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.formats.split_rows import others_of
+from bigsvm.store.formats.chosen.split_rows import others_of
 from bigsvm.store.identity import digest_of
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.survey import Survey

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy.sparse
@@ -176,21 +175,6 @@ class ArrayRows(StoreBase):
             for piece in [part] if codes is None else (part[codes[a:b]] for a, b in tile(len(codes), _PIECE)):
                 hasher.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
         return hasher.hexdigest()
-
-    def as_now(self) -> Self:
-        """The caller may have changed X since.  Raises DataError for values that cannot be used."""
-        if "fingerprint" not in vars(self):
-            return self
-        found = copy.copy(self)
-        for name in ("fingerprint", "identity", "content_fingerprint"):
-            vars(found).pop(name, None)
-        if found.fingerprint == self.fingerprint:
-            return self
-        if isinstance(self._X, CSR):
-            check_csr(self._X, self.n_features, "X", 0)
-        else:
-            check_finite(self._X, "X", 0)
-        return found
 
     @functools.cached_property
     def identity(self) -> Identity:

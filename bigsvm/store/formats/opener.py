@@ -100,6 +100,8 @@ def open_store(
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
+    # Of the arguments, before any other name is there.
+    asked = {name: value for name, value in locals().items() if name not in ("source", "storage_options")}
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
@@ -133,7 +135,7 @@ def open_store(
 
         store = relabelled(store, positive, label_map, like)
     if split is not None or part is not None:
-        from bigsvm.store.formats.split_rows import split as chosen_of
+        from bigsvm.store.formats.chosen.split_rows import split as chosen_of
 
         store = chosen_of(store, split, part, like)
     if normalize is not None or (like and "normalize" in like):
@@ -144,7 +146,22 @@ def open_store(
         from bigsvm.store.transforms.scaled_rows import scaled
 
         store = scaled(store, scale, like)
+    if isinstance(source, tuple) or (store is not source and getattr(source, "given", None) is not None):
+        _watch(store, source, asked)
     return store
+
+
+def _watch(store: Any, source: Any, asked: dict[str, Any]) -> None:
+    """Let `store` be opened again where somebody changes the arrays that it lies in.
+
+    source : the arrays, or a store over them;  asked : the options of `open_store`
+    """
+    from bigsvm.store.formats.given_arrays import GivenArrays
+
+    if isinstance(source, tuple):
+        store.given = GivenArrays.of(source, lambda arrays: open_store(arrays, **asked))
+    elif store.given is None:
+        store.given = source.given.below(lambda rows: open_store(rows, **asked))
 
 
 def _open(

@@ -11,7 +11,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, tile
-from bigsvm.store.formats.split_rows import CountedRows
+from bigsvm.store.formats.chosen.split_rows import CountedRows
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, label_codes
 from bigsvm.store.transforms.expression import parse

@@ -7,7 +7,7 @@ to be kept but the share.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -100,10 +100,6 @@ class SplitRows(CountedRows):
 
     def __repr__(self) -> str:
         return f"SplitRows({self._store!r}, {self.fraction:g}, {self.part})"
-
-    def as_now(self) -> Self:
-        store = self._store.as_now()
-        return self if store is self._store else cast(Self, SplitRows(store, self.fraction, self.part, self.numbering))
 
     def others(self) -> SplitRows:
         """The rows of the other side."""

@@ -1,0 +1,131 @@
+"""A store that is open over arrays has what they hold when it is used, whatever was made of them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError
+from bigsvm.store.formats.opener import open_store
+
+N, D = 40, 5
+RNG = np.random.default_rng(3)
+WHOLE = RNG.integers(1, 9, (N, D))  # above 0, so that every transform takes them
+KINDS: dict[str, Callable[[], Any]] = {
+    "float64": lambda: WHOLE.astype(np.float64),
+    "float32": lambda: WHOLE.astype(np.float32),
+    "int64": lambda: WHOLE.astype(np.int64),
+    "uint8": lambda: WHOLE.astype(np.uint8),
+    "float16": lambda: WHOLE.astype(np.float16),
+    "big-endian": lambda: WHOLE.astype(">f8"),
+    "by columns": lambda: np.asfortranarray(WHOLE.astype(np.float64)),
+    "a view": lambda: np.repeat(WHOLE, 2, axis=1).astype(np.float64)[:, ::2],
+    "csr": lambda: scipy.sparse.csr_array(WHOLE.astype(np.float64)),
+    "csr, whole": lambda: scipy.sparse.csr_matrix(WHOLE),
+    "frame": lambda: pd.DataFrame(WHOLE.astype(np.float64), columns=list("abcde")),
+    "frame of two types": lambda: pd.DataFrame({"a": WHOLE[:, 0], "b": WHOLE[:, 1] / 2.0}),
+}
+LABELS: dict[str, Callable[[], Any]] = {
+    "int": lambda: (np.arange(N) % 2).astype(np.int64),
+    "float": lambda: (np.arange(N) % 2).astype(np.float64),
+    "bool": lambda: np.arange(N) % 2 == 1,
+    "text": lambda: np.array(["no", "yes"])[np.arange(N) % 2],
+    "object": lambda: np.array(["no", "yes"], object)[np.arange(N) % 2],
+    "list": lambda: (np.arange(N) % 2).tolist(),
+    "series": lambda: pd.Series(np.arange(N) % 2),
+    "several": lambda: np.stack([np.arange(N) % 2, np.arange(N) // 2 % 2], axis=1),
+}
+OPENINGS: dict[str, list[dict[str, Any]]] = {
+    "plain": [{}],
+    "maxabs": [{"scale": "maxabs"}],
+    "standard": [{"scale": "standard"}],
+    "unit-norm": [{"scale": "unit-norm"}],
+    "log1p": [{"normalize": "log1p"}],
+    "split": [{"split": 0.7}],
+    "regression": [{"task": "regression"}],
+    "one over another": [{"split": 0.7}, {"normalize": "log1p"}, {"scale": "maxabs"}],
+}
+
+
+def opened(arrays: tuple[Any, ...], openings: list[dict[str, Any]]) -> Any:
+    store: Any = arrays
+    for options in openings:
+        store = open_store(store, **options)
+    return store
+
+
+def change(array: Any) -> None:
+    """The first half of the rows becomes what the last row is, in place."""
+    if isinstance(array, pd.DataFrame | pd.Series):
+        array.iloc[: N // 2] = array.iloc[-1].to_numpy() if isinstance(array, pd.DataFrame) else array.iloc[-1]
+    elif scipy.sparse.issparse(array):
+        array.data[: D * (N // 2)] = np.resize(array.data[-D:], D * (N // 2))
+    else:
+        array[: N // 2] = [array[-1]] * (N // 2)
+
+
+def content(store: Any) -> tuple[Any, ...]:
+    found: list[Any] = [store.identity, None if store.classes is None else store.classes.tolist()]
+    for ref in store.refs(7):
+        block = store.read(ref)
+        X = np.concatenate(block.X[:2]).tolist() if isinstance(block.X, CSR) else block.X.tolist()
+        weight = None if block.sample_weight is None else block.sample_weight.tolist()
+        found.append((X, block.y.tolist(), weight))
+    return tuple(found)
+
+
+def check(kind: str, label: str, opening: str, changed: tuple[int, ...]) -> None:
+    arrays = (KINDS[kind](), LABELS[label](), np.linspace(1.0, 2.0, N))
+    store = opened(arrays, OPENINGS[opening])
+    before = content(store)
+    assert open_store(store) is store
+    assert content(open_store(pickle.loads(pickle.dumps(store)))) == before
+    for which in changed:
+        change(arrays[which])
+    now = content(open_store(store))
+    assert now == content(opened(arrays, OPENINGS[opening]))
+    assert now != before
+
+
+@pytest.mark.parametrize("changed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_of_any_kind(kind: str, changed: tuple[int, ...]) -> None:
+    for opening in ("plain", "standard", "one over another"):
+        check(kind, "int", opening, changed)
+
+
+@pytest.mark.parametrize("changed", [(0,), (1,), (2,), (0, 1), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("label", LABELS)
+def test_labels_of_any_kind(label: str, changed: tuple[int, ...]) -> None:
+    for opening in OPENINGS:
+        if opening == "regression" and label in ("text", "object", "several", "bool"):
+            continue
+        check("float64", label, opening, changed)
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("gone", ["X", "y", "sample_weight"])
+def test_an_array_that_is_gone_has_not_changed_and_is_missed_where_another_has(gone: str, opening: str) -> None:
+    arrays = [WHOLE.astype(np.int16), np.arange(N) % 2 == 1, np.full(N, 2, np.int16)]
+    store = opened(tuple(arrays), OPENINGS[opening])
+    before = content(store)
+    del arrays[("X", "y", "sample_weight").index(gone)]
+    assert content(open_store(store)) == before
+    change(arrays[0])
+    with pytest.raises(DataError, match=f"{gone} is gone"):
+        open_store(store)
+
+
+def test_what_cannot_be_used_any_more_is_refused() -> None:
+    X, y = KINDS["float64"](), LABELS["int"]()
+    store = open_store((X, y), scale="maxabs")
+    X[3, 2] = np.nan
+    with pytest.raises(DataError, match=r"(?i)nan"):
+        open_store(store)
