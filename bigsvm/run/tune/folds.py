@@ -13,7 +13,8 @@ import numpy as np
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.problem.axis import MOST_FOLDS
-from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.blocks import RowBlocks, row_bytes, tile
+from bigsvm.store.formats.chosen.split_rows import numbers_in_store
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import digest_of
 from bigsvm.store.withheld import hashed_rows
@@ -92,7 +93,7 @@ def make_folds(
         raise UsageError("group and fold exclude each other", hint="fold names the folds, group keeps rows together")
     n = store.n_samples
     if fold is not None:
-        names, codes = _column(source, fold, n, opened)
+        names, codes = _column(store, source, fold, opened)
         _check_number(len(names), "the fold column has", store.uri)
         return Folds(len(names), "column", names=names, values=codes.astype(np.uint8))
     _check_number(n_folds, "asked for", store.uri)
@@ -104,7 +105,7 @@ def make_folds(
                 f"{n} rows leave {int((sizes == 0).sum())} of {n_folds} folds empty", store.uri, "fewer folds"
             )
         return found
-    names, codes = _column(source, group, n, opened)
+    names, codes = _column(store, source, group, opened)
     if len(names) < n_folds:
         raise DataError(f"{len(names)} groups for {n_folds} folds", store.uri, "fewer --folds, or another --group")
     of_group = _spread(np.bincount(codes, minlength=len(names)), n_folds)
@@ -125,8 +126,9 @@ def _spread(sizes: np.ndarray, n_folds: int) -> np.ndarray:
     return fold
 
 
-def _column(source: Any, named: Any, n_samples: int, opened: dict[str, Any]) -> tuple[tuple[str, ...], np.ndarray]:
-    """(names of the values, ascending; code of each row, int64).  Raises DataError, UsageError."""
+def _column(store: RowBlocks, source: Any, named: Any, opened: dict[str, Any]) -> tuple[tuple[str, ...], np.ndarray]:
+    """(names of the values, ascending; code of each row of the store, int64).  Raises DataError, UsageError."""
+    n_samples = store.n_samples
     if not isinstance(named, str):
         values = np.asarray(named)
         if values.shape != (n_samples,):
@@ -138,10 +140,28 @@ def _column(source: Any, named: Any, n_samples: int, opened: dict[str, Any]) -> 
     if isinstance(source, tuple) or (not isinstance(source, str | bytes) and not hasattr(source, "__fspath__")):
         raise UsageError(f"{named!r} names a column, and these rows have none", hint="give an array, a value a row")
     column = open_store(source, **{**opened, "label": named, "weight": None, "task": "classification", **_AS_THEY_ARE})
-    if column.classes is None or column.n_samples != n_samples:
-        raise DataError(f"{named} has {column.n_samples} values for {n_samples} rows", column.uri)
-    codes = np.concatenate([y for _, y, _ in labels_of(column)])
-    return tuple(map(str, column.classes.tolist())), codes.astype(np.int64)
+    if column.classes is None:
+        raise DataError(f"{named} has no values that could be told apart", column.uri)
+    codes = _of_rows(store, column, named, np.concatenate([y for _, y, _ in labels_of(column)]))
+    used, codes = np.unique(codes, return_inverse=True)  # of rows that are left out nobody asks
+    return tuple(map(str, column.classes[used].tolist())), codes.astype(np.int64)
+
+
+def _of_rows(store: RowBlocks, column: RowBlocks, named: str, codes: np.ndarray) -> np.ndarray:
+    """The code of each row of the store.  Where rows are left out, it is by what the label or the column lacks.
+
+    column, codes : the rows that have a value in the column, and its number
+    """
+    found = np.empty(store.n_samples, codes.dtype)
+    theirs = numbers_in_store(column, 0, column.n_samples)
+    for start, stop in tile(store.n_samples, _PIECE):
+        ours = numbers_in_store(store, start, stop)
+        place = np.minimum(np.searchsorted(theirs, ours), len(theirs) - 1)
+        if not np.array_equal(theirs[place], ours):
+            row = ours[int(np.argmax(theirs[place] != ours))]
+            raise DataError(f"row {row} has a label, and no value in {named}", column.uri, "give it one")
+        found[start:stop] = codes[place]
+    return found
 
 
 _AS_THEY_ARE: dict[str, Any] = {"positive": None, "label_map": None}
