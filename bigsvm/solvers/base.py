@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -92,10 +93,36 @@ class ReadAccount:
     """What solver and prover have read, of all passes of a run.
 
     bytes_read : decoded bytes of X, y and weights;  waited_s : seconds of waiting for a disk, for displays alone
+    row_bytes : of `bytes_read`, for rows of kernel values, which a cache may hold
+    rows_asked : rows of the data that would have been read for these rows of kernel values without any cache
     """
 
     bytes_read: int = 0
     waited_s: float = 0.0
+    row_bytes: int = 0
+    rows_asked: int = 0
+    _asking: bool = False
+
+    @contextmanager
+    def asking(self, n_rows: int) -> Iterator[None]:
+        """While rows of kernel values are made, or found in a cache: without any, so many rows would be read for them.
+
+        Limits go by that, so that neither a cache nor a stop, after which it is empty, changes where a fit ends.
+        """
+        if self._asking:  # for somebody who counts it
+            yield
+            return
+        before, self._asking = self.bytes_read, True
+        try:
+            yield
+        finally:
+            self._asking = False
+            self.row_bytes += self.bytes_read - before
+            self.rows_asked += n_rows
+
+    def without_cache(self, data_bytes: int, n_rows: int) -> float:
+        """Passes that would have been read if no row of kernel values had been kept."""
+        return (self.bytes_read - self.row_bytes) / data_bytes + self.rows_asked / max(n_rows, 1)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigsvm.units import GIB
+
 
 class Limits(NamedTuple):
     """most : work that a fit may take at all;  patience : work after which it may be called hopeless."""
@@ -29,8 +31,9 @@ IN_MEMORY = Limits(most=100_000, patience=1000)
 """Epochs over rows in memory."""
 STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
-SCANNED = 3_000
-"""Likewise, of solvers with a kernel, whose rules of two variables read all rows at each step."""
+SCANNED, SCANNED_BYTES = 3_000, 64 * GIB
+"""Likewise, passes or bytes, whichever allow more, of solvers with a kernel whose rules of two variables read all rows
+at each step.  What a cache spares them counts, too: the limit must not depend on one."""
 
 
 def kernel_limits(n: int) -> Limits:

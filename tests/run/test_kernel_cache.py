@@ -16,13 +16,18 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import Interrupted
 from bigsvm.run.fit import cache_plan
+from bigsvm.run.fit import loop as looping
 from bigsvm.run.fit import sizes as planning
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.fit.plan import make_plan
+from bigsvm.solvers.kernel.literature import platt, simplified
+from bigsvm.solvers.kernel.rosen import rosen
+from bigsvm.solvers.kernel.smo import textbook
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
+from tests.run.test_checkpoint import same_folder, until_done
 
 N = 300
 KEPT: list[dict[str, Any]] = [
@@ -115,6 +120,33 @@ def write(store: Path) -> None:
     lines = (f"{b:g} " + " ".join(f"{j + 1}:{v:.9g}" for j, v in enumerate(a)) for a, b in zip(X, y, strict=True))
     text.write_text("\n".join(lines) + "\n")
     ingest(text, store)
+
+
+@pytest.mark.parametrize("options", [*KEPT, {"solver": "simplified-smo"}], ids=named)
+@pytest.mark.parametrize("max_passes", [15, 60, None])
+def test_where_a_limit_ends_a_fit_depends_on_no_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], max_passes: int | None
+) -> None:
+    """Of rows that stream: neither what is kept, nor a stop after which nothing is, spares or costs a step."""
+    stream(monkeypatch)
+    if max_passes is None:  # the limit of every fit, which would take long
+        monkeypatch.setattr(looping, "SCANNED", 100)
+        monkeypatch.setattr(looping, "SCANNED_BYTES", 0)
+    for module in (platt, rosen, simplified, textbook):  # the loop looks more often whether it is to stop
+        monkeypatch.setattr(module, "most_values", lambda ctx, n, usual: 20 * n)
+    store = open_store(problem())
+    named_so = {**options, "kernel": "rbf", "gamma": 0.2, "C": 10.0, "tol": 1e-6, "max_passes": max_passes}
+    config = FitConfig.of(**{**named_so, "scratch": str(tmp_path / "s"), "memory": "24MiB"})
+    whole = fit_store(store, config)
+    assert whole.status in ("stopped", "stalled")
+    small = fit_store(store, FitConfig.of(**{**named_so, "scratch": str(tmp_path / "s"), "cache_memory": 1}))
+    parts, stops = until_done(store, config, tmp_path / "run", 3)
+    assert stops > 1
+    whole.save_model(tmp_path / "whole")
+    for name, other in (("small", small), ("parts", parts)):
+        other.save_model(tmp_path / name)
+        assert same_folder(tmp_path / "whole", tmp_path / name)
+        assert other.figures["epochs"] == whole.figures["epochs"]
 
 
 @pytest.mark.parametrize("failing", [None, "posix_fallocate", "pwrite", "preadv"])

@@ -27,7 +27,7 @@ from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Context, Rule, Solver
-from bigsvm.solvers.pace import IN_MEMORY, SCANNED, STREAMED, Pace
+from bigsvm.solvers.pace import IN_MEMORY, SCANNED, SCANNED_BYTES, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
@@ -55,6 +55,8 @@ class LoopState:
     proving: bool = False
     ending: str = ""
     bytes_read: int = 0
+    row_bytes: int = 0
+    rows_asked: int = 0
     spent_s: float = 0.0
     work: float = 0.0
     pace: Pace = field(default_factory=lambda: Pace.of(1))
@@ -102,6 +104,7 @@ class Loop:
         self.prover.load(tree["prover"])
         load(self.at, tree["loop"])
         self.ctx.uncharge(self.at.bytes_read)
+        self.ctx.reads.row_bytes, self.ctx.reads.rows_asked = self.at.row_bytes, self.at.rows_asked
         self._before_s = self.at.spent_s
 
     def begin_at(self, start: Certificate, visits: int) -> bool:
@@ -227,7 +230,7 @@ class Loop:
 
     def _read_enough(self) -> bool:
         """Whether a solver that paces itself has read rows that stream as often as it may."""
-        most = SCANNED if self.config.max_passes is None else self.config.max_passes
+        most = self.config.max_passes or max(SCANNED, SCANNED_BYTES / self.data_bytes)
         return self.solver.self_paced and not self.ctx.resident and self._spent() >= most
 
     def _spent(self) -> float:
@@ -235,7 +238,7 @@ class Loop:
         # that a solver tells (the kernel values that it asked for).
         if self.ctx.resident:
             return self.at.work if self.solver.self_paced else self.at.visits / self.ctx.data.n_samples
-        return self.ctx.bytes_read / self.data_bytes
+        return self.ctx.reads.without_cache(self.data_bytes, self.ctx.data.n_samples)
 
     def _expired(self) -> bool:
         return self.config.max_time is not None and self._seconds() > self.config.max_time
@@ -248,7 +251,9 @@ class Loop:
         if not self.ctx.pause():
             return
         if self.checkpoints is not None:
-            self.at.bytes_read, self.at.spent_s = self.ctx.bytes_read, self._seconds()
+            reads = self.ctx.reads
+            self.at.bytes_read, self.at.spent_s = reads.bytes_read, self._seconds()
+            self.at.row_bytes, self.at.rows_asked = reads.row_bytes, reads.rows_asked
             tree = {"loop": dump(self.at), "prover": self.prover.dump(), "solver": dump(self.state)}
             self.checkpoints.save(tree)
             self.emit(CheckpointSaved(str(self.checkpoints.folder), self.checkpoints.seconds))

@@ -129,7 +129,7 @@ class SimplifiedSMO(KernelSolver):
             stop = min(work.at + together, n)
             fetched = FetchedRows(*rows_of(rows, np.arange(work.at, stop), work.kept), work.at, stop)
             i = work.at
-            while i < stop:
+            while i < stop and not expired(ctx):
                 i, j, change, work.b = simplified_scan(
                     fetched, i, *programme, work.b, rule, ctx.seed, work.epoch, order
                 )  # fmt: skip
@@ -139,9 +139,9 @@ class SimplifiedSMO(KernelSolver):
                     work.changed += 1
                     steps += 1
                     i += 1
-            seen += n * (stop - work.at)
-            work.at = stop
-            if stop == n:
+            seen += n * (i - work.at)
+            work.at = i
+            if i == n:
                 if work.changed == 0:
                     work.over = qp.eps
                 work.epoch, work.at, work.changed = work.epoch + 1, 0, 0

@@ -48,10 +48,11 @@ class CachedRows:
         out = np.empty((len(idx), self.n), self.dtype)
         with self._counted():
             missing = np.flatnonzero(~self._cache.get_many(idx, out))
-        if len(missing):
-            out[missing] = self._inner.fetch(idx[missing])
-            for k in missing:
-                self._cache.put(idx[k], out[k])
+        with self.counts.reading(idx):
+            if len(missing):
+                out[missing] = self._inner.fetch(idx[missing])
+                for k in missing:
+                    self._cache.put(idx[k], out[k])
         out.flags.writeable = False
         return out
 
@@ -66,6 +67,10 @@ class CachedRows:
         """
         if len(idx) == 0:  # no support vectors yet
             return
+        with self.counts.reading(idx):
+            self._update(f, idx, change)
+
+    def _update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
         here = self._cache.has(idx)
         missing = int(np.count_nonzero(~here))
         many = missing > self._at_once and (self._one_scan or _MOST * missing > len(idx))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 
 from bigsvm.compiled.kernel.values.gram import add_stored_rows
@@ -24,8 +26,10 @@ class DataRows:
     def __init__(self, data: KernelData, gram: Gram, part_rows: np.ndarray | None) -> None:
         self.data, self.gram, self._rows = data, gram, part_rows
         self.n = data.n if part_rows is None else len(part_rows)
-        self.dtype, self.counts = gram.dtype, KernelCounts()
+        self.dtype, self.counts = gram.dtype, KernelCounts(reading=self._reading)
         self._diag: np.ndarray | None = None
+        ends = [0, *(ref.stop for ref in data.ctx.refs)]
+        self._ends, self._lengths = np.array(ends[1:]), np.diff(ends)
 
     @property
     def diag(self) -> np.ndarray:
@@ -33,19 +37,21 @@ class DataRows:
         if self._diag is None:
             self._diag = np.ones(self.n)
             if self.data.kernel.name != "rbf":
-                for rows in self.data.blocks():
-                    mine, numbers = self.of(rows)
-                    self._diag[mine] = self.data.diagonal(rows.X, numbers - rows.offset, numbers)
+                with self.data.ctx.reads.asking(0):  # a fit that goes on reads it again
+                    for rows in self.data.blocks():
+                        mine, numbers = self.of(rows)
+                        self._diag[mine] = self.data.diagonal(rows.X, numbers - rows.offset, numbers)
         return self._diag
 
     def fetch(self, idx: np.ndarray) -> np.ndarray:
         """Rows idx, (len(idx), n)."""
         out = np.empty((len(idx), self.n), self.dtype)
-        support = self._support(idx)
-        for rows in self.data.blocks():
-            mine, numbers = self.of(rows)
-            if len(numbers):
-                out[:, mine] = self.gram.values(rows.X, numbers - rows.offset, support)
+        with self._reading(idx):
+            support = self._support(idx)
+            for rows in self.data.blocks():
+                mine, numbers = self.of(rows)
+                if len(numbers):
+                    out[:, mine] = self.gram.values(rows.X, numbers - rows.offset, support)
         self._count(len(idx), self.n)
         return out
 
@@ -58,15 +64,16 @@ class DataRows:
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
         """f += sum_k change_k K[idx_k, :]."""
-        for start in range(0, len(idx), _CHUNK):
-            qp = slice(start, start + _CHUNK)
-            support, coef = self._support(idx[qp]), change[qp][:, None]
-            for rows in self.data.blocks():
-                mine, numbers = self.of(rows)
-                if len(numbers):
-                    scores = np.ascontiguousarray(f[mine])[None, :]
-                    self.gram.add(rows.X, numbers - rows.offset, support, coef, scores)
-                    f[mine] = scores[0]
+        with self._reading(idx):
+            for start in range(0, len(idx), _CHUNK):
+                qp = slice(start, start + _CHUNK)
+                support, coef = self._support(idx[qp]), change[qp][:, None]
+                for rows in self.data.blocks():
+                    mine, numbers = self.of(rows)
+                    if len(numbers):
+                        scores = np.ascontiguousarray(f[mine])[None, :]
+                        self.gram.add(rows.X, numbers - rows.offset, support, coef, scores)
+                        f[mine] = scores[0]
         self._count(len(idx), self.n)
 
     def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
@@ -93,6 +100,18 @@ class DataRows:
             return self.data.support(np.empty((0, 0)), numbers, numbers, self.gram)
         X, at = self._take(idx)
         return self.data.support(X, at, numbers, self.gram)
+
+    def _reading(self, idx: np.ndarray) -> AbstractContextManager[None]:
+        """While rows idx are made or found: counts what making all of them reads, the blocks of their own rows, too."""
+        ctx = self.data.ctx
+        if ctx.resident or not len(idx):
+            return nullcontext()
+        whole = -(-len(idx) // _CHUNK) * self.data.n
+        if self.data.kernel.name == "precomputed":
+            return ctx.reads.asking(whole)
+        numbers = idx if self._rows is None else self._rows[idx]
+        blocks = np.unique(np.searchsorted(self._ends, numbers, "right"))
+        return ctx.reads.asking(whole + int(self._lengths[blocks].sum()))
 
     def _count(self, rows: int, n: int) -> None:
         self.counts.computed += rows

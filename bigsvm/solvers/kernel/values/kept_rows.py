@@ -22,8 +22,9 @@ class KeptRows:
         missing = idx[self._at[idx] < 0]
         rows.counts.ram_hits += len(idx) - len(missing)
         rows.counts.asked += (len(idx) - len(missing)) * rows.n
+        with rows.counts.reading(idx):
+            fetched = rows.fetch(missing) if len(missing) else self._rows[:0]
         if len(missing):
-            fetched = rows.fetch(missing)
             new = missing[: len(self._rows) - self._used]
             self._rows[self._used : self._used + len(new)] = fetched[: len(new)]
             self._at[new] = np.arange(self._used, self._used + len(new))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +23,8 @@ class KernelCounts:
     disk_hits: int = 0
     values: int = 0
     asked: int = 0
+    reading: Callable[[np.ndarray], AbstractContextManager[None]] = lambda idx: nullcontext()
+    """While rows idx are made or found, counts what they would have read without a cache (`ReadAccount.asking`)."""
 
 
 class KernelRows(Protocol):
