@@ -18,7 +18,7 @@ from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
-from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, opened_once, stat_file
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
@@ -65,12 +65,18 @@ class H5adRows(ZarrRows):
         status = stat_file(self.uri)
         self._h5 = File.of(self.uri, status)
         self.fingerprint = _fingerprint(self._h5)
+        self._watched = KnownFiles([self._h5])
+        self._watched.fingerprint = self.fingerprint
         self._options = (label, weight, task, None, labelled, matrix, missing)
         self._file = H5File(self.uri, h5py.File)
         with _LOCK, _h5_errors(self.uri):
-            opened = functools.cache(lambda name: H5Array(self._file, name, self._h5))
+            opened = functools.cache(lambda name: H5Array(self._file, name, self._h5, self._watched))
             self._select(_Plain(self._file.root()), opened, *self._options)
         self.content_fingerprint = None
+
+    def check_files(self) -> None:
+        """Raise DataError where the file is not as it was when the store was opened."""
+        self._watched.check_all()
 
     def __reduce__(self) -> tuple[Callable[..., H5adRows], tuple[Any, ...]]:
         label, weight, task, _, labelled, matrix, missing = self._options
@@ -168,14 +174,14 @@ class H5Array:
 
     raw = False
 
-    def __init__(self, file: H5File, path: str, told: File) -> None:
+    def __init__(self, file: H5File, path: str, told: File, known: KnownFiles) -> None:
         node = _own(file.root(), path)
         if not hasattr(node, "shape"):
             raise DataError("is a group where an array was expected", path)
         if node.is_virtual or node.external:  # HDF5 would take a file that is not there for zeros
             raise DataError("its values lie in other files, whose changes nobody would see", path, _COPY)
         refuse_packed({name: _plain(value) for name, value in node.attrs.items()}, node.dtype, path)
-        self.path, self._told, self._file, self._node = path, told, file, node
+        self.path, self._told, self._watched, self._file, self._node = path, told, known, file, node
         self._text = node.dtype.kind in "OS"
         self.dtype = np.dtype(object) if self._text else node.dtype.newbyteorder("=")
         self.shape = tuple(node.shape)
@@ -194,7 +200,7 @@ class H5Array:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), read-only.  Raises DataError where they cannot be decoded."""
-        check_unchanged(self._told)
+        self._watched.check(self._told.path)
         with _LOCK, _h5_errors(f"{self._told.path}, {self.path}"):
             if self._place is not None:
                 return self._mapped(self._place, start, stop)
@@ -308,7 +314,7 @@ def _fingerprint(file: File) -> str:
     return found
 
 
-@functools.lru_cache(maxsize=8)
+@opened_once
 def reopen(
     uri: str,
     label: str | None,

@@ -8,16 +8,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.formats.not_readable import refuse_partitions
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
@@ -27,30 +26,6 @@ _PIECE = 1 << 20
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-
-
-@dataclass(frozen=True)
-class File:
-    """One file, as it was when the store was opened."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    changed_ns: int
-    group_starts: tuple[int, ...]  # first row of each row group, in rows of the store
-
-    @classmethod
-    def of(cls, path: str, status: os.stat_result, group_starts: tuple[int, ...] = ()) -> File:
-        """The file that has this status."""
-        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, group_starts)
-
-    @property
-    def known_by(self) -> list[str | int]:
-        """What tells that its content is what it was, without reading it.
-
-        The time of the last change of its status, too: `rsync -t`, `cp -p` and archives set the time of the content.
-        """
-        return [str(self.path), self.size, self.mtime_ns, self.changed_ns]
 
 
 def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str = "Parquet") -> list[str]:
@@ -100,6 +75,7 @@ class ParquetFiles:
                 refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File.of(path, status, tuple(starts)))
         self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
+        self.known = KnownFiles(self.files)
         self._threads = threading.local()
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -179,7 +155,7 @@ def _read(
     """((file number, row group number), batch) from a row group to the end of all files; of `asked` rows, or parts."""
     for file_number in range(number, len(files.files)):
         file = files.files[file_number]
-        check_unchanged(file)
+        files.known.check(file.path)
         with parquet_errors(file.path), open_parquet(file.path, len(columns)) as source:
             for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                 told = source.metadata.row_group(number_here)
@@ -258,37 +234,6 @@ def _parts_of(asked: int, rows: int) -> int:
 def _page_bytes(group: Any) -> int:
     columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
     return sum(min(size, 3 * _PIECE) for size in columns) + 8 * min(_decoded_bytes(group), _BATCH_BYTES)
-
-
-def files_fingerprint(files: list[File]) -> str:
-    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed."""
-    hasher = xxhash.xxh3_128()
-    for file in files:
-        hasher.update(f"{file.size}\0".encode())
-        try:
-            with open(file.path, "rb", buffering=0) as content:
-                while piece := content.read(_PIECE):
-                    hasher.update(piece)
-        except OSError as error:
-            raise read_failed(file.path, error) from error
-    return hasher.hexdigest()
-
-
-def check_unchanged(file: File) -> None:
-    """Raise DataError where a file is not as it was when the store was opened."""
-    status = stat_file(file.path)
-    if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
-        raise DataError("the file changed since it was opened", file.path)
-
-
-def stat_file(path: str) -> os.stat_result:
-    """Size and time of a file.  Raises MissingInput, ReadFailed."""
-    try:
-        return os.stat(path)
-    except FileNotFoundError:
-        raise MissingInput("no such file", path) from None
-    except OSError as error:
-        raise read_failed(path, error) from error
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,7 @@ from bigsvm.store.formats.parquet_columns import (
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
 from bigsvm.store.formats.tables.column_choice import told_of_index
+from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
@@ -119,6 +119,7 @@ class ParquetRows(ColumnLabels):
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]
+        self._files.known.fingerprint = self.fingerprint
         self.identity = Identity.of(
             self.fingerprint,
             matrix=self._matrix_name(),
@@ -153,6 +154,10 @@ class ParquetRows(ColumnLabels):
     def _stored_indices(self) -> np.dtype:
         """The type of indices that `_csr` gives."""
         return stored_indices(self._files.schema, self._layout)
+
+    def check_files(self) -> None:
+        """Raise DataError where a file is not as it was when the store was opened."""
+        self._files.known.check_all()
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)
@@ -296,7 +301,7 @@ def named_like(like: Mapping[str, Any] | None, names: Sequence[str]) -> tuple[st
     return features if set(features) <= set(names) else ()
 
 
-@functools.lru_cache(maxsize=8)
+@opened_once
 def reopen(
     uri: str,
     label: str | None,

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
-from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, refuse_other_columns, stat_file
+from bigsvm.store.formats.parquet_files import refuse_other_columns
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.units import MIB
 
@@ -40,6 +41,7 @@ class ArrowFiles:
             self.files.append(File.of(path, status))
             with _arrow_errors(path):
                 self._add(number, path)
+        self.known = KnownFiles(self.files)
         self._threads = threading.local()
 
     def _add(self, number: int, path: str) -> None:
@@ -101,7 +103,7 @@ class ArrowFiles:
             return last[1]
         self._threads.last = last = None
         file = self.files[file_number]
-        check_unchanged(file)
+        self.known.check(file.path)
         assert self.schema is not None
         # Naming all of them would take twice as long: Arrow then copies what it else has from the map.
         some = sorted(map(self.schema.names.index, columns)) if len(columns) < len(self.schema) else None

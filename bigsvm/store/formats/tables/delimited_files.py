@@ -13,7 +13,6 @@ from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import CompiledCall
-from bigsvm.store.formats.parquet_files import File, check_unchanged, files_fingerprint, stat_file
 from bigsvm.store.formats.tables.delimited import (
     TYPES,
     Header,
@@ -26,6 +25,7 @@ from bigsvm.store.formats.tables.delimited import (
     read_header,
 )
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
@@ -52,6 +52,7 @@ class DelimitedFiles:
         for path in paths:
             status = stat_file(path)
             self.files.append(File.of(path, status))
+        self.known = KnownFiles(self.files)
         files = [file.known_by for file in self.files]
         of = digest_of({"files": files, "columns": columns, "layout": _LAYOUT})
         place = cache_folder() / "manifests" / f"table-{of}.json"
@@ -146,7 +147,7 @@ class DelimitedFiles:
         self._threads.last = last = None
         file_number, offset, nbytes = self._pieces[number]
         file = self.files[file_number]
-        check_unchanged(file)
+        self.known.check(file.path)
         reader = getattr(self._threads, "reader", None)
         if reader is None or reader[0] != file_number:
             if reader is not None:

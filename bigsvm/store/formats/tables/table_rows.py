@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from bigsvm.store.formats.tables.column_choice import chosen_columns, index_colu
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
+from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
@@ -292,7 +292,7 @@ class TableRows(ParquetRows):
         return layout
 
 
-@functools.lru_cache(maxsize=8)
+@opened_once
 def reopen(
     uri: str,
     label: str | None,

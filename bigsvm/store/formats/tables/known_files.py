@@ -1,0 +1,126 @@
+"""Files that a store reads for as long as it is open, and which must stay what they were."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import xxhash
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.sealing.manifest import read_failed
+
+_PIECE = 1 << 20
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class File:
+    """One file, as it was when the store was opened."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    changed_ns: int
+    group_starts: tuple[int, ...]  # first row of each row group, in rows of the store
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result, group_starts: tuple[int, ...] = ()) -> File:
+        """The file that has this status."""
+        return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, group_starts)
+
+    @property
+    def known_by(self) -> list[str | int]:
+        """What tells that its content is what it was, without reading it.
+
+        The time of the last change of its status, too: `rsync -t`, `cp -p` and archives set the time of the content.
+        """
+        return [str(self.path), self.size, self.mtime_ns, self.changed_ns]
+
+
+class KnownFiles:
+    """Files of a store; `check` may be called from several threads.
+
+    fingerprint : `files_fingerprint` of all of them, set by whoever knows it: then a file of which only the status has
+        changed (another name, other rights) is read to find out whether that is all
+    """
+
+    def __init__(self, files: Sequence[File]) -> None:
+        self.fingerprint = ""
+        self._files = list(files)
+        self._known = {file.path: file.known_by for file in files}
+        self._lock = threading.Lock()
+
+    def check(self, path: str) -> None:
+        """Raise DataError where a file is not as it was when the store was opened."""
+        now = File.of(path, stat_file(path)).known_by
+        if now == self._known[path]:
+            return
+        if now[:-1] == self._known[path][:-1] and self._same_content():
+            return
+        raise DataError("the file changed since it was opened", path)
+
+    def check_all(self) -> None:
+        """The same of each file."""
+        for file in self._files:
+            self.check(file.path)
+
+    def _same_content(self) -> bool:
+        with self._lock:
+            now = [File.of(file.path, stat_file(file.path)) for file in self._files]
+            if all(file.known_by == self._known[file.path] for file in now):
+                return True  # another thread has found it out
+            if files_fingerprint(now) != self.fingerprint:
+                return False
+            self._known = {file.path: file.known_by for file in now}
+            return True
+
+
+def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
+    """`reopen`, which opens the store of a pickled one, once in a process for as long as its files stay as they are.
+
+    What it opens has `check_files`.  A process may live for days: a store that it opened before its files got another
+    time would be refused by each fit.  Whether the content is another is for `reopen` to find out, by the fingerprint.
+    """
+    opened: Any = functools.lru_cache(maxsize=8)(reopen)
+
+    @functools.wraps(reopen)
+    def open_or_find(*args: P.args, **options: P.kwargs) -> T:
+        store = opened(*args, **options)
+        try:
+            store.check_files()
+        except (DataError, MissingInput):
+            opened.cache_clear()
+            store = opened(*args, **options)
+        return store
+
+    return open_or_find
+
+
+def files_fingerprint(files: Sequence[File]) -> str:
+    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed."""
+    hasher = xxhash.xxh3_128()
+    for file in files:
+        hasher.update(f"{file.size}\0".encode())
+        try:
+            with open(file.path, "rb", buffering=0) as content:
+                while piece := content.read(_PIECE):
+                    hasher.update(piece)
+        except OSError as error:
+            raise read_failed(file.path, error) from error
+    return hasher.hexdigest()
+
+
+def stat_file(path: str) -> os.stat_result:
+    """Size and time of a file.  Raises MissingInput, ReadFailed."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        raise MissingInput("no such file", path) from None
+    except OSError as error:
+        raise read_failed(path, error) from error

@@ -1,0 +1,147 @@
+"""Files under an open store: another content is refused however it came, and the same is read however it lies."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bigsvm
+from bigsvm.errors import DataError
+from bigsvm.store.formats.opener import open_store
+
+N = 60
+SUFFIXES = [".csv", ".csv.gz", ".parquet", ".feather", ".h5ad"]
+
+
+def write(path: Path, seed: int) -> None:
+    """Files of one size, whatever the seed."""
+    random = np.random.default_rng(seed)
+    X = np.round(random.uniform(1.0, 9.0, (N, 3)), 3) + 0.0001
+    label = np.where(np.arange(N) % 2 == seed % 2, "p", "q")
+    if path.suffix == ".h5ad":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w", libver="latest") as file:
+            file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+            file["X"] = X
+            file["X"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+            obs = file.create_group("obs")
+            obs.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"})
+            obs.attrs["column-order"] = ["label"]
+            obs["_index"], obs["label"] = np.arange(N), (label == "p").astype(np.int64)
+            for name in ("_index", "label"):
+                obs[name].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        return
+    frame = pd.DataFrame(X, columns=list("abc"))
+    frame["label"] = label
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False, compression=None, use_dictionary=False)
+    elif path.suffix == ".feather":
+        frame.to_feather(path, compression="uncompressed")
+    elif path.suffix == ".gz":
+        frame.to_csv(
+            path, index=False, float_format="%.4f", compression={"method": "gzip", "compresslevel": 0, "mtime": 1}
+        )
+    else:
+        frame.to_csv(path, index=False, float_format="%.4f")
+
+
+def times_of(path: Path) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_atime_ns, status.st_mtime_ns
+
+
+def in_place(path: Path, other: Path) -> None:
+    """As `cp -p`."""
+    times = times_of(path)
+    shutil.copyfile(other, path)
+    os.utime(path, ns=times)
+
+
+def by_rename(path: Path, other: Path) -> None:
+    """As `rsync -t`."""
+    times = times_of(path)
+    shutil.copyfile(other, path.with_name("coming"))
+    os.utime(path.with_name("coming"), ns=times)
+    os.replace(path.with_name("coming"), path)
+
+
+def rows_of(store: Any) -> tuple[Any, ...]:
+    blocks = [store.read(ref) for ref in store.refs(7)]
+    return store.identity, [(block.X.tolist(), block.y.tolist()) for block in blocks]
+
+
+ALIKE: dict[str, Callable[[Path], None]] = {
+    "chmod": lambda path: os.chmod(path, 0o640),
+    "another name": lambda path: os.link(path, path.with_name("link")),
+    "written again, with the former time": lambda path: in_place(path, copied(path)),
+    "exchanged, with the former time": lambda path: by_rename(path, copied(path)),
+}
+
+
+def copied(path: Path) -> Path:
+    shutil.copyfile(path, path.with_name("copy"))
+    return path.with_name("copy")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("exchange", [in_place, by_rename])
+def test_a_store_that_is_open_reads_no_other_file(
+    tmp_path: Path, suffix: str, exchange: Callable[[Path, Path], None]
+) -> None:
+    """Nor does a working copy under its name: whoever fits the first file again has the first file's model."""
+    path, other = tmp_path / f"rows{suffix}", tmp_path / f"rowz{suffix}"
+    write(path, 0)
+    write(other, 1)
+    assert path.stat().st_size == other.stat().st_size
+    options: dict[str, Any] = {"memory": "64MiB", "loss": "hinge", "scratch": str(tmp_path / "s")}
+    first = bigsvm.fit(str(path), memory="64MiB", loss="hinge", scratch=str(tmp_path / "fresh"))
+    shutil.copyfile(path, tmp_path / "kept")
+    store = open_store(str(path))
+    exchange(path, other)
+    with pytest.raises(DataError, match="the file changed since it was opened"):
+        bigsvm.fit(store, **options)
+    with pytest.raises(DataError, match="the file changed since it was opened"):
+        rows_of(store)
+    exchange(path, tmp_path / "kept")
+    assert bigsvm.fit(str(path), **options).model.coef.tobytes() == first.model.coef.tobytes()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("way", ALIKE)
+def test_a_file_whose_content_stayed_is_read_on(tmp_path: Path, suffix: str, way: str) -> None:
+    path = tmp_path / f"rows{suffix}"
+    write(path, 0)
+    store = open_store(str(path))
+    before = rows_of(store)
+    ALIKE[way](path)
+    store.forget()
+    assert rows_of(store) == before
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("way", [*ALIKE, "another time"])
+def test_a_worker_that_lives_opens_anew(tmp_path: Path, suffix: str, way: str) -> None:
+    """`pickle.loads` gives the store that this process has opened, as on the workers of a cluster."""
+    path = tmp_path / f"rows{suffix}"
+    write(path, 0)
+    pickled = pickle.dumps(open_store(str(path)))
+    before = rows_of(pickle.loads(pickled))
+    if way == "another time":
+        os.utime(path, ns=(5, 5))
+    else:
+        ALIKE[way](path)
+    pickle.loads(pickled).forget()
+    assert rows_of(pickle.loads(pickled)) == before
+    other = tmp_path / f"rowz{suffix}"
+    write(other, 1)
+    in_place(path, other)
+    with pytest.raises(DataError, match="the store changed since the run began"):
+        pickle.loads(pickled)
