@@ -39,7 +39,7 @@ def seen_by(estimator: Any, X: Any) -> Seen | None:
             "partial_fit after fit begins anew with these rows alone, since fit keeps none: give all pieces to "
             "partial_fit, or all rows to fit with warm_start=True",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return seen
 

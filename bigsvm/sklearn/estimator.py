@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
@@ -19,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, Interrupted, UsageError
-from bigsvm.events import silent
+from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.observe.lines import PlainLines
 from bigsvm.problem.certificate import Certificate
@@ -47,6 +49,8 @@ _LONGER, _EASIER = (
 UNCONVERGED = {"stopped", "stalled"}
 """How a fit ends that has not reached its tolerance."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Problem: TypeAlias = tuple[RowBlocks, dict[str, Any]]
 """Rows, and options of `bigsvm.fit`."""
 
@@ -140,7 +144,9 @@ class Certified:
                 f"{wanted:.2g}: {hint}."
             )
             more = dict.fromkeys(text for result in results for text in result.warnings)
-            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=5)
+            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=6)
+        for text in problems[0][0].warnings:  # of the rows; those of the fit only where it did not get there
+            warnings.warn(text, UserWarning, stacklevel=6)
         return results
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -158,7 +164,7 @@ class Certified:
             rows, model, config = open_source(X, labelled=False, like=self._made()), self._scorer(), self._reading()
             precompile_scoring_of(rows, model, silent)
             out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
-            with scored_rows(model, rows, config, budget, False, silent) as blocks:
+            with warnings_of(rows) as emit, scored_rows(model, rows, config, budget, False, emit) as blocks:
                 for block in blocks:
                     out[block.start : block.start + len(block.scores)] = block.scores
         return out
@@ -180,7 +186,8 @@ class Certified:
         with errors_of_scikit_learn():
             model = self._scorer()
             rows = open_source(X, "regression" if model.regression else "classification", like=self._made())
-            found = evaluate(model, rows, self._reading())
+            with warnings_of(rows) as emit:
+                found = evaluate(model, rows, self._reading(), emit)
         return float(found["r2" if model.regression else "accuracy"])
 
 
@@ -190,7 +197,8 @@ def take_width(estimator: Any, rows: RowBlocks) -> None:
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     # Of a table with columns of text the features are not the columns that a frame has.
-    if rows.feature_names is not None and "encoding" not in rows.recipe:
+    encoded = rows.recipe.get("encoding", {}).get("columns", ())
+    if rows.feature_names is not None and all(kind == "number" for _, kind, _ in encoded):
         estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
 
 
@@ -234,6 +242,41 @@ def joined(certificates: list[Certificate]) -> Certificate:
         n_support=of_all("n_support"),
         drift=max(one.drift for one in certificates),
     )
+
+
+def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
+    """A method that fits, with scikit-learn's checks of parameters.
+
+    One that fails, or is interrupted, leaves the estimator as it was: not the classes of these rows beside the weights
+    of former ones.
+    """
+    checked = _fit_context(prefer_skip_nested_validation=True)(fit)
+
+    @functools.wraps(fit)
+    def fit_or_leave(estimator: Any, *args: Any, **options: Any) -> Any:
+        before = dict(vars(estimator))
+        try:
+            return checked(estimator, *args, **options)
+        except BaseException:
+            vars(estimator).clear()
+            vars(estimator).update(before)
+            raise
+
+    return cast(Callable[P, T], fit_or_leave)
+
+
+@contextmanager
+def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
+    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work."""
+    said: dict[str, None] = dict.fromkeys(rows.warnings)
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Warned):
+            said[event.message] = None
+
+    yield emit
+    for text in said:
+        warnings.warn(text, UserWarning, stacklevel=4)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model._base import LinearClassifierMixin, SparseCoefMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_y
@@ -28,6 +28,7 @@ from bigsvm.sklearn.collections import is_large, on_disk, take_names
 from bigsvm.sklearn.estimator import (
     Certified,
     Problem,
+    all_or_nothing,
     epochs_of,
     errors_of_scikit_learn,
     relative_gap_for,
@@ -196,7 +197,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
         self.solver, self.memory, self.threads, self.warm_start = solver, memory, threads, warm_start
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVC:
         """Fit rows and labels, or a store with labels of its own.
 
@@ -236,7 +237,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         self._trained(problems)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearSVC:
         """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
 
@@ -409,7 +410,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
         self.solver, self.memory, self.threads, self.warm_start = solver, memory, threads, warm_start
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVR:
         """Fit rows and targets, or a store with targets of its own.
 
@@ -437,7 +438,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         self.coef_ = self.coef_.ravel()
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearSVR:
         """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
 

@@ -6,11 +6,11 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
+from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _num_samples
 
-from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
+from bigsvm.sklearn.estimator import all_or_nothing, epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
 from bigsvm.sklearn.rows import alone, checked_X, is_source, open_source, row_weights
 from bigsvm.sklearn.svm import SVC, SVR
@@ -234,7 +234,7 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
         """There are no labels to be right about."""
         raise AttributeError("OneClassSVM has no score: score_samples gives one for each row")
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> OneClassSVM:
         """Fit rows, or a store, whose labels count for nothing.
 

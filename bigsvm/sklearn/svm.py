@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import Hidden, Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_y, check_is_fitted
@@ -21,7 +21,7 @@ from bigsvm.sklearn.classes import (
     present_codes,
     weights_of_classes,
 )
-from bigsvm.sklearn.estimator import epochs_of, errors_of_scikit_learn, take_width
+from bigsvm.sklearn.estimator import all_or_nothing, epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
 from bigsvm.sklearn.rows import alone, is_source, open_source, row_weights
 from bigsvm.store.blocks import RowBlocks
@@ -139,7 +139,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         self.random_state, self.memory, self.threads = random_state, memory, threads
         self.warm_start = warm_start
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVC:
         """Fit rows and labels, or a store with labels of its own.
 
@@ -171,7 +171,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         return self._took(result, classes)
 
     @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SVC:
         """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
 
@@ -334,7 +334,7 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
         self.verbose, self.max_iter, self.memory, self.threads = verbose, max_iter, memory, threads
         self.warm_start = warm_start
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SVR:
         """Fit rows and targets, or a store with targets of its own.
 
@@ -360,7 +360,7 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
         return self
 
     @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
-    @_fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
         """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
 

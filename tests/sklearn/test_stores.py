@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import LeaveOneOut, StratifiedKFold
 
 import bigsvm
-from bigsvm.errors import DataError, UsageError
-from bigsvm.sklearn import SVC, LinearSVC, OneClassSVM, search
+from bigsvm.errors import DataError, PlanRefused, UsageError
+from bigsvm.sklearn import SVC, LinearSVC, NuSVC, OneClassSVM, search
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 4))
@@ -117,3 +119,73 @@ def test_a_search_warns_of_models_that_are_not_proved() -> None:
 def test_a_score_of_0_is_unlike_as_in_scikit_learn() -> None:
     same = np.ones((10, 2))
     assert (OneClassSVM(kernel="linear", nu=0.5).fit(same).predict(same) == -1).all()
+
+
+def refits(folder: Path) -> dict[str, Callable[[Any], None]]:
+    """Fits that fail, each at another place."""
+    X = np.random.default_rng(1).standard_normal((90, 5))
+    y = (X[:, 0] < 0).astype(int)
+    (folder / "one.csv").write_text("a,label\n" + "1,p\n" * 4)
+
+    def fails(estimator: Any, *rows: Any, **parameters: Any) -> None:
+        former = estimator.get_params()
+        estimator.set_params(**parameters)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", ConvergenceWarning)
+                estimator.fit(*rows)
+        finally:
+            estimator.set_params(**former)
+
+    text = np.array(["a", "b"])[y]
+    return {
+        "refused by the plan": lambda estimator: fails(estimator, X, text, memory="1KiB"),
+        "a warning that is an error": lambda estimator: fails(estimator, X, text, tol=1e-9, max_iter=1),
+        "bad rows": lambda estimator: fails(estimator, np.where(X > 2, np.nan, X), text),
+        "another width, bad weights": lambda estimator: fails(estimator, X[:, :3], text, np.full(90, np.nan)),
+        "one class in a store": lambda estimator: fails(estimator, str(folder / "one.csv")),
+    }
+
+
+@pytest.mark.parametrize("make", [LinearSVC, SVC, NuSVC], ids=str)
+def test_a_refit_that_fails_leaves_the_estimator_as_it_was(make: Any, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    for name, refit in refits(tmp_path).items():
+        estimator = make().fit(frame, Y)
+        before, labels = dict(vars(estimator)), estimator.predict(frame)
+        if name.startswith("a warning") and make is not LinearSVC:
+            continue  # it is done in one
+        with pytest.raises((ValueError, PlanRefused, ConvergenceWarning)):
+            refit(estimator)
+        assert vars(estimator).keys() == before.keys(), name
+        assert all(vars(estimator)[key] is value for key, value in before.items()), name
+        np.testing.assert_array_equal(estimator.predict(frame), labels)
+
+
+@pytest.mark.parametrize("make", [LinearSVC, SVC, OneClassSVM], ids=str)
+def test_what_a_store_warns_of_is_said(make: Any, tmp_path: Path) -> None:
+    """By `fit`, and by what scores it."""
+    frame = pd.DataFrame({"": range(20), "a": np.arange(20.0) % 7, "c": list("xy") * 10, "label": [0, 1] * 10})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    with pytest.warns(UserWarning, match="the column without a name is a feature"):
+        estimator = make().fit(str(tmp_path / "rows.csv"))
+    frame["c"] = list("xz") * 10
+    frame.to_csv(tmp_path / "new.csv", index=False)
+    with pytest.warns(UserWarning, match="'z'|\\bz\\b"):
+        estimator.predict(str(tmp_path / "new.csv"))
+    if make is not OneClassSVM:
+        with pytest.warns(UserWarning, match="'z'|\\bz\\b"):
+            estimator.score(str(tmp_path / "new.csv"))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".feather", ".parquet"])
+def test_names_of_a_table_of_numbers_are_those_of_frames(suffix: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    path, both = tmp_path / f"rows{suffix}", frame.assign(label=Y)
+    write = {".csv": lambda: both.to_csv(path, index=False), ".parquet": lambda: both.to_parquet(path)}
+    write.get(suffix, lambda: both.to_feather(path))()
+    estimator = LinearSVC().fit(str(path))
+    assert estimator.feature_names_in_.tolist() == list("abcd")
+    assert estimator.score(frame, Y) == estimator.score(str(path))
+    with pytest.raises(ValueError, match="feature names"):
+        estimator.score(frame[list("dcba")], Y)

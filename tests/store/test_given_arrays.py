@@ -123,6 +123,14 @@ def test_an_array_that_is_gone_has_not_changed_and_is_missed_where_another_has(g
         open_store(store)
 
 
+def test_weights_may_be_left_out_as_none() -> None:
+    X, y = KINDS["float64"](), LABELS["int"]()
+    store = open_store((X, y, None))
+    assert open_store(store) is store
+    change(y)
+    assert content(open_store(store)) == content(open_store((X, y)))
+
+
 def test_what_cannot_be_used_any_more_is_refused() -> None:
     X, y = KINDS["float64"](), LABELS["int"]()
     store = open_store((X, y), scale="maxabs")

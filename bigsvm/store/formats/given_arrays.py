@@ -23,7 +23,8 @@ class GivenArrays:
     A store keeps X where it can, and makes codes of labels, scales of columns and copies of other types: changed arrays
     would be read half as they are and half as they were.
 
-    held : of each array what gives it, or None where nobody else has it any more;  digests : of their contents then
+    held : of each array what gives it, or None where nobody else has it any more
+    digests : of their contents then; "" of None in the place of an array
     open_again : opens a store over the arrays as the first was opened
     """
 
@@ -55,7 +56,11 @@ class GivenArrays:
     def opened_again(self) -> RowBlocks:
         """The rows that the arrays hold now.  Raises DataError where one of them is gone."""
         arrays = tuple(held() for held in self._held)
-        gone = [name for name, array in zip(("X", "y", "sample_weight"), arrays, strict=False) if array is None]
+        gone = [
+            name
+            for name, array, digest in zip(("X", "y", "sample_weight"), arrays, self._digests, strict=False)
+            if array is None and digest
+        ]
         if gone:
             what = f"an array was changed since the store over it was opened, and {gone[0]} is gone"
             raise DataError(what, "memory", "open a store over the arrays anew")
@@ -75,6 +80,8 @@ def _reference(array: Any) -> Callable[[], Any]:
 
 
 def _digest(array: Any) -> str:
+    if array is None:
+        return ""
     hasher = xxhash.xxh3_128()
     _add(hasher, array)
     return hasher.hexdigest()
