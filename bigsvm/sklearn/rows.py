@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import scipy.sparse
 from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from bigsvm.errors import DataError
 from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task
@@ -54,6 +57,11 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
         check_room(estimator, X)
         X = X.compute()
+    if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what lies under the mask
+        try:
+            unmasked(X, "X")
+        except DataError as error:
+            raise ValueError(str(error)) from error
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
     try:
         checked = validate_data(estimator, X, y, reset=reset, **options)
@@ -86,4 +94,5 @@ def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
     given = np.asarray(sample_weight)
     if given.size and given.dtype.kind in "biuf" and not np.any((given > 0) | np.isnan(given)):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
-    return np.maximum(_check_sample_weight(given, X, dtype=np.float64), 0.0)
+    one = isinstance(sample_weight, Real)  # which weighs all rows
+    return np.maximum(_check_sample_weight(sample_weight if one else given, X, dtype=np.float64), 0.0)

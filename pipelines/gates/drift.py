@@ -10,8 +10,6 @@ import numpy as np
 from pipelines.gates.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pipelines.config import Job
     from pipelines.gates.verdict import Verdict
 
@@ -35,7 +33,7 @@ def psi_of_histograms(reference: np.ndarray, now: np.ndarray) -> float:
     return psi(np.add.reduceat(reference, edges), np.add.reduceat(now, edges))
 
 
-def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile, names: Sequence[str] | None) -> None:
+def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile) -> None:
     """Add the gates on the rows to train on: balance of the classes, and drift against the former rows."""
     least = job.gates.min_class_share
     if least is not None:
@@ -49,10 +47,16 @@ def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile
         return
     if job.drift.max_label_psi is not None:
         _ask_labels(job, verdict, former, now)
-    if len(former.mean) != len(now.mean):
-        text = f"{len(now.mean)} features, and {len(former.mean)} at the last promotion: their drift cannot be measured"
+    aligned = now.in_order_of(former)
+    if aligned is None:
+        text = f"{len(now.mean)} features, and {len(former.mean)} at the last promotion"
+        if len(former.mean) == len(now.mean):
+            new = sorted(set(now.features or ()) - set(former.features or ()))
+            text = f"other features than at the last promotion, such as {new[0] if new else now.features!r}"
+        text += ": their drift cannot be measured"
         verdict.ask("drift", job.gates.allow_other_shape, len(now.mean), len(former.mean), text)
         return
+    now, names = aligned, former.features or aligned.features
     for name, limit, moved, said in (
         ("drift_mean", job.drift.max_mean_shift, mean_shifts(former, now), _said_mean),
         ("drift_zero_rate", job.drift.max_zero_rate_change, np.abs(now.zero_rate - former.zero_rate), _said_zeros),

@@ -8,11 +8,13 @@ from typing import Any
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, silent
 from bigsvm.model import versions as registry
+from bigsvm.model.model_rows import check_alike
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.labels import Task
 from pipelines.config import Job
 from pipelines.fitting import Found
 from pipelines.gates import drift, profile
@@ -81,7 +83,7 @@ def look(job: Job, found: Found) -> Verdict:
     if now is None:
         now = profile.profile_of(found.store, budget_of(job.fit))
         now.save(path)
-    drift.ask_of_rows(job, verdict, _former(job), now, found.store.feature_names)
+    drift.ask_of_rows(job, verdict, _former(job), now)
     return verdict
 
 
@@ -108,9 +110,10 @@ def promotions(job: Job) -> list[dict[str, Any]]:
 def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:
     """The gates that ask both models about each row of the holdout, and those on scores, probabilities and time."""
     assert job.holdout is not None
-    holdout = open_rows(job, job.holdout)
-    rival = current if current is not None and _comparable(model, current, holdout) else None
-    paired = compare(model, rival, holdout, budget_of(job.fit))
+    holdout = open_rows(job, job.holdout, model)
+    theirs = None if current is None else _as_theirs(job, model, current)
+    rival = None if theirs is None else current
+    paired = compare(model, rival, holdout, budget_of(job.fit), theirs)
     if rival is not None:
         _ask_paired(job, verdict, paired)
     _ask_service(job, verdict, model, holdout, paired.calibration_error)
@@ -160,15 +163,27 @@ def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:
     verdict.ask("challenger", passed, chance, gates.significance, text)
 
 
-def _comparable(model: Any, current: Any, holdout: RowBlocks) -> bool:
-    """Whether the current model can be asked about the same rows."""
-    other_columns = holdout.layout == "dense" and current.n_features != holdout.n_features
-    return bool(current.regression == model.regression and not other_columns)
+def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:
+    """The holdout as the current model has its rows; None where it cannot be asked about them."""
+    if current.regression != model.regression:
+        return None
+    assert job.holdout is not None
+    try:
+        rows = open_rows(job, job.holdout, current)
+        check_alike(current.about.get("rows", {}), rows)
+    except DataError:  # columns that are no more
+        return None
+    return None if rows.layout == "dense" and current.n_features != rows.n_features else rows
 
 
-def open_rows(job: Job, path: str) -> RowBlocks:
-    """A store of the job's; few whole numbers are values where the model is one of values."""
-    return open_store(path, label=job.label, weight=job.weight, task="regression" if job.regression else "auto")
+def open_rows(job: Job, path: str, model: Any = None) -> RowBlocks:
+    """A store of the job's; few whole numbers are values where the model is one of values.
+
+    model : reads its features in its own order, by their names
+    """
+    like = None if model is None else model.about.get("rows")
+    task: Task = "regression" if job.regression else "auto"
+    return open_store(path, label=job.label, weight=job.weight, task=task, like=like)
 
 
 def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: Emit) -> tuple[float | None, str]:
@@ -187,7 +202,7 @@ def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: E
 def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: Emit) -> None:
     """The gates that are measured on the holdout."""
     assert job.holdout is not None
-    holdout = open_rows(job, job.holdout)
+    holdout = open_rows(job, job.holdout, model)
     measured = evaluate(model, holdout, job.fit, emit)
     verdict.metrics.update({metric: measured[metric] for metric in job.metrics})
     verdict.metrics["holdout_rows"] = measured["n_rows"]
@@ -200,10 +215,11 @@ def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: E
         verdict.ask(f"max_{metric}", value is not None and value <= most, value, most, f"{metric} {_shown(value)}")
     if job.gates.max_drop is None or current is None:
         return
-    if not _comparable(model, current, holdout):  # allow_other_shape: nothing of theirs can be compared
+    theirs = _as_theirs(job, model, current)
+    if theirs is None:  # allow_other_shape: nothing of theirs can be compared
         return
     metric = job.drop_metric
-    value, former = measured[metric], evaluate(current, holdout, job.fit, emit)[metric]
+    value, former = measured[metric], evaluate(current, theirs, job.fit, emit)[metric]
     verdict.metrics[f"current_{metric}"] = former
     # A metric that the current model has not got cannot fall; one that the candidate has not got has fallen.
     fine = former is None or (value is not None and value >= former - job.gates.max_drop)

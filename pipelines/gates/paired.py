@@ -84,22 +84,34 @@ class Paired:
         self.mean += away * n / total
 
 
-def compare(model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryBudget) -> Paired:
-    """Score the holdout with both, or with the candidate alone.  Raises DataError, BudgetExceeded."""
+def compare(
+    model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryBudget, same_rows: RowBlocks | None = None
+) -> Paired:
+    """Score the holdout with both, or with the candidate alone.  Raises DataError, BudgetExceeded.
+
+    same_rows : the rows as the current model has them, whose features may stand in another order; None: as they are
+    """
     found = Paired(regression=model.regression)
     both = [model] if current is None else [model, current]
     scorers = [one.scorer() for one in both]
-    a_row = int(row_bytes(holdout)) + 24 * sum(one.n_models + one.pairs * len(one.classes) for one in both)
-    held = sum(one.scoring_bytes for one in both) + int(1.5 * holdout.chunk_nbytes) + model.n_models * 8 * 4096
+    other = holdout if same_rows is None else same_rows
+    a_row = int(row_bytes(holdout) + row_bytes(other)) + 24 * sum(
+        one.n_models + one.pairs * len(one.classes) for one in both
+    )
+    held = sum(one.scoring_bytes for one in both) + int(3 * holdout.chunk_nbytes) + model.n_models * 8 * 4096
     with budget.reserve("rows of the holdout", held + 3 * a_row):
         pass
     rows = int(max(1, min(holdout.n_samples, _BLOCK // a_row, (budget.free - held) // (3 * a_row))))
     classes = holdout.classes
     true_labels = None if classes is None else [join_labels(one.classes, classes) for one in both]
     histograms = np.zeros((model.n_models, len(counts(np.zeros(0)))), np.int64)
-    for block in blocks_of(holdout, holdout.refs(rows)):
+    blocks = zip(blocks_of(holdout, holdout.refs(rows)), blocks_of(other, other.refs(rows)), strict=True)
+    for block, same in blocks:
         kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
-        scores = [score_rows(block.X, scorer, holdout.uri, block.start)[kept] for scorer in scorers]
+        scores = [
+            score_rows(X, scorer, holdout.uri, block.start)[kept]
+            for X, scorer in zip((block.X, same.X), scorers, strict=False)
+        ]
         y = block.y[kept]
         for m in range(model.n_models):
             histograms[m] += counts(scores[0][:, m])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Profile:
     n_rows : those that weigh anything
     labels : share of each class by its name; of values, counts of `Histogram` by bin
     mean, variance, zero_rate : float64, (n_features,)
+    features : names of the features; None where they have none, or nobody wrote them down
     scores : int64, (n_models, bins), counts of `Histogram` on the holdout; no models where there is none
     """
 
@@ -37,11 +38,28 @@ class Profile:
     variance: np.ndarray
     zero_rate: np.ndarray
     scores: np.ndarray
+    features: list[str] | None = None
+
+    def in_order_of(self, former: Profile) -> Profile | None:
+        """This one with its features in the order of another, by their names; None where these are others.
+
+        Where either has no names, features stand in the same order.
+        """
+        if len(self.mean) != len(former.mean):
+            return None
+        if self.features is None or former.features is None or self.features == former.features:
+            return self
+        place = {name: j for j, name in enumerate(self.features)}
+        if len(place) < len(self.features) or set(former.features) != place.keys():
+            return None
+        order = [place[name] for name in former.features]
+        parts = {name: getattr(self, name)[order] for name in ("mean", "variance", "zero_rate")}
+        return replace(self, features=former.features, **parts)
 
     def save(self, path: Path) -> None:
         """Write it as .npz, whole or not at all.  Raises OutputError."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        about = json.dumps({"n_rows": self.n_rows, "labels": self.labels})
+        about = json.dumps({"n_rows": self.n_rows, "labels": self.labels, "features": self.features})
         with new_file(path) as file:
             np.savez(
                 file, about=np.frombuffer(about.encode(), np.uint8), mean=self.mean, variance=self.variance,
@@ -55,7 +73,7 @@ class Profile:
             with open(path, "rb") as file:
                 held = load_arrays(file)
             about = json.loads(held.pop("about").tobytes())
-            return cls(int(about["n_rows"]), dict(about["labels"]), **held)
+            return cls(int(about["n_rows"]), dict(about["labels"]), **held, features=about.get("features"))
         except FileNotFoundError:
             return None
         except Exception as error:  # whatever a garbled file does to a parser
@@ -105,7 +123,9 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
         for name, count in zip(names, labels.tolist(), strict=True)
         if count or classes is not None
     }
-    return Profile(n, shares, mean + shift, variance, 1.0 - there / n_rows, np.zeros((0, 2 * _HALF_BINS), np.int64))
+    features = None if store.feature_names is None else list(map(str, store.feature_names))
+    scores = np.zeros((0, 2 * _HALF_BINS), np.int64)
+    return Profile(n, shares, mean + shift, variance, 1.0 - there / n_rows, scores, features)
 
 
 def _shift_of(X: Any, weight: np.ndarray | None, d: int) -> np.ndarray:

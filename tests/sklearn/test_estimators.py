@@ -288,6 +288,19 @@ def test_a_weight_that_is_none_is_refused_by_its_label(make: Any, weight: float,
         make(class_weight={"cow": 2.0, names[place]: weight}).fit(X, names[y])
 
 
+@pytest.mark.parametrize("estimator", [*ALL, NuSVC(), NuSVR(), OneClassSVM()], ids=str)
+def test_one_weight_for_all_rows_and_masks(estimator: Any) -> None:
+    X, y = rows(n_classes=2)
+    alone, all_rows = fitted(estimator, X, y, 2.0), fitted(estimator, X, y, np.full(len(y), 2.0))
+    np.testing.assert_array_equal(scores(alone, X), scores(all_rows, X))
+    whole = np.ma.masked_array(X, mask=np.zeros(X.shape, bool))
+    np.testing.assert_array_equal(scores(fitted(estimator, whole, y), X), scores(fitted(estimator, X, y), X))
+    whole[3, 1] = np.ma.masked
+    for use in (lambda: fitted(estimator, whole, y), lambda: alone.predict(whole)):
+        with pytest.raises(ValueError, match="row 3 is masked"):
+            use()
+
+
 def test_one_class_and_one_weighted_class_are_refused() -> None:
     X, y = rows(n_classes=2)
     for estimator in (LinearSVC(), SVC()):

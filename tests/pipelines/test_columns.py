@@ -1,0 +1,77 @@
+"""Tables whose columns stand in another order from night to night: gates and models go by their names."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.pipelines.test_retrain import Retrain, retrain
+
+__all__ = ["retrain"]
+
+N = 400
+NAMES = ["age", "income", "z"]
+JOB = """
+store = "train{suffix}"
+holdout = "holdout{suffix}"
+registry = "reg"
+[fit]
+memory = "64MiB"
+[gates]
+min_accuracy = 0.9
+max_drop = 0.05
+max_churn = 0.05
+challenger = "not_worse"
+[drift]
+max_mean_shift = 0.5
+max_zero_rate_change = 0.2
+"""
+
+
+def write(path: Path, seed: int, order: tuple[str, ...], exchanged: bool = False, renamed: bool = False) -> None:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"age": random.normal(5, 1, N), "income": random.normal(30, 5, N), "z": random.standard_normal(N)}
+    )
+    frame["label"] = np.where(frame.age - 5 + 2 * frame.z + 0.1 * random.standard_normal(N) > 0, "p", "q")
+    if exchanged:
+        frame = frame.assign(age=frame.income, income=frame.age)
+    frame = frame[[*order, "label"]].rename(columns={"z": "w"} if renamed else {})
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+
+
+def gates(answer: Any) -> dict[str, bool]:
+    return {gate["name"]: gate["passed"] for gate in answer.document["result"]["gates"]}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+@pytest.mark.parametrize("held", list(itertools.permutations(NAMES))[::2], ids=str)
+def test_columns_in_another_order_are_the_same_rows(
+    tmp_path: Path, retrain: Retrain, suffix: str, held: tuple[str, ...]
+) -> None:
+    (tmp_path / "job.toml").write_text(JOB.format(suffix=suffix))
+    write(tmp_path / f"holdout{suffix}", 9, held)
+    write(tmp_path / f"train{suffix}", 1, tuple(NAMES))
+    first = retrain(tmp_path / "job.toml", "--json", "--quiet")
+    assert first.code == 0, first.err
+    write(tmp_path / f"train{suffix}", 2, ("income", "z", "age"))
+    second = retrain(tmp_path / "job.toml", "--json", "--quiet")
+    assert second.code == 0, second.err
+    assert all(gates(second).values())
+    assert {"max_drop", "max_churn", "challenger", "drift_mean", "drift_zero_rate"} <= gates(second).keys()
+    write(tmp_path / f"train{suffix}", 3, ("income", "age", "z"), exchanged=True)
+    third = retrain(tmp_path / "job.toml", "--json", "--quiet")
+    assert third.code == 76
+    assert "refused by gate drift_mean" in third.err
+    write(tmp_path / f"train{suffix}", 4, tuple(NAMES), renamed=True)
+    fourth = retrain(tmp_path / "job.toml", "--json", "--quiet")
+    assert fourth.code == 76
+    assert "other features than at the last promotion, such as 'w'" in fourth.err
