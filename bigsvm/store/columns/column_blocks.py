@@ -32,6 +32,7 @@ from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, readonly_view
 from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns
+from bigsvm.store.copy.open_copies import OpenCopies
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.store.identity import digest_of
 
@@ -168,6 +169,10 @@ class StagedColumns(Columns):
             self.close()
             raise
 
+    def __del__(self) -> None:
+        if hasattr(self, "_handles"):  # else it was not opened
+            self.close()
+
     def close(self) -> None:
         """Give the files back; blocks that were read stay usable."""
         while self._handles:
@@ -248,18 +253,20 @@ class StagedColumns(Columns):
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_open: dict[tuple[str, str], StagedColumns] = {}
+_open: OpenCopies[StagedColumns] = OpenCopies()
 
 
 def _staged_columns(folder: str, made_of: str) -> StagedColumns:
     """The one reader of this process for a copy: tasks share its files.  Raises DataError where it is another copy."""
-    if (folder, made_of) not in _open:
+
+    def open_copy() -> StagedColumns:
         copy = StagedColumns(Path(folder))
         if digest_of(copy.made_of) != made_of:
             copy.close()
             raise damaged(copy.folder / DOCUMENT, "it is the copy of other rows")
-        _open[folder, made_of] = copy
-    return _open[folder, made_of]
+        return copy
+
+    return _open.reader(Path(folder) / DOCUMENT, (folder, made_of), open_copy)
 
 
 def _column_block(columns: Columns, ref: BlockRef, arrays: Sequence[np.ndarray]) -> ColumnBlock:

@@ -19,6 +19,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write
 from bigsvm.store.blocks import Block, BlockGroup
 from bigsvm.store.copy.group_buffers import GroupBuffers
+from bigsvm.store.copy.open_copies import OpenCopies
 from bigsvm.store.copy.stage import StagedRows
 from bigsvm.store.copy.stage_index import damaged_block, give_up, segment_files
 from bigsvm.store.identity import Identity
@@ -115,14 +116,15 @@ class NearRows(StagedRows):
         return _near, (str(self.folder), self.identity, self.scratch)
 
 
-_open: dict[tuple[str, Identity, str], NearRows] = {}
+_open: OpenCopies[NearRows] = OpenCopies()
 
 
 def _near(folder: str, identity: Identity, scratch: str) -> NearRows:
     """The one reader of this process for a copy.  Raises DataError where it is another copy."""
-    key = (folder, identity, scratch)
-    if key not in _open:
+
+    def open_copy() -> NearRows:
         rows = NearRows(Path(folder), scratch, arrived=True)
         identity.check(rows.identity, "the working copy", folder, "bigsvm cache clear")
-        _open[key] = rows
-    return _open[key]
+        return rows
+
+    return _open.reader(Path(folder) / "staged.json", (folder, identity, scratch), open_copy)

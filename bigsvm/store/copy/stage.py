@@ -39,6 +39,7 @@ from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
 from bigsvm.store.copy.block_coding import Take, number_bits, taken_numbers, taken_values
 from bigsvm.store.copy.group_buffers import GroupBuffers
+from bigsvm.store.copy.open_copies import OpenCopies
 from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, give_up, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
 from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
@@ -107,6 +108,10 @@ class StagedRows(StoreBase):
         self._maps: dict[int, mmap.mmap] = {}
         self._files: dict[int, int] = {}
         self._opening = threading.RLock()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_opening"):  # else it was not opened
+            self.close()
 
     def close(self) -> None:
         """Give maps and files back; blocks that were read stay usable until they are dropped."""
@@ -312,13 +317,15 @@ def _taker(view: memoryview) -> Take:
     return take
 
 
-_open: dict[tuple[str, Identity], StagedRows] = {}
+_open: OpenCopies[StagedRows] = OpenCopies()
 
 
 def _staged(folder: str, identity: Identity) -> StagedRows:
     """The one reader of this process for a copy: tasks share its maps.  Raises DataError where it is another copy."""
-    if (folder, identity) not in _open:
+
+    def open_copy() -> StagedRows:
         copy = StagedRows(Path(folder))
         identity.check(copy.identity, "the working copy", folder, "bigsvm cache clear")
-        _open[folder, identity] = copy
-    return _open[folder, identity]
+        return copy
+
+    return _open.reader(Path(folder) / "staged.json", (folder, identity), open_copy)
