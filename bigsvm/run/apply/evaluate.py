@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
@@ -66,6 +67,7 @@ def counted(
     budget = budget_of(config)
     if source == "-":
         raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
+    known = _status(source)
     store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
     if store.n_samples == 0:
         raise DataError("there are no rows", store.uri, "is it empty?")
@@ -88,6 +90,8 @@ def counted(
                 for scored in rows:
                     tally.add(_coded(scored, store) if isinstance(store, TextLabels) else scored)
             result = tally.result()
+    if _status(source) != known:
+        raise DataError("the file changed while it was read", str(source), "is something still writing it?")
     if not result["n_rows"]:  # what asks for a metric above some limit would find none, and none below it
         raise DataError("every row has a weight of 0: nothing can be measured", store.uri, "see --weight")
     for message in tally.warnings():
@@ -100,6 +104,17 @@ def counted(
         "memory": memory_document(memory, budget),
     }
     return document, tally
+
+
+def _status(source: RowBlocks | str) -> tuple[int, ...] | None:
+    """What tells that text which is read twice is the same; None of a store, which looks itself."""
+    if not isinstance(source, str):
+        return None
+    try:
+        found = os.stat(source)
+    except OSError as error:
+        raise MissingInput(f"cannot be read: {error.strerror or error}", source) from error
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | LabelTally:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
 import os
+import stat
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,7 +20,7 @@ import zstandard
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
 from bigsvm.store.text.unpacking import decompressor_of, too_large
-from bigsvm.units import KIB
+from bigsvm.units import KIB, MIB
 
 _MAGIC = ((b"\x1f\x8b", ".gz"), (b"BZh", ".bz2"), (b"\xfd7zXZ\x00", ".xz"), (b"\x28\xb5\x2f\xfd", ".zst"))
 COMPRESSED = tuple(suffix for _, suffix in _MAGIC)
@@ -53,6 +55,9 @@ def total_bytes(sources: Sequence[str]) -> int:
 class ByteSource:
     """The decompressed bytes of a path (by its suffix: .gz .bz2 .xz .zst), or of "-"; a context manager.
 
+    A file that changes until its end was read is refused by `fill`: what had been read was half of one and half of
+    another.
+
     Raises
     ------
     MissingInput : the file cannot be opened.
@@ -67,6 +72,7 @@ class ByteSource:
         except OSError as error:
             raise MissingInput(f"cannot be read: {error.strerror or error}", source) from error
         self._owned = source != "-"  # standard input stays open: it is not ours
+        self._told = _status(self._raw)
         self._counted = _Counted(self._raw)
         self._file = self._open()
         self._started = False
@@ -88,7 +94,7 @@ class ByteSource:
 
         Raises
         ------
-        DataError : the compressed content is cut short or damaged
+        DataError : the compressed content is cut short or damaged, or the file changes
         ReadFailed : the device failed.
         """
         view, done = buffer.data, 0
@@ -105,6 +111,8 @@ class ByteSource:
                 raise self._damaged(error) from error
             raise ReadFailed(f"reading failed: {error.strerror or error}", self.name) from error
         self.consumed = self._counted.count
+        if done < len(view) and _status(self._raw) != self._told:  # the end, of what it was or of what it is
+            raise DataError("the file changed while it was read", self.name, "is something still writing it?")
         if not self._started:
             self._started = True
             self._look_at(bytes(view[: min(done, 3)]))
@@ -141,8 +149,19 @@ class ByteSource:
             self._raw.close()
 
 
+def _status(raw: io.RawIOBase) -> tuple[int, int] | None:
+    """Size and time of a file; None of a pipe."""
+    try:
+        found = os.fstat(raw.fileno())
+    except OSError:  # what has no number
+        return None
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
 def _standard_input() -> io.RawIOBase:
     # The raw file has no lock: a thread that waits in it cannot hold up the end of the process.
+    if sys.stdin is None:  # closed by whoever started us
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     buffer = sys.stdin.buffer
     return cast(io.RawIOBase, getattr(buffer, "raw", buffer))
 
@@ -172,7 +191,8 @@ class _Streams:
     padding : zeros may follow a stream, a multiple of so many (xz)
     """
 
-    _STEP = 8 * KIB  # where not bounded, a step of the most repetitive content unpacks to some hundred MiB at worst
+    _STEP, _LEAST = 8 * KIB, 128
+    _UNPACKED = 1 * MIB  # of a step, where not bounded: the most repetitive content grows thirty thousandfold
 
     def __init__(
         self, file: io.RawIOBase, decompressor: Callable[[], Any], bounded: bool = False, padding: int = 0
@@ -181,12 +201,13 @@ class _Streams:
         self._stream: Any = None  # the one that is being read
         self._zeros: int | None = None  # since the last one ended; None before the first
         self._packed, self._ready = b"", memoryview(b"")
+        self._step = self._STEP if bounded else self._LEAST
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._ready:
             hungry = self._stream is None or not self._bounded or self._stream.needs_input
             if hungry and not self._packed:
-                self._packed = self._file.read(self._STEP) or b""
+                self._packed = self._file.read(self._step) or b""
                 if not self._packed:
                     if self._stream is not None:
                         raise EOFError
@@ -207,6 +228,9 @@ class _Streams:
                 return b""
             self._stream = self._decompressor()
         content: bytes = self._stream.decompress(packed, *([most] if self._bounded else []))
+        if not self._bounded:
+            fits = len(packed) * self._UNPACKED // max(len(content), 1)
+            self._step = max(self._LEAST, min(self._STEP, 4 * self._step, fits))
         if self._stream.eof:
             self._packed, self._stream, self._zeros = self._stream.unused_data, None, 0
         return content
