@@ -25,7 +25,7 @@ from bigsvm.compiled import cache_folder
 from bigsvm.compiled.cache.functions import NotCompiled, loading_only, told_of_compiling
 from bigsvm.compiled.cache.options import compare_quickly
 from bigsvm.compiled.cache.places import SHIPPED, shipped
-from bigsvm.events import COMPILING, WAITING, CompileStarted, Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import COMPILING, WAITING, CompileStarted, Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.locks import holder, sign, take, wait_for
 
 _PATIENCE_S = 300.0  # a child that takes longer is stuck: it was forked from many threads
@@ -69,8 +69,13 @@ def _load_or_compile(call: Callable[[], object], emit: Emit) -> None:
         with compile_lock(emit):
             if _loaded(call):  # another process compiled it meanwhile
                 return
-            _compile(call, emit)
+            compiled = _compile(call, emit)
+        if compiled and not _loaded(call):
+            emit(Warned(f"{cache_folder()} {_NOT_KEPT}"))
         call()
+
+
+_NOT_KEPT = "keeps nothing of what was compiled: is it full?  Each start compiles anew; see BIGSVM_CACHE"
 
 
 def _compiled_once(kind: object, call: Callable[[], object], emit: Emit) -> None:

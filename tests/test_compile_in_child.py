@@ -13,7 +13,7 @@ import pytest
 from bigsvm import compile_in_child
 from bigsvm.compile_in_child import compile_lock, compiled_in_child
 from bigsvm.compiled.cache.places import cache_folder
-from bigsvm.events import COMPILING, CompileStarted, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.events import COMPILING, CompileStarted, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.files.locks import holder, sign, take
 from bigsvm.observe.lines import PlainLines
 from bigsvm.store.ingest.compile_time import compile_time
@@ -43,6 +43,16 @@ def test_what_is_in_no_cache_is_compiled_by_a_child_and_loaded_here(place: Path)
     assert (pig(2), pig.compiled) == (4, 0)
     assert events[0] == CompileStarted(str(cache_folder()), "")
     assert events[1:] == [WorkAdvanced(COMPILING, 1)]
+
+
+def test_a_cache_that_keeps_nothing_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its disk is full."""
+    monkeypatch.setattr(compile_in_child, "_loaded", lambda call: False)
+    pig, events = Pig(place), list[Any]()
+    compiled_in_child("pig", lambda: pig(2), emit=events.append)
+    (said,) = [event.message for event in events if isinstance(event, Warned)]
+    assert said.startswith(f"{cache_folder()} keeps nothing of what was compiled")
+    assert pig(2) == 4
 
 
 def test_what_is_in_a_cache_is_loaded_without_a_child_and_without_the_lock(

@@ -83,7 +83,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
 
     So a scheduler may send the same command again, whatever instant the former one died in.
 
-    Raises DataError where a file of the model changed since it was written, OutputError where the rows did.
+    Raises DataError where a file of the model changed since it was written, OutputError where the rows did, or the
+    model that it began with.
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
@@ -101,8 +102,24 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
             return None
         hint = f"bigsvm fit {job.store} -o NEW.model trains on the rows as they are"
         raise OutputError(f"the run had ended, and the rows of {job.store} have changed since", str(job.run), hint)
+    if _starts_elsewhere(job, result):
+        if job.overwrite:
+            return None
+        hint = "bigsvm fit ... -o NEW.model begins where that is now"
+        what = f"the run had ended, and the model {job.config.warm_start} that it began with is another now"
+        raise OutputError(what, str(job.run), hint)
     check_files(job.model, "bigsvm fit ... --overwrite trains it again")
     return status, result
+
+
+def _starts_elsewhere(job: Job, result: dict[str, Any]) -> bool:
+    """Whether the model to start from is there, and another than that which a run started from."""
+    start = job.config.warm_start
+    if start is None or not (Path(start) / "model.json").exists():
+        return False
+    from bigsvm.run.start.earlier import model_digest
+
+    return (result.get("warm_start") or {}).get("model") != model_digest(start)
 
 
 def has_checkpoint(run: Path) -> bool:

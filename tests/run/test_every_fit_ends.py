@@ -109,6 +109,24 @@ def test_every_kernel_solver_ends(name: str) -> None:
     assert result.status != "stopped"
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of overflow, which is what these values are for
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("C", [1.0, 1e3])
+def test_values_whose_squares_are_beyond_float64_end_a_fit_or_are_refused(name: str, C: float) -> None:
+    random = np.random.default_rng(0)
+    X = random.standard_normal((40, 5))
+    y = X[:, 0] > 0
+    y[3] = not y[3]
+    for scale in (1e18, 1e77, 1e150, 1e154, 1e160, 1e200, 1e-160):
+        options: dict[str, Any] = {"loss": SOLVERS[name].losses[0], "C": C, "max_passes": 60, "tol": 0.5}
+        try:
+            result = fit((X * scale, y), solver=name, **options)
+        except DataError:
+            continue  # refused
+        reached = result.figures["relative_gap"] <= 0.5
+        assert result.status in (("converged",) if reached else ("stalled", "stopped")), scale
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"working_set": 2}, *({"wss": rule} for rule in ("1", "keerthi2", "wr", "wr+3"))]
 )

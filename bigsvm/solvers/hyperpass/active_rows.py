@@ -107,6 +107,7 @@ class ActiveRows:
             length = np.sqrt(self.norms[piece, 0] + bias * bias)
             with np.errstate(divide="ignore", invalid="ignore"):
                 distance = np.where(length > 0.0, np.abs(self.rows.s.values[piece, m]) / length, np.inf)
+            distance[np.isnan(distance)] = np.inf  # of values whose squares are beyond float64
             self.rows.p.values[piece, m] = np.where(self.active[piece, m] != 0, distance, -1.0)
         limit, below = self._smallest(m, kept)
         ties, nearest_dropped = kept - below, np.inf

@@ -126,6 +126,7 @@ class HyperPassShrink(FullGradient):
         state.extra.capacity = min(_copied_bytes(ctx.data), max(_COPIED, spare))
         return state
 
+    @np.errstate(over="ignore", invalid="ignore")  # of values whose squares are beyond float64: the proof says so
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
         """A cycle from the present point, then a look at all rows; only a look the first time."""
         n, start, read = ctx.data.n_samples, state.w.copy(), ctx.bytes_read
