@@ -40,6 +40,7 @@ LABELS: dict[str, Callable[[], Any]] = {
     "object": lambda: np.array(["no", "yes"], object)[np.arange(N) % 2],
     "list": lambda: (np.arange(N) % 2).tolist(),
     "series": lambda: pd.Series(np.arange(N) % 2),
+    "categories": lambda: pd.Series(pd.Categorical.from_codes(np.arange(N) % 2, ["no", "yes"])),
     "several": lambda: np.stack([np.arange(N) % 2, np.arange(N) // 2 % 2], axis=1),
 }
 OPENINGS: dict[str, list[dict[str, Any]]] = {
@@ -105,7 +106,7 @@ def test_arrays_of_any_kind(kind: str, changed: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("label", LABELS)
 def test_labels_of_any_kind(label: str, changed: tuple[int, ...]) -> None:
     for opening in OPENINGS:
-        if opening == "regression" and label in ("text", "object", "several", "bool"):
+        if opening == "regression" and label in ("text", "object", "categories", "several", "bool"):
             continue
         check("float64", label, opening, changed)
 

@@ -98,10 +98,10 @@ def _add(hasher: Any, array: Any) -> None:
     if isinstance(array, np.ma.MaskedArray):
         _add(hasher, np.ma.getmaskarray(array))
         array = array.data
-    if getattr(array, "ndim", 1) == 0:
-        hasher.update(repr(array).encode())
-        return
-    for start, stop in tile(len(array), _PIECE):
+    n = len(array)
+    if not isinstance(array, np.ndarray):  # pandas gives rows by place alone; of others slices may be something else
+        array = array.iloc if hasattr(array, "iloc") else np.asarray(array)
+    for start, stop in tile(n, _PIECE):
         piece = np.asarray(array[start:stop])
         hasher.update(f"{piece.dtype.str} {piece.shape} ".encode())
         if piece.dtype.hasobject:
