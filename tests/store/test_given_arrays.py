@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
 
 N, D = 40, 5
@@ -138,3 +138,11 @@ def test_what_cannot_be_used_any_more_is_refused() -> None:
     X[3, 2] = np.nan
     with pytest.raises(DataError, match=r"(?i)nan"):
         open_store(store)
+
+
+def test_what_anndata_has_is_no_array() -> None:
+    class Backed:
+        def to_memory(self) -> None: ...
+
+    with pytest.raises(UsageError, match="X is a Backed, not an array"):
+        open_store((Backed(), LABELS["int"]()))

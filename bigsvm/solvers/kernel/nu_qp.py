@@ -41,7 +41,7 @@ class NuQP(DualQP):
     def no_margin(self) -> bool:
         """Whether ||w|| is next to nothing beside the rows that it is a sum of: 0 is as good, and no model."""
         quadratic = float(self.beta @ self.f)
-        return not self.at_most and quadratic <= _NO_MARGIN * self.total**2 * self.largest
+        return not self.at_most and quadratic <= _NO_MARGIN * (self.total * self.total) * self.largest
 
     def sums(self) -> NuSums:
         """What steps from here keep."""

@@ -92,6 +92,9 @@ class ArrayRows(StoreBase):
 
     def _take_matrix(self, X: Any, n_features: int | None, numbers: np.dtype | None) -> None:
         self.layout: Literal["csr", "dense"]
+        if hasattr(X, "to_memory"):  # of anndata, backed or not
+            hint = "give the path of its file, or arrays: (adata.X, adata.obs[...]); of a backed one X.to_memory()"
+            raise UsageError(f"X is a {type(X).__name__}, not an array", hint=hint)
         if isinstance(X, CSR):
             if n_features is None:
                 raise UsageError("n_features is needed with bare CSR arrays")
