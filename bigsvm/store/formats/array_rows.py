@@ -161,6 +161,25 @@ class ArrayRows(StoreBase):
         assert self.classes is not None
         return self.classes[self._y]
 
+    def shares(self, array: np.ndarray) -> bool:
+        """Whether what is kept may be the memory of an array."""
+        kept = (*(self._X if isinstance(self._X, CSR) else (self._X,)), self._kept, self._weight)
+        return any(part is not None and np.may_share_memory(array, part) for part in kept)
+
+    def kept_X(self) -> Any:
+        """X as `open_store` takes it, of what is kept."""
+        if not isinstance(self._X, CSR):
+            return self._X
+        return scipy.sparse.csr_array(tuple(self._X), shape=(self.n_samples, self.n_features))
+
+    def kept_labels(self) -> np.ndarray:
+        """Likewise y."""
+        return self._labels
+
+    def kept_weights(self) -> np.ndarray | None:
+        """Likewise the weights."""
+        return self._weight
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """xxh3-128 of the arrays' types, shapes and bytes, and of the orders."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -23,24 +23,33 @@ class GivenArrays:
     A store keeps X where it can, and makes codes of labels, scales of columns and copies of other types: changed arrays
     would be read half as they are and half as they were.
 
-    held : of each array what gives it, or None where nobody else has it any more
-    digests : of their contents then; "" of None in the place of an array
+    held : of X, y and perhaps weights what gives each, or None where nobody else has it any more
+    own : what gives what the store itself has of each: of an array that is gone nobody changed it
     open_again : opens a store over the arrays as the first was opened
     """
 
     def __init__(
-        self, held: Sequence[Callable[[], Any]], digests: Sequence[str], open_again: Callable[[tuple[Any, ...]], Any]
+        self,
+        held: Sequence[Callable[[], Any]],
+        own: Sequence[Callable[[], Any]],
+        digests: Sequence[str],
+        open_again: Callable[[tuple[Any, ...]], Any],
     ) -> None:
-        self._held, self._digests, self._open_again = held, digests, open_again
+        self._held, self._own, self._digests, self._open_again = held, own, digests, open_again
 
     @classmethod
-    def of(cls, arrays: Sequence[Any], open_again: Callable[[tuple[Any, ...]], Any]) -> GivenArrays:
-        """Of X, y and perhaps weights."""
-        return cls([_reference(array) for array in arrays], [_digest(array) for array in arrays], open_again)
+    def of(cls, arrays: Sequence[Any], rows: Any, several: bool, open_again: Callable[[tuple[Any, ...]], Any]) -> Self:
+        """Of X, y and perhaps weights.
+
+        rows : the `ArrayRows` over them;  several : y is an indicator matrix, of which they keep nothing
+        """
+        held = [_reference(array, rows.shares) for array in arrays]
+        own = (rows.kept_X, (lambda: None) if several else rows.kept_labels, rows.kept_weights)
+        return cls(held, own, [_digest(one()) for one in held], open_again)
 
     def below(self, open_over: Callable[[Any], Any]) -> GivenArrays:
         """The same arrays, of a store that `open_over` opens over the one that lies in them."""
-        return GivenArrays(self._held, self._digests, lambda arrays: open_over(self._open_again(arrays)))
+        return GivenArrays(self._held, self._own, self._digests, lambda arrays: open_over(self._open_again(arrays)))
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         """Another process has copies that nobody changes."""
@@ -54,29 +63,70 @@ class GivenArrays:
         )
 
     def opened_again(self) -> RowBlocks:
-        """The rows that the arrays hold now.  Raises DataError where one of them is gone."""
-        arrays = tuple(held() for held in self._held)
-        gone = [
-            name
-            for name, array, digest in zip(("X", "y", "sample_weight"), arrays, self._digests, strict=False)
-            if array is None and digest
-        ]
-        if gone:
-            what = f"an array was changed since the store over it was opened, and {gone[0]} is gone"
-            raise DataError(what, "memory", "open a store over the arrays anew")
-        return self._open_again(arrays)
+        """The rows that the arrays hold now.  Raises DataError where one is gone of which the store keeps nothing."""
+        arrays = []
+        for held, own, digest in zip(self._held, self._own, self._digests, strict=False):
+            array = held()
+            arrays.append(own() if array is None and digest else array)
+            if arrays[-1] is None and digest:
+                what = "an array was changed since the store over it was opened, and the matrix of labels is gone"
+                raise DataError(what, "memory", "open a store over the arrays anew")
+        found: RowBlocks = self._open_again(tuple(arrays))
+        return found
 
 
 def _nothing() -> None:
     return None
 
 
-def _reference(array: Any) -> Callable[[], Any]:
-    """The array as long as somebody else holds it: a store that has made a copy does not keep both."""
+def _reference(array: Any, shares: Callable[[np.ndarray], bool]) -> Callable[[], Any]:
+    """What gives an array for as long as somebody can change it.
+
+    What the store itself keeps is held; else as long as others hold it, so that the store does not keep it, too: not
+    the object that was given, which may be a view or a container made for one call, but the memory that it is of.
+    """
+    if scipy.sparse.issparse(array) and array.format == "csr":
+        parts = [_reference(part, shares) for part in (array.data, array.indices, array.indptr)]
+        shape = array.shape
+
+        def matrix() -> Any:
+            found = tuple(part() for part in parts)
+            return None if any(part is None for part in found) else scipy.sparse.csr_array(found, shape=shape)
+
+        return matrix
+    if hasattr(array, "dtypes"):  # a frame, or a column of one, whose values may be the memory of an array
+        block = np.asarray(array)
+        if shares(block):
+            return lambda: block
+        frame, memory = weakref.ref(array), _of_memory(block)
+        return lambda: found if (found := frame()) is not None else memory()
+    if isinstance(array, np.ndarray):
+        return (lambda: array) if shares(array) else _of_memory(array)
     try:
         return weakref.ref(array)
-    except TypeError:  # lists, tuples
+    except TypeError:  # lists, tuples, None
         return lambda: array
+
+
+def _of_memory(array: np.ndarray) -> Callable[[], Any]:
+    """A view of the array that has the memory, made anew for as long as that array is there."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    whole = weakref.ref(root)
+    if root is array or array.dtype.hasobject or not (root.flags.c_contiguous or root.flags.f_contiguous):
+        return weakref.ref(array)
+    shape, strides, dtype = array.shape, array.strides, array.dtype
+    offset = array.ctypes.data - root.ctypes.data
+
+    def view() -> Any:
+        memory = whole()
+        if memory is None:
+            return None
+        flat = memory if memory.flags.c_contiguous else memory.T
+        return np.ndarray(shape, dtype, flat, offset, strides)
+
+    return view
 
 
 def _digest(array: Any) -> str:

@@ -100,8 +100,8 @@ def open_store(
     UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
     DataError : it is bad.
     """
-    # Of the arguments, before any other name is there.
-    asked = {name: value for name, value in locals().items() if name not in ("source", "storage_options")}
+    asked = dict(locals())  # the arguments, before any other name is there
+    del asked["source"], asked["storage_options"]
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
@@ -159,7 +159,11 @@ def _watch(store: Any, source: Any, asked: dict[str, Any]) -> None:
     from bigsvm.store.formats.given_arrays import GivenArrays
 
     if isinstance(source, tuple):
-        store.given = GivenArrays.of(source, lambda arrays: open_store(arrays, **asked))
+        rows = store
+        while hasattr(rows, "below"):
+            rows = rows.below
+        several = LABEL_SETS in store.recipe
+        store.given = GivenArrays.of(source, rows, several, lambda arrays: open_store(arrays, **asked))
     elif store.given is None:
         store.given = source.given.below(lambda rows: open_store(rows, **asked))
 
