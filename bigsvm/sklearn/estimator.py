@@ -164,7 +164,7 @@ class Certified:
             rows, model, config = open_source(X, labelled=False, like=self._made()), self._scorer(), self._reading()
             precompile_scoring_of(rows, model, silent)
             out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
-            with warnings_of(rows) as emit, scored_rows(model, rows, config, budget, False, emit) as blocks:
+            with warnings_of(rows, 2) as emit, scored_rows(model, rows, config, budget, False, emit) as blocks:
                 for block in blocks:
                     out[block.start : block.start + len(block.scores)] = block.scores
         return out
@@ -186,7 +186,7 @@ class Certified:
         with errors_of_scikit_learn():
             model = self._scorer()
             rows = open_source(X, "regression" if model.regression else "classification", like=self._made())
-            with warnings_of(rows) as emit:
+            with warnings_of(rows, 1) as emit:
                 found = evaluate(model, rows, self._reading(), emit)
         return float(found["r2" if model.regression else "accuracy"])
 
@@ -266,8 +266,11 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
-    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work."""
+def warnings_of(rows: RowBlocks, level: int) -> Iterator[Emit]:
+    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work.
+
+    level : calls between the user and whoever asks for this
+    """
     said: dict[str, None] = dict.fromkeys(rows.warnings)
 
     def emit(event: Event) -> None:
@@ -276,7 +279,7 @@ def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
 
     yield emit
     for text in said:
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warnings.warn(text, UserWarning, stacklevel=3 + level)
 
 
 @contextmanager

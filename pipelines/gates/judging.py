@@ -171,8 +171,10 @@ def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:
     try:
         rows = open_rows(job, job.holdout, current)
         check_alike(current.about.get("rows", {}), rows)
-    except DataError:  # columns that are no more
-        return None
+    except DataError:
+        if not job.gates.allow_other_shape:
+            raise
+        return None  # it has features that are no more
     return None if rows.layout == "dense" and current.n_features != rows.n_features else rows
 
 

@@ -94,19 +94,18 @@ def compare(
     found = Paired(regression=model.regression)
     both = [model] if current is None else [model, current]
     scorers = [one.scorer() for one in both]
-    other = holdout if same_rows is None else same_rows
-    a_row = int(row_bytes(holdout) + row_bytes(other)) + 24 * sum(
-        one.n_models + one.pairs * len(one.classes) for one in both
-    )
-    held = sum(one.scoring_bytes for one in both) + int(3 * holdout.chunk_nbytes) + model.n_models * 8 * 4096
+    stores = [holdout] if same_rows is None else [holdout, same_rows]
+    a_row = int(sum(map(row_bytes, stores))) + 24 * sum(one.n_models + one.pairs * len(one.classes) for one in both)
+    held = sum(one.scoring_bytes for one in both) + int(1.5 * sum(store.chunk_nbytes for store in stores))
+    held += model.n_models * 8 * 4096
     with budget.reserve("rows of the holdout", held + 3 * a_row):
         pass
     rows = int(max(1, min(holdout.n_samples, _BLOCK // a_row, (budget.free - held) // (3 * a_row))))
     classes = holdout.classes
     true_labels = None if classes is None else [join_labels(one.classes, classes) for one in both]
     histograms = np.zeros((model.n_models, len(counts(np.zeros(0)))), np.int64)
-    blocks = zip(blocks_of(holdout, holdout.refs(rows)), blocks_of(other, other.refs(rows)), strict=True)
-    for block, same in blocks:
+    for block, *others in zip(*(blocks_of(store, store.refs(rows)) for store in stores), strict=True):
+        same = others[0] if others else block
         kept = slice(None) if block.sample_weight is None else block.sample_weight > 0
         scores = [
             score_rows(X, scorer, holdout.uri, block.start)[kept]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import lzma
 import os
+import stat
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ USUAL = 9 * MIB
 """What files packed without an option of their own need at most."""
 _OF_SUFFIX = {".gz": 64 * KIB, ".bz2": 4 * MIB}
 """Of formats whose files are all alike: bzip2 takes 4 bytes for each of the 900,000 that it unpacks at a time."""
+_LARGEST = 1 << 31
+"""The largest window that zstd makes."""
 _HEAD = 256
 """Bytes at the front of a stream that say how large its window is."""
 _OVER = 192 * KIB
@@ -44,7 +47,7 @@ def decompressor_of(path: str, suffix: str) -> Callable[[], Any]:
     most = max(USUAL, _of_file(path))
     if suffix == ".xz":
         return lambda: lzma.LZMADecompressor(memlimit=most)
-    return lambda: zstandard.ZstdDecompressor(max_window_size=most).decompressobj()
+    return lambda: zstandard.ZstdDecompressor(max_window_size=min(most, _LARGEST)).decompressobj()
 
 
 def too_large(error: Exception, name: str) -> DataError | None:
@@ -62,6 +65,8 @@ def _of_file(path: str) -> int:
     if suffix not in (".zst", ".xz"):
         return 0
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # what is read of a pipe is gone
+            return USUAL
         with open(path, "rb") as file:
             return (_window_of_zst if suffix == ".zst" else _window_of_xz)(file)
     except (OSError, zstandard.ZstdError, lzma.LZMAError):

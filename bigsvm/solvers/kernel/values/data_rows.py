@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import numpy as np
 
@@ -26,7 +28,9 @@ class DataRows:
     def __init__(self, data: KernelData, gram: Gram, part_rows: np.ndarray | None) -> None:
         self.data, self.gram, self._rows = data, gram, part_rows
         self.n = data.n if part_rows is None else len(part_rows)
-        self.dtype, self.counts = gram.dtype, KernelCounts(reading=self._reading)
+        # Not the method itself, which would hold the rows that hold it until Python looks for cycles.
+        reading = weakref.WeakMethod(self._reading)
+        self.dtype, self.counts = gram.dtype, KernelCounts(reading=lambda idx: cast(Any, reading())(idx))
         self._diag: np.ndarray | None = None
         ends = [0, *(ref.stop for ref in data.ctx.refs)]
         self._ends, self._lengths = np.array(ends[1:]), np.diff(ends)
