@@ -119,7 +119,8 @@ def _starts_elsewhere(job: Job, result: dict[str, Any]) -> bool:
         return False
     from bigsvm.run.start.earlier import model_digest
 
-    return (result.get("warm_start") or {}).get("model") != model_digest(start)
+    begun = (result.get("warm_start") or {}).get("model")
+    return model_digest(start) not in (begun, model_digest(str(job.model)))  # a registry may name this very model now
 
 
 def has_checkpoint(run: Path) -> bool:

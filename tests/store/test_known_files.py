@@ -16,6 +16,7 @@ import pytest
 import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.formats.tables import known_files
 
 N = 60
 SUFFIXES = [".csv", ".csv.gz", ".parquet", ".feather", ".h5ad"]
@@ -124,6 +125,30 @@ def test_a_file_whose_content_stayed_is_read_on(tmp_path: Path, suffix: str, way
     ALIKE[way](path)
     store.forget()
     assert rows_of(store) == before
+
+
+def test_of_many_files_all_are_read_once_and_then_each_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(4):
+        write(tmp_path / f"{k}.parquet", 0)
+    store = open_store(str(tmp_path))
+    before, read = rows_of(store), list[str]()
+    plain = known_files._digest
+
+    def watched(own: Any, file: Any, of_all: Any) -> str:
+        read.append(Path(file.path).name)
+        return plain(own, file, of_all)
+
+    monkeypatch.setattr(known_files, "_digest", watched)
+    for k in (2, 0, 3):
+        os.chmod(tmp_path / f"{k}.parquet", 0o640)
+        store.forget()
+        assert rows_of(store) == before
+    assert read == [*(f"{k}.parquet" for k in range(4)), "0.parquet", "3.parquet"]
+    write(tmp_path / "_other.parquet", 1)  # which is left out of a folder's rows
+    in_place(tmp_path / "1.parquet", tmp_path / "_other.parquet")
+    store.forget()
+    with pytest.raises(DataError, match="changed since it was opened"):
+        rows_of(store)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

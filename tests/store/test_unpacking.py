@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -132,6 +134,19 @@ def test_a_window_beyond_the_memory_is_refused_and_the_memory_named_does(tmp_pat
         assert least is not None
         assert least > window
         assert use(FitConfig.of(memory=least + 16 * MIB, threads=1))["n_samples"] == 80
+
+
+@pytest.mark.parametrize("name", ["usual.zst", "usual.xz", "any.gz"])
+def test_nothing_is_taken_out_of_a_pipe(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)
+    assert unpacking_bytes(str(path)) in (USUAL, 64 * KIB)
+    writer = threading.Thread(target=lambda: path.write_bytes(FILES[name][0]()))
+    writer.start()
+    out = np.empty(2 * len(TEXT), np.uint8)
+    with ByteSource(str(path)) as source:
+        assert bytes(out[: source.fill(out)]) == TEXT
+    writer.join()
 
 
 @pytest.mark.parametrize("name", ["usual.zst", "long.zst", "any.gz", "none.svm"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -15,6 +17,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.sealing.manifest import read_failed
 
 _PIECE = 1 << 20
+_MANY, _WHILE_S = 64, 2.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -54,30 +57,45 @@ class KnownFiles:
         self.fingerprint = ""
         self._files = list(files)
         self._known = {file.path: file.known_by for file in files}
+        self._digests: dict[str, str] = {}  # of each file, once all of them were read again
         self._lock = threading.Lock()
+        self._looked = -math.inf
 
     def check(self, path: str) -> None:
         """Raise DataError where a file is not as it was when the store was opened."""
         now = File.of(path, stat_file(path)).known_by
         if now == self._known[path]:
             return
-        if now[:-1] == self._known[path][:-1] and self._same_content():
+        if now[:-1] == self._known[path][:-1] and self._same_content(path):
             return
         raise DataError("the file changed since it was opened", path)
 
     def check_all(self) -> None:
-        """The same of each file."""
+        """The same of each file; of very many files once in a while, since each read checks its own."""
+        if len(self._files) > _MANY and time.monotonic() < self._looked + _WHILE_S:
+            return
         for file in self._files:
             self.check(file.path)
+        self._looked = time.monotonic()
 
-    def _same_content(self) -> bool:
+    def _same_content(self, path: str) -> bool:
+        """Whether a file of which the status changed has the content that it had.
+
+        The first time all files are read, since it is of all of them that the fingerprint is known; then one at a time.
+        """
         with self._lock:
-            now = [File.of(file.path, stat_file(file.path)) for file in self._files]
-            if all(file.known_by == self._known[file.path] for file in now):
+            now = File.of(path, stat_file(path))
+            if now.known_by == self._known[path]:
                 return True  # another thread has found it out
-            if files_fingerprint(now) != self.fingerprint:
+            if self._digests:
+                same = _digest(xxhash.xxh3_128(), now, None) == self._digests[path]
+                self._known[path] = now.known_by if same else self._known[path]
+                return same
+            files = [File.of(file.path, stat_file(file.path)) for file in self._files]
+            digests: dict[str, str] = {}
+            if not self.fingerprint or files_fingerprint(files, digests) != self.fingerprint:
                 return False
-            self._known = {file.path: file.known_by for file in now}
+            self._known, self._digests = {file.path: file.known_by for file in files}, digests
             return True
 
 
@@ -102,18 +120,31 @@ def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
     return open_or_find
 
 
-def files_fingerprint(files: Sequence[File]) -> str:
-    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed."""
+def files_fingerprint(files: Sequence[File], digests: dict[str, str] | None = None) -> str:
+    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed.
+
+    digests : takes the digest of each file
+    """
     hasher = xxhash.xxh3_128()
     for file in files:
         hasher.update(f"{file.size}\0".encode())
-        try:
-            with open(file.path, "rb", buffering=0) as content:
-                while piece := content.read(_PIECE):
-                    hasher.update(piece)
-        except OSError as error:
-            raise read_failed(file.path, error) from error
+        found = _digest(xxhash.xxh3_128(), file, hasher)
+        if digests is not None:
+            digests[file.path] = found
     return hasher.hexdigest()
+
+
+def _digest(own: Any, file: File, of_all: Any) -> str:
+    """The digest of a file's bytes, which go into that of all files, too, where there is one."""
+    hashers = [own] if of_all is None else [own, of_all]
+    try:
+        with open(file.path, "rb", buffering=0) as content:
+            while piece := content.read(_PIECE):
+                for hasher in hashers:
+                    hasher.update(piece)
+    except OSError as error:
+        raise read_failed(file.path, error) from error
+    return str(own.hexdigest())
 
 
 def stat_file(path: str) -> os.stat_result:
