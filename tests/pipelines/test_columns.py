@@ -10,6 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.store.formats.opener import open_store
+from pipelines.gates.paired import compare
 from tests.pipelines.test_retrain import Retrain, retrain
 
 __all__ = ["retrain"]
@@ -75,3 +79,28 @@ def test_columns_in_another_order_are_the_same_rows(
     fourth = retrain(tmp_path / "job.toml", "--json", "--quiet")
     assert fourth.code == 76
     assert "other features than at the last promotion, such as 'w'" in fourth.err
+
+
+def test_a_model_that_cannot_be_asked_about_renamed_columns_is_told(tmp_path: Path, retrain: Retrain) -> None:
+    """No gate is left out in silence, also where nobody looks at drift."""
+    (tmp_path / "job.toml").write_text(JOB.format(suffix=".parquet").split("[drift]")[0])
+    write(tmp_path / "holdout.parquet", 9, tuple(NAMES))
+    write(tmp_path / "train.parquet", 1, tuple(NAMES))
+    assert retrain(tmp_path / "job.toml", "--quiet").code == 0
+    for name in ("holdout", "train"):
+        write(tmp_path / f"{name}.parquet", 2, tuple(NAMES), renamed=True)
+    again = retrain(tmp_path / "job.toml", "--quiet")
+    assert again.code == 65
+    assert "'w'" in again.err
+
+
+def test_a_holdout_is_read_once_where_one_order_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "holdout.parquet", 9, tuple(NAMES))
+    holdout = open_store(str(tmp_path / "holdout.parquet"))
+    model, read = bigsvm.fit(holdout, memory="64MiB").model, []
+    plain = type(holdout).read
+    monkeypatch.setattr(type(holdout), "read", lambda self, ref: read.append(ref) or plain(self, ref))
+    for rival, other in ((None, None), (model, None), (model, holdout)):
+        read.clear()
+        assert compare(model, rival, holdout, MemoryBudget(64 << 20), other).n_rows == N
+        assert sum(ref.stop - ref.start for ref in read) == N * (1 if other is None else 2)

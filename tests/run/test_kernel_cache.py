@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 from pathlib import Path
@@ -25,6 +26,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers.kernel.literature import platt, simplified
 from bigsvm.solvers.kernel.rosen import rosen
 from bigsvm.solvers.kernel.smo import textbook
+from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from tests.run.test_checkpoint import same_folder, until_done
@@ -242,3 +244,18 @@ def test_wss_wr_on_heart_scale(real_data: ModuleType, C: float, steps: int, dual
         assert optimum.figures["iterations"] == 140
     assert optimum.figures["dual_objective"] == pytest.approx({1.0: 100.877, 100.0: 2526.925}[C], abs=1e-3)
     assert counts(optimum)[1] > counts(optimum)[0] / 2
+
+
+@pytest.mark.parametrize("options", KEPT, ids=named)
+def test_no_kernel_rows_outlive_their_fit(options: dict[str, Any]) -> None:
+    """A loop of fits would grow until Python looks for cycles, which it does by objects, not by bytes."""
+    config = {"kernel": "rbf", "gamma": 0.2, "C": 1.0, "tol": 1e-2, "memory": "64MiB", **options}
+    bigsvm.fit(problem(), **config)
+    gc.collect()
+    gc.disable()
+    try:
+        bigsvm.fit(problem(), **config)
+        alive = [found for found in gc.get_objects() if isinstance(found, DataRows)]
+    finally:
+        gc.enable()
+    assert not alive
