@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult, how_it_ended
 from bigsvm.run.proof import kernel_prover
+from bigsvm.solvers.base import Context
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -438,3 +440,19 @@ def test_rows_that_weigh_nothing_are_refused(
     store = ArrayRows(X, X[:, 0] if regression else y, np.zeros(80), task="regression" if regression else "auto")
     with pytest.raises(DataError, match=r"takes? part: every (other )?row has weight 0"):
         fit_store(store, FitConfig.of(loss=loss, kernel=kernel))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_nothing_of_a_fit_outlives_it(name: str) -> None:
+    """A loop of fits would grow until Python looks for cycles, which it does by objects, not by bytes."""
+    options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 0.1, "max_passes": 20}
+    rows = noisy()[0], np.arange(100) % 3
+    fit(rows, **options)
+    gc.collect()
+    gc.disable()
+    try:
+        fit(rows, **options)
+        alive = [type(found) for found in gc.get_objects() if isinstance(found, looping.Loop | Context | ArrayRows)]
+    finally:
+        gc.enable()
+    assert not alive

@@ -26,6 +26,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers.kernel.literature import platt, simplified
 from bigsvm.solvers.kernel.rosen import rosen
 from bigsvm.solvers.kernel.smo import textbook
+from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
@@ -255,7 +256,7 @@ def test_no_kernel_rows_outlive_their_fit(options: dict[str, Any]) -> None:
     gc.disable()
     try:
         bigsvm.fit(problem(), **config)
-        alive = [found for found in gc.get_objects() if isinstance(found, DataRows)]
+        alive = [found for found in gc.get_objects() if isinstance(found, DataRows | KernelData)]
     finally:
         gc.enable()
     assert not alive

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,8 +96,8 @@ class Loop:
         control = ctx.control
         control.stopping = lambda: bool(stop)
         control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
-        control.expired = self._expired
-        control.read_enough = self._read_enough
+        control.expired = _for_as_long_as_it_lives(self._expired)
+        control.read_enough = _for_as_long_as_it_lives(self._read_enough)
 
     def resume(self, tree: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
@@ -260,3 +262,11 @@ class Loop:
         if self.stop:
             hint = "" if self.checkpoints is None else self.checkpoints.goes_on
             raise Interrupted(f"stopped by {self.stop.by}", hint=hint)
+
+
+def _for_as_long_as_it_lives(ask: Callable[[], bool]) -> Callable[[], bool]:
+    """A method whose object, which holds whoever asks, is not held by them: a fit's rows would stay until Python looks
+    for cycles.  False once the object is gone.
+    """
+    method = weakref.WeakMethod(ask)
+    return lambda: (found := method()) is not None and found()

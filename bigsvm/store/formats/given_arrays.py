@@ -44,7 +44,12 @@ class GivenArrays:
         rows : the `ArrayRows` over them;  several : y is an indicator matrix, of which they keep nothing
         """
         held = [_reference(array, rows.shares) for array in arrays]
-        own = (rows.kept_X, (lambda: None) if several else rows.kept_labels, rows.kept_weights)
+        kept = weakref.ref(rows)  # which hold this
+        own = (
+            lambda: kept().kept_X(),
+            lambda: None if several else kept().kept_labels(),
+            lambda: kept().kept_weights(),
+        )
         return cls(held, own, [_digest(one()) for one in held], open_again)
 
     def below(self, open_over: Callable[[Any], Any]) -> GivenArrays:
