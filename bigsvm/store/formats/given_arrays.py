@@ -44,7 +44,7 @@ class GivenArrays:
         rows : the `ArrayRows` over them;  several : y is an indicator matrix, of which they keep nothing
         """
         held = [_reference(array, rows.shares) for array in arrays]
-        kept = weakref.ref(rows)  # which hold this
+        kept: Callable[[], Any] = weakref.ref(rows)  # which hold this
         own = (
             lambda: kept().kept_X(),
             lambda: None if several else kept().kept_labels(),
