@@ -186,7 +186,8 @@ def test_rows_that_are_held_end_a_fit_that_streams(name: str, max_passes: int, m
     rows, options = unscaled(60), {"working_set": 10} if name == "smo" else {}
     result = fit(rows, solver=name, kernel="linear", max_passes=max_passes, memory="16MiB", **options)
     assert result.status in ("stalled", "stopped")
-    assert result.figures["passes"] <= max_passes + 5  # the inner step in work, and the proof
+    # The inner step in work, and the proof; and the diagonal at each beginning, which no limit counts.
+    assert result.figures["passes"] <= max_passes + 8
     n = len(rows[0])
     assert result.figures["kernel_values"] <= 1.5 * kernel_limits(n).most * n**2
 
