@@ -144,9 +144,9 @@ class Certified:
                 f"{wanted:.2g}: {hint}."
             )
             more = dict.fromkeys(text for result in results for text in result.warnings)
-            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=6)
+            warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=level_of_the_user())
         for text in problems[0][0].warnings:  # of the rows; those of the fit only where it did not get there
-            warnings.warn(text, UserWarning, stacklevel=6)
+            warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
         return results
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -164,7 +164,7 @@ class Certified:
             rows, model, config = open_source(X, labelled=False, like=self._made()), self._scorer(), self._reading()
             precompile_scoring_of(rows, model, silent)
             out, budget = np.empty((rows.n_samples, model.n_models)), budget_of(config)
-            with warnings_of(rows, 2) as emit, scored_rows(model, rows, config, budget, False, emit) as blocks:
+            with warnings_of(rows) as emit, scored_rows(model, rows, config, budget, False, emit) as blocks:
                 for block in blocks:
                     out[block.start : block.start + len(block.scores)] = block.scores
         return out
@@ -186,7 +186,7 @@ class Certified:
         with errors_of_scikit_learn():
             model = self._scorer()
             rows = open_source(X, "regression" if model.regression else "classification", like=self._made())
-            with warnings_of(rows, 1) as emit:
+            with warnings_of(rows) as emit:
                 found = evaluate(model, rows, self._reading(), emit)
         return float(found["r2" if model.regression else "accuracy"])
 
@@ -266,11 +266,8 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def warnings_of(rows: RowBlocks, level: int) -> Iterator[Emit]:
-    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work.
-
-    level : calls between the user and whoever asks for this
-    """
+def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
+    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work."""
     said: dict[str, None] = dict.fromkeys(rows.warnings)
 
     def emit(event: Event) -> None:
@@ -279,7 +276,15 @@ def warnings_of(rows: RowBlocks, level: int) -> Iterator[Emit]:
 
     yield emit
     for text in said:
-        warnings.warn(text, UserWarning, stacklevel=3 + level)
+        warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
+
+
+def level_of_the_user() -> int:
+    """The `stacklevel` of a warning that names the line which called an estimator, however many calls lie between."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals["__name__"].partition(".")[0] in ("bigsvm", "sklearn", "contextlib") and frame.f_back:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 @contextmanager

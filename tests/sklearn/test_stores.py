@@ -167,12 +167,15 @@ def test_what_a_store_warns_of_is_said(make: Any, tmp_path: Path) -> None:
     """By `fit`, and by what scores it."""
     frame = pd.DataFrame({"": range(20), "a": np.arange(20.0) % 7, "c": list("xy") * 10, "label": [0, 1] * 10})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    with pytest.warns(UserWarning, match="the column without a name is a feature"):
+    with pytest.warns(UserWarning, match="the column without a name is a feature") as said:
         estimator = make().fit(str(tmp_path / "rows.csv"))
+    assert said[0].filename == __file__
     frame["c"] = list("xz") * 10
     frame.to_csv(tmp_path / "new.csv", index=False)
-    with pytest.warns(UserWarning, match="'z'|\\bz\\b"):
-        estimator.predict(str(tmp_path / "new.csv"))
+    for use in (estimator.predict, estimator.decision_function):
+        with pytest.warns(UserWarning, match=r"\bz\b") as said:
+            use(str(tmp_path / "new.csv"))
+        assert said[0].filename == __file__
     if make is not OneClassSVM:
         with pytest.warns(UserWarning, match="'z'|\\bz\\b"):
             estimator.score(str(tmp_path / "new.csv"))
