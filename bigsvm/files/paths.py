@@ -50,6 +50,8 @@ def _not_there(what: str, named: str) -> MissingInput:
 
     path = Path(named)
     folder = path.absolute().parent
+    if path.is_symlink() and not path.exists():
+        return MissingInput(what, named, f"it is a link to {os.readlink(path)}, where nothing is")
     try:
         close = difflib.get_close_matches(path.name, os.listdir(folder), 1)
     except OSError:

@@ -49,6 +49,13 @@ def test_a_mistyped_command_and_a_mistyped_store_are_answered_with_what_is_there
         assert f"did you mean {tmp_path}/rows.zarr?" in said.err
     said = bigsvm("fit", str(tmp_path / "folder" / "row.zarr"))
     assert f"there is no folder {tmp_path}/folder that can be listed" in said.err
+    (tmp_path / "loop.zarr").symlink_to(tmp_path / "loop.zarr")
+    for target in ("loop.zarr", "gone.zarr"):
+        (tmp_path / "loop.zarr").unlink()
+        (tmp_path / "loop.zarr").symlink_to(tmp_path / target)
+        assert (
+            f"it is a link to {tmp_path}/{target}, where nothing is" in bigsvm("fit", str(tmp_path / "loop.zarr")).err
+        )
     (tmp_path / "people.csv").write_text("age,label\n")
     said = bigsvm("fit", str(tmp_path / "people.csv"))
     assert (said.code, "there are no rows" in said.err) == (65, True)
