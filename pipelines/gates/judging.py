@@ -113,7 +113,9 @@ def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: A
     holdout = open_rows(job, job.holdout, model)
     theirs = None if current is None else _as_theirs(job, model, current)
     rival = None if theirs is None else current
-    paired = compare(model, rival, holdout, budget_of(job.fit), theirs)
+    # Where both have them alike, which is the rule, they are read once.
+    alike = theirs is None or _made_so(theirs) == _made_so(holdout)
+    paired = compare(model, rival, holdout, budget_of(job.fit), None if alike else theirs)
     if rival is not None:
         _ask_paired(job, verdict, paired)
     _ask_service(job, verdict, model, holdout, paired.calibration_error)
@@ -161,6 +163,11 @@ def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:
     said = f"{'no better' if better else 'worse'} beyond chance" if not passed else "as asked"
     text = f"{said}: {counted}, one-sided p {chance:.4g}"
     verdict.ask("challenger", passed, chance, gates.significance, text)
+
+
+def _made_so(rows: RowBlocks) -> tuple[Any, ...]:
+    """What may differ of the same rows as two models have them."""
+    return rows.recipe, list(rows.feature_names or []), rows.n_features
 
 
 def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:

@@ -27,6 +27,7 @@ from bigsvm.run.apply.scoring import (
 )
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.labels import as_targets, label_codes
+from bigsvm.store.text.compressed import changed_meanwhile
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 Measured = RowBlocks | TextLabels
@@ -91,7 +92,7 @@ def counted(
                     tally.add(_coded(scored, store) if isinstance(store, TextLabels) else scored)
             result = tally.result()
     if _status(source) != known:
-        raise DataError("the file changed while it was read", str(source), "is something still writing it?")
+        raise changed_meanwhile(str(source))
     if not result["n_rows"]:  # what asks for a metric above some limit would find none, and none below it
         raise DataError("every row has a weight of 0: nothing can be measured", store.uri, "see --weight")
     for message in tally.warnings():

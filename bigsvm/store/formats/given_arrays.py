@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse
 import xxhash
 
-from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import RowBlocks, tile
 
@@ -143,8 +142,8 @@ def _digest(array: Any) -> str:
 
 
 def _add(hasher: Any, array: Any) -> None:
-    if scipy.sparse.issparse(array) or isinstance(array, CSR):
-        parts = vars(array) if scipy.sparse.issparse(array) else array._asdict()
+    if scipy.sparse.issparse(array):
+        parts = vars(array)
         for name, part in sorted(parts.items()):
             if isinstance(part, np.ndarray):
                 hasher.update(f"{name} {parts.get('_shape', '')} ".encode())

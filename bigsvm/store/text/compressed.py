@@ -112,7 +112,7 @@ class ByteSource:
             raise ReadFailed(f"reading failed: {error.strerror or error}", self.name) from error
         self.consumed = self._counted.count
         if done < len(view) and _status(self._raw) != self._told:  # the end, of what it was or of what it is
-            raise DataError("the file changed while it was read", self.name, "is something still writing it?")
+            raise changed_meanwhile(self.name)
         if not self._started:
             self._started = True
             self._look_at(bytes(view[: min(done, 3)]))
@@ -147,6 +147,11 @@ class ByteSource:
     ) -> None:
         if self._owned:
             self._raw.close()
+
+
+def changed_meanwhile(name: str) -> DataError:
+    """The refusal of a file that is not what it was when its reading began."""
+    return DataError("the file changed while it was read", name, "is something still writing it?")
 
 
 def _status(raw: io.RawIOBase) -> tuple[int, int] | None:
