@@ -43,7 +43,7 @@ class Job:
         """The rows."""
         from bigsvm.store.formats.opener import open_store
 
-        return open_store(self.store, label=self.label, weight=self.weight, **self.rows)
+        return open_store(self.store, label=self.label, weight=self.weight, **{"split": "recorded", **self.rows})
 
     def document(self) -> dict[str, Any]:
         """As JSON, paths absolute."""

@@ -99,7 +99,8 @@ split_option = click.option(
     "--split",
     type=float,
     metavar="SHARE",
-    help="Train on this share of the rows, such as 0.9, chosen by a hash of the row number; test on the others.",
+    help="Train on this share of the rows, such as 0.9, chosen by a hash of the row number; test on the others.  1: all"
+    " rows.  [default: what ingest --split recorded in STORE, else 1]",
 )
 label_change_options = [
     click.option(

@@ -59,8 +59,10 @@ def fit(
     y, sample_weight : arrays, shape (n_samples,), or y as for `labels`: `fit(X, y)` is `fit((X, y))`
     label, weight : names of the label and weight columns
     labels : of rows with several labels, see `bigsvm.open_store`; or y is (n_samples, n_labels), of 0 and 1
-    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, split, positive, label_map : as
-        for `bigsvm.open_store`
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, positive, label_map : as for
+        `bigsvm.open_store`
+    split : the share of rows to train on, as for `bigsvm.open_store`; None: what a store that is given by its path
+        records, else all rows
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
@@ -106,11 +108,11 @@ def fit(
         store = open_store(
             joined, label=label, labels=labels, weight=weight, task=_task_of(joined, config.regression),
             empty_chunks=empty_chunks, columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing,
-            scale=scale, normalize=normalize, rows=rows, split=split, positive=positive, label_map=label_map,
+            scale=scale, normalize=normalize, rows=rows, split="recorded" if split is None else split,
+            positive=positive, label_map=label_map,
         )  # fmt: skip
     result = fit_store(store, config, emit)
-    if split is not None:
-        add_held_out(result, store, config, emit)
+    add_held_out(result, store, config, emit)
     return result
 
 

@@ -30,6 +30,7 @@ def fit_path(
     *,
     label: str | None = None,
     weight: str | None = None,
+    split: float | None = None,
     emit: Emit = silent,
     **options: Any,
 ) -> list[FitResult]:
@@ -42,7 +43,7 @@ def fit_path(
 
     Parameters
     ----------
-    source, label, weight, emit : as for `bigsvm.fit`
+    source, label, weight, split, emit : as for `bigsvm.fit`
     Cs : positive numbers, in any order; one may occur more than once
     options : as for `bigsvm.fit`, without C and lam.  solver='auto' goes by the largest C.
 
@@ -77,8 +78,9 @@ def fit_path(
     if is_lazy(X):
         beside = {"y": y, "sample_weight": weights, "label": label, "weight": weight}
         with rows_on_disk(X, options, beside, config.regression, emit) as (path, options):
-            return fit_path(path, Cs, emit=emit, **options)
-    return fit_path_store(open_store(source, label=label, weight=weight), costs_of(Cs), config, emit)
+            return fit_path(path, Cs, split=split, emit=emit, **options)
+    store = open_store(source, label=label, weight=weight, split="recorded" if split is None else split)
+    return fit_path_store(store, costs_of(Cs), config, emit)
 
 
 def fit_path_store(

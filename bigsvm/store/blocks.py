@@ -232,6 +232,8 @@ class StoreBase:
     empty_chunks: Mapping[str, str] = MappingProxyType({})
     recipe: Mapping[str, Any] = MappingProxyType({})
     feature_names: Sequence[str] | None = None
+    recorded_split: float | None = None
+    """The share of its rows that a store says fits shall train on (`bigsvm ingest --split`)."""
     given: Any = None
     """The `GivenArrays` of rows that lie in arrays of a caller."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ from tests.store import formats
 
 N = 203
 X, LABELS = random_problem(N, 6, 0.6, seed=71, noise=0.2)
+SVM = [
+    f"{label} " + " ".join(f"{j + 1}:{value!r}" for j, value in enumerate(row.tolist()) if value) + "\n"
+    for row, label in zip(X, LABELS, strict=True)
+]
 TRAIN = hashed(np.arange(N)) < 0.7
 OPTIONS: dict[str, Any] = {"tol": 1e-6, "memory": "64MiB", "threads": 1}
 
@@ -131,9 +136,71 @@ def test_commands_tell_of_rows_that_were_kept_back(
     said("fit", "s.zarr", "-o", "plain")
     assert "trained on all rows" in refused(2, "evaluate", "plain", "s.zarr", "--split")
     assert "--split is not for svmlight text" in refused(2, "evaluate", "m", "t.svm", "--split")
-    for share in ("0", "1", "nan", "-1"):
+    for share in ("0", "1.5", "nan", "-1"):
         assert "a split of" in refused(2, "fit", "s.zarr", "--split", share, "-o", "m3")
     assert said("plan", "s.zarr", "--split", "0.7")["n_samples"] == TRAIN.sum()
+
+
+def test_a_share_that_a_store_records_is_the_default_of_fits_and_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, others = "".join(SVM[:150]), "".join(SVM[150:])
+    (tmp_path / "a.svm").write_text(first)
+    (tmp_path / "b.svm").write_text(others)
+
+    def said(*command: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert run([*command, "--json"]) == 0, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out)["result"]
+
+    said("ingest", "a.svm", "s.zarr", "--split", "0.7")
+    said("ingest", "b.svm", "s.zarr", "--append")
+    assert run(["ingest", "b.svm", "s.zarr", "--append", "--split", "0.8"]) == 2
+    assert "--split 0.8, and the store records 0.7" in capsys.readouterr().err
+    said("ingest", "a.svm", "b.svm", "plain.zarr")
+    assert (said("inspect", "s.zarr")["split"], said("inspect", "plain.zarr")["split"]) == (0.7, None)
+
+    recorded, typed = said("fit", "s.zarr", "-o", "m"), said("fit", "plain.zarr", "--split", "0.7", "-o", "m2")
+    assert recorded["n_samples"] == TRAIN.sum()
+    assert recorded["held_out"] == typed["held_out"]
+    assert (tmp_path / "m" / "coef.npy").read_bytes() == (tmp_path / "m2" / "coef.npy").read_bytes()
+    assert said("evaluate", "m", "s.zarr", "--split")["accuracy"] == recorded["held_out"]["accuracy"]
+    assert said("certify", "m", "s.zarr")["n_samples"] == TRAIN.sum()
+    for split, n in (
+        ((), TRAIN.sum()),
+        (("--split", "1"), N),
+        (("--split", "0.5"), (hashed(np.arange(N)) < 0.5).sum()),
+    ):
+        assert said("plan", "s.zarr", *split)["n_samples"] == n
+        assert said("tune", "s.zarr", *split, "--c-grid", "1", "--folds", "2")["n_samples"] == n
+    every = said("fit", "s.zarr", "--split", "1", "-o", "m3")
+    assert "held_out" not in every
+    assert every["n_samples"] == N
+    refit = said("tune", "s.zarr", "--c-grid", "1", "--folds", "2", "--refit", "-o", "m4")["refit"]
+    assert refit["held_out"] == recorded["held_out"]
+    for command in (("evaluate", "m3", "s.zarr"), ("predict", "m3", "s.zarr", "-o", "p.csv")):
+        assert said(*command).get("n_rows", N) == N  # what is done to a store that is no training takes all of it
+    said("dump", "s.zarr", "all.svm")
+    assert len((tmp_path / "all.svm").read_text().splitlines()) == N
+
+    # In Python a path is that of the command line; what is open was opened as somebody wanted it.
+    assert bigsvm.fit("s.zarr", **OPTIONS).figures["n_samples"] == TRAIN.sum()
+    assert bigsvm.fit("s.zarr", split=1, **OPTIONS).figures["n_samples"] == N
+    assert bigsvm.fit(open_store("s.zarr"), **OPTIONS).figures["n_samples"] == N
+    assert bigsvm.fit_path("s.zarr", [1.0], **OPTIONS)[0].figures["n_samples"] == TRAIN.sum()
+    assert bigsvm.tune("s.zarr", Cs=[1.0], folds=2, memory="64MiB").figures["n_samples"] == TRAIN.sum()
+    kept = open_store("s.zarr", split="recorded", part="test")
+    assert kept.n_samples == (~TRAIN).sum()
+
+    document = json.loads((tmp_path / "s.zarr" / "zarr.json").read_text())
+    document["attributes"]["bigsvm-split"] = 7
+    shutil.rmtree(tmp_path / "s.zarr" / ".bigsvm", ignore_errors=True)
+    (tmp_path / "s.zarr" / "zarr.json").write_text(json.dumps(document))
+    for seal in tmp_path.glob("s.zarr/*manifest*"):
+        seal.unlink()
+    assert run(["inspect", "s.zarr"]) == 65
+    assert "bigsvm-split is 7" in capsys.readouterr().err
 
 
 def test_a_side_without_rows_is_refused() -> None:

@@ -14,6 +14,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
 from bigsvm.store.copy.copy_folder import tree_bytes
+from bigsvm.store.formats.chosen.split_rows import recorded_split
 from bigsvm.store.withheld import HashedShare
 
 
@@ -42,6 +43,7 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
         "classes": classes,
         "class_counts": _named_counts(classes, counts),
         "has_weights": store.has_weights,
+        "split": recorded_split(store),
         "data_bytes": int(row_bytes(store) * store.n_samples),
         "stored_bytes": stored,
         "empty_chunks": dict(store.empty_chunks),

@@ -16,6 +16,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.machine import check_address_space
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.api import joined_source
+from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
@@ -35,7 +36,7 @@ _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that change no number of a search, or that its grid has."""
 _OPENED = (
     "label", "weight", "empty_chunks", "matrix", "missing", "rows", "columns", "hash_bits", "scale", "normalize",
-    "positive", "label_map",
+    "split", "positive", "label_map",
 )  # fmt: skip
 _OF_COLLECTIONS = ("label", "weight", "matrix", "missing", "columns", "hash_bits")
 """Of these what `ingest` takes of a collection; the others hold for the store that it becomes."""
@@ -85,7 +86,8 @@ def tune(
     run : a folder in which what is done is kept: the same call goes on where a former one ended
     options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows,
         and `calibrate` makes probabilities for that model, of the held-out scores; `emit`; what `bigsvm.open_store`
-        takes (label, weight, ...); fields of `FitConfig` but C, lam and class_weight
+        takes (label, weight, ...), where `split` keeps rows back from the whole search; fields of `FitConfig` but C,
+        lam and class_weight
 
     Returns
     -------
@@ -109,7 +111,7 @@ def tune(
     for name in ("C", "lam", "class_weight"):
         if name in options:
             raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
-    opened = {name: options.pop(name) for name in _OPENED if name in options}
+    opened = {"split": "recorded", **{name: options.pop(name) for name in _OPENED if name in options}}
     config = FitConfig.of(**options)
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
@@ -211,6 +213,7 @@ def tune_store(
             found = calibrated_by_folds(store, cells, asked.folds, config, note)
             result.refit.model.about["calibration"] = found
             result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}
+        add_held_out(result.refit, store, search, note)
     return result
 
 

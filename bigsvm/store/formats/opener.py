@@ -53,7 +53,7 @@ def open_store(
     scale: Scale | None = None,
     normalize: str | None = None,
     rows: str | None = None,
-    split: float | None = None,
+    split: float | Literal["recorded"] | None = None,
     part: Literal["train", "test"] | None = None,
     positive: str | None = None,
     label_map: Mapping[str, str] | None = None,
@@ -87,7 +87,9 @@ def open_store(
     rows : a condition on columns, such as "cell_type in (T, B) and n_genes > 500": the rows for which it holds, and the
         classes that occur in them; where a value that decides is not there, a row is left out.  Columns of obs, or of
         the table; text in quotes, a column's name with blanks in back-ticks
-    split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back
+    split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back.  1 takes all
+        rows, and so does None; `recorded` takes the share that a store given by its path records (`bigsvm ingest
+        --split`), or all
     part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
     positive : the label of one class: all others are one, and labels are True and False
     label_map : other names of labels; those that get one name are one class.  Before `positive`
@@ -137,7 +139,8 @@ def open_store(
     if split is not None or part is not None:
         from bigsvm.store.formats.chosen.split_rows import split as chosen_of
 
-        store = chosen_of(store, split, part, like)
+        named = isinstance(source, str | os.PathLike)  # what is open was opened as somebody wanted it
+        store = chosen_of(store, None if split == "recorded" and not named else split, part, like)
     if normalize is not None or (like and "normalize" in like):
         from bigsvm.store.transforms.normalize import normalized
 

@@ -1,4 +1,4 @@
-"""Names of features, as an AnnData `var` frame has them, and the recipe that our own stores carry."""
+"""Names of features, as an AnnData `var` frame has them; the recipe and the split that our own stores carry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from bigsvm.store.formats.zarr_label import Open
 
 RECIPE = "bigsvm-rows"
 """Attribute of a store's root: how its rows were made of other data (`RowBlocks.recipe`)."""
+SPLIT = "bigsvm-split"
+"""Attribute of a store's root: the share of its rows that fits train on unless they are told otherwise."""
 _MAX_NAMES = 1 << 20
 
 
@@ -16,6 +18,14 @@ def recipe_of(group: Any) -> dict[str, Any]:
     """The recipe that a store carries; empty where it has none."""
     found = group.attrs.get(RECIPE, {})
     return dict(found) if isinstance(found, dict) else {}
+
+
+def split_of(group: Any) -> float | None:
+    """The share that a store records; None where it records none.  Raises DataError for what is no share."""
+    found = group.attrs.get(SPLIT)
+    if found is None or (isinstance(found, float) and 0.0 < found < 1.0):
+        return found
+    raise DataError(f"{SPLIT} is {found!r}, not a share between 0 and 1", "zarr.json", "remove the attribute")
 
 
 def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> list[str] | None:

@@ -26,7 +26,7 @@ from bigsvm.store.formats.csc_rows import rows_of_columns
 from bigsvm.store.formats.layouts.binsparse import RowMajor, described
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
-from bigsvm.store.formats.zarr_names import feature_names, recipe_of
+from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
@@ -113,7 +113,7 @@ class ZarrRows(StoreBase):
         """Open what was chosen of a group of zarr, or of h5py."""
         self._matrix, self._missing = matrix_path(matrix), missing
         self._open_matrix(group, open_array)
-        self.recipe = recipe_of(group)
+        self.recipe, self.recorded_split = recipe_of(group), split_of(group)
         if self._matrix != "X":
             self.recipe = {"matrix": self._matrix}
         frame = {"raw": "raw/var", "obsm": ""}.get(self._matrix.partition("/")[0], "var")

@@ -15,6 +15,7 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.files.atomic import check_replaceable
 from bigsvm.machine import return_freed_memory
 from bigsvm.peak_memory import PeakMemory
+from bigsvm.store.formats.chosen.split_rows import check_share
 from bigsvm.store.ingest.appending.commit import commit, growing
 from bigsvm.store.ingest.appending.fits import check_fits, options_of
 from bigsvm.store.ingest.appending.grown_store import GrownStore, SealedStore
@@ -64,6 +65,7 @@ def ingest(
     scale: Scale | None = None,
     normalize: str | None = None,
     rows: str | None = None,
+    split: float | None = None,
     storage_options: Mapping[str, Any] | None = None,
     client: Any = None,
     emit: Emit = silent,
@@ -95,6 +97,8 @@ def ingest(
     source_digest : kept in the manifest beside what the store was before: which rows came then, for who was killed
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : of what is read, see
         `open_store`
+    split : the store records this share, such as 0.9, and a fit or a search of the store trains on it unless it is told
+        another; all rows are written
     client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
         threads of this process
 
@@ -120,6 +124,8 @@ def ingest(
     chunk_nbytes = None if chunk_bytes is None else parse_bytes(chunk_bytes)
     if n_features is not None and not 1 <= n_features < 2**63:
         raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
+    if split is not None:
+        check_share(split)
     if append and overwrite:
         raise UsageError("--append and --overwrite exclude each other")
     if not append:
@@ -140,7 +146,7 @@ def ingest(
         if append:
             stack.enter_context(growing(path))
             former = SealedStore(path)
-            wanted = options_of(former, task, n_features, dtype)
+            wanted = options_of(former, task, n_features, dtype, split)
             task, n_features, dtype = wanted["task"], wanted["n_features"], wanted["dtype"]
             like = {"like": former.recipe} if former.recipe else {}
         compiling = stack.enter_context(compile_time())
@@ -191,6 +197,7 @@ def ingest(
                 overwrite=overwrite,
                 recipe=sourced.recipe,
                 feature_names=sourced.feature_names,
+                split=split,
             )
         load_code(sourced, codec, task, emit)
         held = stack.enter_context(PeakMemory())

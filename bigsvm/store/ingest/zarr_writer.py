@@ -17,7 +17,7 @@ from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.files.atomic import new_directory, remove
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
-from bigsvm.store.formats.zarr_names import RECIPE
+from bigsvm.store.formats.zarr_names import RECIPE, SPLIT
 from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
 from bigsvm.store.ingest.collections.made_rows import FOLDER, ChunkPlace, MadeRows, opened_place, put_chunks
@@ -48,6 +48,7 @@ class ZarrWriter:
     chunk_bytes : decoded bytes of a chunk, 4 MiB by default
     task : regression keeps labels as numbers
     recipe, feature_names : what is known of the features (`RowBlocks`), for those who read the store
+    split : the share of the rows that fits train on unless they are told otherwise; None records none
 
     Holds one chunk per array (data, indices, indptr, codes, weights) besides the block being appended.
     """
@@ -66,8 +67,9 @@ class ZarrWriter:
         overwrite: bool = False,
         recipe: Mapping[str, Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        split: float | None = None,
     ) -> None:
-        self._recipe, self._names = dict(recipe or {}), feature_names
+        self._recipe, self._names, self._split = dict(recipe or {}), feature_names, split
         self.path, self.layout, self.dtype = Path(path), layout, np.dtype(dtype)
         if self.dtype not in VALUE_DTYPES:
             raise UsageError(f"a store holds {', '.join(map(str, VALUE_DTYPES))}, not {self.dtype}")
@@ -298,6 +300,7 @@ class ZarrWriter:
             attributes={
                 "encoding-type": "anndata", "encoding-version": "0.1.0",
                 **({RECIPE: self._recipe} if self._recipe else {}),
+                **({} if self._split is None else {SPLIT: self._split}),
             },
         )  # fmt: skip
         names = self._names if self._names is not None and len(self._names) == width else None

@@ -188,6 +188,7 @@ def _store_text(result: dict[str, Any]) -> str:
         ("types", f"values {result['dtype']}, indices {result['index_dtype']}"),
         ("labels", labels),
         ("weights", "yes" if result["has_weights"] else "none"),
+        ("split", None if result["split"] is None else f"fits train on {result['split']:g} of the rows"),
         ("size", _size_text(result)),
         *(("empty", f"{what}: they hold the fill value") for what in result["empty_chunks"].values()),
         ("chunks", f"{show_bytes(result['chunk_bytes'])} decoded" if result["chunk_bytes"] else None),

@@ -60,6 +60,13 @@ from bigsvm.units import parse_bytes, show_bytes
     is_flag=True,
     help="Without SRC: delete what STORE keeps for readers that opened it before rows were added.",
 )
+@click.option(
+    "--split",
+    type=float,
+    metavar="SHARE",
+    help="Record this share, such as 0.9, in STORE: fit and tune train on that share of its rows, and fit tests on the "
+    "others, unless they have a --split of their own.  All rows are written.",
+)
 @add([empty_option, *row_options, scale_option, normalize_option, storage_option])
 def command(
     session: Session,

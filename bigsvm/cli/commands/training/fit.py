@@ -122,6 +122,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
     from bigsvm.observe.jsonl import JsonlFile, plain
+    from bigsvm.run.apply.held_out import add_held_out
     from bigsvm.run.fit.checkpoint import Checkpoints
     from bigsvm.run.fit.fit import fit_store
 
@@ -148,10 +149,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
                 result = fit_store(data, job.config, started, checkpoints, resume)
                 session.exit_code = result.exit_code(job.allow_unconverged)
                 save_once(result, model, job.overwrite)
-                if "split" in job.rows:
-                    from bigsvm.run.apply.held_out import add_held_out
-
-                    add_held_out(result, data, job.config, emit)
+                add_held_out(result, data, job.config, emit)
             record["model_digest"] = digest_of(model)
             checkpoints.clear()
             session.warn_of(result)

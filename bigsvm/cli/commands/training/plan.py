@@ -42,7 +42,7 @@ def command(
 ) -> int:
     if memory_per_worker is not None and options.get("workers") is None:
         raise UsageError("--memory-per-worker without --workers", hint="say how many: --workers K")
-    chosen = take_rows(options)
+    chosen = {"split": "recorded", **take_rows(options)}
     config = config_of(ctx, options)
 
     from bigsvm.run.fit.plan import make_plan

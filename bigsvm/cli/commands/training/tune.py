@@ -18,6 +18,7 @@ from bigsvm.cli.options import (
     normalize_option,
     option_of,
     scale_option,
+    split_option,
     store_options,
     take_rows,
 )
@@ -107,7 +108,9 @@ _fit_options = [option_of(name) for name in TYPED.values() if name not in _SEARC
     "The same command continues a stopped search.  Exit code 0: every gap is proved; 4: some gap is not."
 )
 @click.argument("store")
-@add([*_own_options, *store_options, scale_option, normalize_option, *label_change_options, *_fit_options])
+@add(
+    [*_own_options, *store_options, scale_option, normalize_option, split_option, *label_change_options, *_fit_options]
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -123,7 +126,7 @@ def command(
         "costs", "class_weights", "gammas", "folds", "group", "fold", "metric", "choose", "refit", "out", "run",
         "overwrite", "allow_unconverged", "sizes",
     )}  # fmt: skip
-    opened = {"label": label, "weight": weight, "empty_chunks": empty_chunks, **take_rows(options)}
+    opened = {"label": label, "weight": weight, "empty_chunks": empty_chunks, "split": "recorded", **take_rows(options)}
     config = config_of(ctx, options)
     if own["sizes"] is not None and own["refit"]:
         raise UsageError("a learning curve has no model to refit", hint="leave --refit or --sizes out")

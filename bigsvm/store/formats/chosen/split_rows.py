@@ -22,6 +22,7 @@ from bigsvm.store.identity import Identity
 from bigsvm.units import MIB
 
 Part = Literal["train", "test"]
+Share = float | Literal["recorded"]
 Numbering = Literal["store", "rows left"]
 _STEP = 1 << 16  # rows hashed together, a multiple of 8
 
@@ -72,8 +73,7 @@ class SplitRows(CountedRows):
     """
 
     def __init__(self, store: RowBlocks, fraction: float, part: Part, numbering: Numbering = "store") -> None:
-        if not 0.0 < fraction < 1.0:
-            raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
+        check_share(fraction)
         numbers = numbers_in_store if numbering == "store" else _own_numbers
         kept = split_bits(store, fraction, numbers)
         n_train = int(np.bitwise_count(kept).sum())
@@ -104,6 +104,20 @@ class SplitRows(CountedRows):
     def others(self) -> SplitRows:
         """The rows of the other side."""
         return SplitRows(self._store, self.fraction, "test" if self.part == "train" else "train", self.numbering)
+
+
+def check_share(fraction: float) -> None:
+    """Raise UsageError where it is no share of the rows."""
+    if not 0.0 < fraction < 1.0:
+        raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
+
+
+def recorded_split(rows: RowBlocks) -> float | None:
+    """The share that the store of `rows` records; None where it records none, or these are one side of a split."""
+    if isinstance(rows, SplitRows):
+        return None
+    below = getattr(rows, "below", None)
+    return getattr(rows, "recorded_split", None) if below is None else recorded_split(below)
 
 
 def split_bits(store: RowBlocks, fraction: float, numbers: Callable[[RowBlocks, int, int], np.ndarray]) -> np.ndarray:
@@ -139,13 +153,17 @@ def hashed(rows: np.ndarray) -> np.ndarray:
     return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def split(store: RowBlocks, fraction: float | None, part: Part | None, rows: Any) -> RowBlocks:
-    """The side that was asked for: of a share, or of the one that a model was trained with (`rows`).
+def split(store: RowBlocks, fraction: Share | None, part: Part | None, rows: Any) -> RowBlocks:
+    """The side that was asked for: of a share, or of the one that a model was trained with (`rows`); all for 1.
 
     Raises
     ------
     UsageError : both, or a side and no share.
     """
+    if fraction == "recorded":
+        fraction = recorded_split(store)
+    elif fraction == 1.0:
+        fraction = None
     kept = (rows or {}).get("split")
     if fraction is None and part is None:
         return store

@@ -12,7 +12,9 @@ from bigsvm.store.ingest.appending.grown_store import SealedStore
 from bigsvm.store.ingest.row_source import RowSource
 
 
-def options_of(former: SealedStore, task: str, n_features: int | None, dtype: str | None) -> dict[str, Any]:
+def options_of(
+    former: SealedStore, task: str, n_features: int | None, dtype: str | None, split: float | None
+) -> dict[str, Any]:
     """What the source is to be opened with, so that its rows are like those of the store.
 
     Raises UsageError where the user asks for something else.
@@ -24,6 +26,10 @@ def options_of(former: SealedStore, task: str, n_features: int | None, dtype: st
         raise UsageError(f"--n-features {n_features}, and the store has {former.n_features}", where, "leave it out")
     if dtype is not None and former.dtype.kind == "f" and dtype != former.dtype.name:
         raise UsageError(f"--dtype {dtype}, and the store holds {former.dtype}", where, "leave it out")
+    if split not in (None, former.split):
+        records = "no share" if former.split is None else f"{former.split:g}"
+        what = f"--split {split:g}, and the store records {records}"
+        raise UsageError(what, where, "leave it out, or give it to fit")
     same = former.dtype.name if former.dtype == np.float64 else dtype
     return {"task": former.task, "n_features": former.n_features, "dtype": same}
 

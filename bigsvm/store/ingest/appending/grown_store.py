@@ -18,7 +18,7 @@ from zarr.storage import LocalStore
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import remove, remove_dead, temporary_name
 from bigsvm.store.formats.chunked import ChunkedArray
-from bigsvm.store.formats.zarr_names import feature_names, recipe_of
+from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
 from bigsvm.store.ingest.chunk_files import ChunkFiles
 from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
@@ -60,7 +60,7 @@ class SealedStore:
         self.n_samples, self.nnz = int(content["n_samples"]), int(content["nnz"])
         self.n_features, self.layout, self.task = int(content["n_features"]), content["layout"], content["task"]
         self.has_weights = "obs/weight" in self._group
-        self.recipe = recipe_of(self._group)
+        self.recipe, self.split = recipe_of(self._group), split_of(self._group)
         self.feature_names = feature_names(self._group, "var", self.n_features, self.array)
         matrix = self.array("X" if self.layout == "dense" else "X/data")
         self.dtype, self.codec = matrix.dtype, self.codec_of("X" if self.layout == "dense" else "X/data")
@@ -106,7 +106,7 @@ class GrownStore(ZarrWriter):
         super().__init__(
             former.path, layout=former.layout, dtype=former.dtype, n_features=former.n_features, codec=former.codec,
             chunk_bytes=chunk_bytes or former.chunk_bytes, has_weights=former.has_weights, task=former.task,
-            recipe=former.recipe, feature_names=former.feature_names,
+            recipe=former.recipe, feature_names=former.feature_names, split=former.split,
         )  # fmt: skip
         self.former, self._source_digest = former, source_digest
         self.n_samples, self.nnz = former.n_samples, former.nnz
