@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.compiled.shared.visiting import shuffled
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.store.addresses import Groups, in_groups
 
 _BLOCK_ORDER = 1 << 62  # in place of a first row, in the key of the order of blocks

@@ -21,7 +21,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult, how_it_ended
 from bigsvm.run.proof import kernel_prover
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows

@@ -17,7 +17,7 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import fresh_scores, kernel_prover
 from bigsvm.run.proof.kernel_prover import KernelProver
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values import other_side

@@ -16,7 +16,7 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import kernel_prover
 from bigsvm.run.proof.fresh_scores import Programme, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData

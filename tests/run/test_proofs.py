@@ -25,8 +25,8 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.run.proof.linear_prover import LinearProver
-from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import BlockGroup, RowBlocks

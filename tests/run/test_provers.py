@@ -19,7 +19,8 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.run.proof.provers import PROVERS, prover_of
-from bigsvm.solvers.base import Context, Rule
+from bigsvm.solvers.base import Rule
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.state_files import read_tree, write_tree

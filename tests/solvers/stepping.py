@@ -14,7 +14,8 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.solvers.base import Context, DataShape, Solver
+from bigsvm.solvers.base import DataShape, Solver
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.registry import choose_solvers
 from bigsvm.store.columns.column_blocks import ResidentColumns
 from bigsvm.store.formats.array_rows import ArrayRows

@@ -19,7 +19,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
 from bigsvm.store.formats.array_rows import ArrayRows

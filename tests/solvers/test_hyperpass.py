@@ -21,7 +21,8 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
-from bigsvm.solvers.base import Context, StepInfo
+from bigsvm.solvers.base import StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
 from bigsvm.solvers.hyperpass.hyperpass import HyperPass
 from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink, _Drops

@@ -23,7 +23,7 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.literature.pegasos import Pegasos, PegasosState
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view

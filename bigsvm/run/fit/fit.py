@@ -53,7 +53,7 @@ from bigsvm.run.start.known_rows import check_rows
 from bigsvm.run.start.take_over import take_over
 from bigsvm.run.start.unused_options import unused_options
 from bigsvm.run.workers.worker_memory import worker_bytes
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.identity import Identity

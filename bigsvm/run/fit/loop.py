@@ -28,7 +28,8 @@ from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
-from bigsvm.solvers.base import Context, Rule, Solver
+from bigsvm.solvers.base import Rule, Solver
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.pace import IN_MEMORY, SCANNED, SCANNED_BYTES, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 

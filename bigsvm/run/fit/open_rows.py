@@ -15,11 +15,11 @@ from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import FIXED
-from bigsvm.solvers.base import Mapper
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.copy.near_rows import NearRows
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.survey import Survey
+from bigsvm.tasks import Mapper
 from bigsvm.units import MIB
 
 

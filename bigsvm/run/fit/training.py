@@ -22,7 +22,7 @@ from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.provers import prover_of
-from bigsvm.solvers.base import Context, ReadAccount
+from bigsvm.solvers.context import Context, ReadAccount
 from bigsvm.solvers.kernel.whole_numbers import with_steps
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.columns.column_blocks import ColumnBlocks, ResidentColumns

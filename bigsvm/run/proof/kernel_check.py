@@ -20,7 +20,8 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.problem.definite import ROW_BYTES, Lines, Pair, ValueCheck, is_definite, put_rows, whole_bytes
 from bigsvm.problem.kernel import Definite, Kernel
-from bigsvm.solvers.base import Context, Need
+from bigsvm.solvers.base import Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.values.data import own_columns
 from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, readonly_view, tile
 

@@ -19,7 +19,8 @@ from bigsvm.run.proof.kernel_check import quadratic_refutes, refuted
 from bigsvm.run.proof.linear_scores import linear_scores_of
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.support_model import kernel_model
-from bigsvm.solvers.base import Context, Rule
+from bigsvm.solvers.base import Rule
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.signed import make_feasible

@@ -24,8 +24,9 @@ from bigsvm.problem.certificate import (
 from bigsvm.problem.deferred import DEFERRED_ALPHA, DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.run.proof.prover import ProofLeft, Prover
-from bigsvm.solvers.base import Context, Point, Solver
+from bigsvm.solvers.base import Point, Solver
 from bigsvm.solvers.block_order import groups_in_order
+from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, blocks_of
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.state_files import dump

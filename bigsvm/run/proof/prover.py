@@ -14,7 +14,8 @@ from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, Rule
+from bigsvm.solvers.base import Rule
+from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.state.state_files import dump
 from bigsvm.store.state.vectors import RowVector

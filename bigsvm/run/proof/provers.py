@@ -7,7 +7,8 @@ from typing import Any
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.proof.prover import Prover
-from bigsvm.solvers.base import Context, Solver
+from bigsvm.solvers.base import Solver
+from bigsvm.solvers.context import Context
 
 PROVERS: dict[str, type[Prover]] = {"linear": LinearProver, "kernel": KernelProver}
 """By `Solver.proof`."""

@@ -19,7 +19,8 @@ from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.run.start.earlier import Earlier, Match
-from bigsvm.solvers.base import Context, Solver
+from bigsvm.solvers.base import Solver
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.state.vectors import RowVector

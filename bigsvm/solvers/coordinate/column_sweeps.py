@@ -17,7 +17,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import EXACT, column_total, search, sweep
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.base import DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, start_at_costless_bias
 from bigsvm.solvers.primal.row_pass import row_pass

@@ -10,7 +10,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, StartsFrom
+from bigsvm.solvers.base import StartsFrom
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps
 from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.store.blocks import BlockRef

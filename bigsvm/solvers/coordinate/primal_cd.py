@@ -10,7 +10,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import NEWTON_STEP
 from bigsvm.compiled.shared.visiting import shuffled
-from bigsvm.solvers.base import Context, StartsFrom
+from bigsvm.solvers.base import StartsFrom
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.coordinate.column_sweeps import ColumnState, ColumnSweeps
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.columns.column_blocks import ColumnBlock

@@ -22,7 +22,7 @@ from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import AS_GIVEN, MIXED_BYTES, RUN_ROWS, VisitingOrder, part_of_order
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.admission import Admission
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 

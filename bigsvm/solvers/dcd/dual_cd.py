@@ -31,18 +31,8 @@ from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import (
-    Context,
-    DataShape,
-    Keeps,
-    Need,
-    Point,
-    Rule,
-    SmallFit,
-    SolverBase,
-    StartsFrom,
-    StepInfo,
-)
+from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (

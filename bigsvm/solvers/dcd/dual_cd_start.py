@@ -15,7 +15,7 @@ from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.problem.certificate import Certificate, slacks_of
 from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import SweepPart, shared_row_buffer
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import writable

@@ -19,8 +19,8 @@ from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, PG_MAX, PG_MIN, Blo
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, rows_of
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, SweepPart, parts_due, shared_row_buffer
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead

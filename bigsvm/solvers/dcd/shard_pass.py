@@ -40,7 +40,7 @@ from bigsvm.errors import BigSVMError, DataError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.solvers import shard_tasks
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_bias import SharedBias
 from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, by_model, products

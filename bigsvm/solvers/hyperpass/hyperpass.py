@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Rule
+from bigsvm.solvers.base import DataShape, Need, Rule
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import N_BINS, new_bins
 from bigsvm.solvers.hyperpass.lbfgs import Pairs, conjugate, dot, new_pairs

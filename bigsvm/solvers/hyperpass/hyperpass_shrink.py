@@ -13,7 +13,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.base import DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
 from bigsvm.solvers.hyperpass.lbfgs import dot

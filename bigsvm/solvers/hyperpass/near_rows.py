@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
 from bigsvm.solvers.hyperpass.read_again import read_again

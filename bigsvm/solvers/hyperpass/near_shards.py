@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
 from bigsvm.solvers.hyperpass.near_rows import Nearest, NearRows, Neighbourhood, no_near_rows

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal import add_rows
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view

@@ -19,16 +19,8 @@ from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import (
-    Context,
-    DataShape,
-    Keeps,
-    Need,
-    Point,
-    SmallFit,
-    StartsFrom,
-    StepInfo,
-)
+from bigsvm.solvers.base import DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels
 from bigsvm.solvers.kernel.signed import sign_and_clip

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.solvers.base import Context, Rule, SolverBase
+from bigsvm.solvers.base import Rule, SolverBase
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.pace import kernel_limits

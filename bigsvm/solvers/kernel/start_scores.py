@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.solvers.kernel.values.data import KernelData, of_qp

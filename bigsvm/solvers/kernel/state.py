@@ -15,7 +15,8 @@ import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import fill_qp
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, Need
+from bigsvm.solvers.base import Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.pace import Pace

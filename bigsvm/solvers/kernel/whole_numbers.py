@@ -13,7 +13,7 @@ from bigsvm.compiled.kernel.values.step import Steps, steps_of, steps_of_bytes
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.events import COMPILING, Emit, WorkEnded, WorkStarted
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix, readonly_view
 

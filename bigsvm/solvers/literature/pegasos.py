@@ -27,8 +27,9 @@ from bigsvm.compiled.linear.pegasos import (
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.literature.pegasos_rows import PegasosShard, follow, gaps_and_cost
 from bigsvm.solvers.primal.primal_state import largest_relative, point_of
 from bigsvm.solvers.primal.row_pass import row_pass

@@ -9,7 +9,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import EXACT, GLOBAL_NEWTON, model_sweep, search
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Rule
+from bigsvm.solvers.base import DataShape, Need, Rule
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.literature.palmer import new_directions, orthonormalised
 from bigsvm.solvers.literature.rotation import rotate
 from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features

@@ -9,7 +9,7 @@ import numpy as np
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.compiled.shared.rows import take_rows
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.row_pass import Weights, pass_runs
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view, tile

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need, Rule, StartsFrom
+from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.hessian import hessian_needs, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature, Weights

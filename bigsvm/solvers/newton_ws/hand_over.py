@@ -11,7 +11,8 @@ import numpy as np
 
 from bigsvm.machine import trim_heap
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape
+from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import working_bytes

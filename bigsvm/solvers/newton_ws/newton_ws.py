@@ -34,7 +34,8 @@ from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
+from bigsvm.solvers.base import DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, room_of_shard, rows_in, working_bytes
 from bigsvm.solvers.newton_ws.hand_over import (
     DCD,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.interior import GapSums, follow
 from bigsvm.solvers.newton_ws.subproblem import Around

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.bias_eliminated import BiasEliminated
 from bigsvm.solvers.primal.curvature_pairs import CurvaturePairs, dot
 from bigsvm.solvers.primal.row_state import RowState

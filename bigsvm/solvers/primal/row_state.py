@@ -14,7 +14,8 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import SearchRows
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.line_search import Pieces, Step, exact_step
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector

@@ -19,7 +19,8 @@ from bigsvm.errors import BigSVMError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers import shard_tasks
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.row_pass import Curvature, Weights
 from bigsvm.solvers.primal.row_state import RowState, Smoothed, middle_of, new_rows, off_kink

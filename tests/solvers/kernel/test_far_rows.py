@@ -9,7 +9,7 @@ import pytest
 
 import bigsvm
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.smo import active_set, far_rows
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import FAR

@@ -12,7 +12,7 @@ from scipy import sparse
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.support_rows import SupportRoom, gathered_support
 from bigsvm.store.formats.array_rows import ArrayRows

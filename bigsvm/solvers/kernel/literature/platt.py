@@ -22,7 +22,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.compiled.kernel.platt import add_row, next_violator, platt_examine
-from bigsvm.solvers.base import Context, DataShape, Keeps, Need
+from bigsvm.solvers.base import DataShape, Keeps, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
 from bigsvm.solvers.kernel.ends import expired, most_values

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import bytes_per_row, row_bytes
 
 _LEAST = 384  # rows that every plan has room for

@@ -13,7 +13,8 @@ import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import DualPoint
 from bigsvm.compiled.kernel.rosen import DUE, STILL, WORK, Descent, keep_members
-from bigsvm.solvers.base import Context, DataShape, Need
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import expired, most_values

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.keerthi import inner_extremes, sweep_to_violator
 from bigsvm.compiled.kernel.smo import add_pair, curvature, extremes, take_step
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import expired
 from bigsvm.solvers.kernel.smo.rounding import resolution

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import Progress
 from bigsvm.solvers.kernel.ends import most_values
 from bigsvm.solvers.kernel.nu_qp import NuQP

@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.config import NU_LOSSES
-from bigsvm.solvers.base import Context, DataShape, Need, SmallFit
+from bigsvm.solvers.base import DataShape, Need, SmallFit
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork, active_rows

@@ -31,7 +31,7 @@ from bigsvm.compiled.kernel.smo import (
     shrink,
     take_step,
 )
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keerthi_begin

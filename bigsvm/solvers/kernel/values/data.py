@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.compiled.kernel.values.support import Support, support_of, unit_rows
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.gram import Gram

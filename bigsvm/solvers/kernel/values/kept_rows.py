@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigsvm.budget import Reservation
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 

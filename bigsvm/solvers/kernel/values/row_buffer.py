@@ -10,7 +10,8 @@ import numpy as np
 from bigsvm.compiled.kernel.values.support import move_rows_down
 from bigsvm.compiled.kernel.values.tile import LANES
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.solvers.base import Context, DataShape
+from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes

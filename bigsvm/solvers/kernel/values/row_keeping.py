@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.solvers.base import Context, Need
+from bigsvm.solvers.base import Need
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.store.state.row_cache import RowCache

@@ -16,7 +16,7 @@ import numpy as np
 from bigsvm.compiled.kernel.values.step import Steps
 from bigsvm.compiled.kernel.values.support import Support, unit_rows
 from bigsvm.problem.kernel import Kernel
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.solvers.kernel.values.gram import Gram

@@ -12,7 +12,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.solvers.base import Context
+from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.row_spool import RowSpool
