@@ -10,7 +10,7 @@ import threading
 from types import TracebackType
 
 from bigsvm.errors import BudgetExceeded
-from bigsvm.units import show_bytes
+from bigsvm.units import MIB, show_bytes
 
 
 class Reservation:
@@ -68,12 +68,13 @@ class MemoryBudget:
         """
         reservation = self.try_reserve(what, nbytes)
         if reservation is None:
+            least = self.limit - self.free + nbytes
             held = ", ".join(f"{name} {show_bytes(size)}" for name, size in self.report()) or "nothing"
             raise BudgetExceeded(
                 f"{what} needs {show_bytes(nbytes)}, {show_bytes(self.free)} free of "
                 f"{show_bytes(self.limit)}; held: {held}",
-                hint="raise --memory",
-                min_memory_bytes=self.limit - self.free + nbytes,
+                hint=f"use --memory {-(-least // MIB)}MiB or more",
+                min_memory_bytes=least,
             )
         return reservation
 

@@ -73,7 +73,7 @@ class KernelModel(Decides):
     kind: ClassVar[str] = "kernel"
     compiled_from: ClassVar[int] = 1
     scorer_bytes: ClassVar[int] = 0
-    """Bytes that `scorer` holds besides the model's own arrays."""
+    """Bytes of weights that are held while rows are scored: of a model from disk they are maps."""
     _home: ClassVar[tuple[str, str] | None] = None
     """Folder and digest of model.json where the arrays are maps: what is sent to another process in their place."""
 

@@ -102,8 +102,8 @@ class LinearModel(Decides):
 
     @property
     def scorer_bytes(self) -> int:
-        """Bytes that `scorer` holds besides the model's own arrays."""
-        return self.coef.nbytes if self.n_models > 1 else 0
+        """Bytes of weights that are held while rows are scored: the model's, and of several models `scorer`'s, too."""
+        return self.coef.nbytes * (2 if self.n_models > 1 else 1)
 
     def summary(self) -> dict[str, Any]:
         """What is told of the weights."""

@@ -15,7 +15,7 @@ from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
-from bigsvm.run.apply.predict import chosen_of, memory_document, scored_rows
+from bigsvm.run.apply.predict import chosen_of, least_of_scoring, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
     TextLabels,
@@ -85,7 +85,12 @@ def counted(
         precompile_scoring_of(source, model, emit)
     compiled = time.monotonic()
     with PeakMemory() as memory:
+        least = least_of_scoring(model, source)
         tally = tally_of(model, store, budget.limit // 4)
+        if tally.nbytes + least > budget.limit:
+            tally = min(tally, tally_of(model, store, 0), key=lambda tally: tally.nbytes)  # as little as it can hold
+        with budget.reserve("scoring a row and counting it", tally.nbytes + least):
+            pass  # as `scored_rows` says
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
                 for scored in rows:
@@ -142,7 +147,7 @@ def _coded(scored: Scored, text: TextLabels) -> Scored:
     return scored._replace(y=text.codes[label_codes(scored.y, text.written)])
 
 
-_MATRICES = 4
+MATRICES = 4
 """Confusion matrices in all: the counts, as whole numbers, and these as a list and as JSON."""
 
 
@@ -157,7 +162,7 @@ class Tally:
         self.rankings, self.nbytes = make_rankings(
             store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
         )
-        self.nbytes += _MATRICES * self._confusion.matrix.nbytes
+        self.nbytes += MATRICES * self._confusion.matrix.nbytes
         # With two classes there is one model, and the last class is its positive one.
         self._positive = self._ours[1:] if model.n_models == 1 else self._ours
         self._n_rows = 0

@@ -193,6 +193,11 @@ def binned_bytes(bits: int, n_models: int) -> int:
     return (n_models + 2) * (16 << bits)
 
 
+def least_of_rankings(n_models: int) -> int:
+    """Bytes that `make_rankings` needs, whatever it is given."""
+    return binned_bytes(MIN_BITS, n_models)
+
+
 def make_rankings(n_samples: int, n_models: int, nbytes: int) -> tuple[list[Ranking], int]:
     """(one ranking for each model, their bytes): exact where `nbytes` allow it, else binned."""
     exact = exact_bytes(n_samples, n_models)

@@ -20,6 +20,8 @@ from bigsvm.run.apply.prediction_files import load_libraries, open_writer
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
+    least_of_store,
+    least_of_text,
     plan_reading,
     plan_text,
     precompile_scoring,
@@ -82,7 +84,6 @@ def predict(
     n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
-        budget.reserve("model weights", model.scorer_bytes),
         scored_rows(model, source, config, budget, zero_based, emit) as rows,
         open_writer(
             out,
@@ -169,13 +170,28 @@ def scored_rows(
     what: str = "scoring",
     labelled: bool = False,
 ) -> Iterator[Iterator[Scored]]:
-    """The scores of a store, or of text, by a mapper that lives as long as the block."""
+    """The scores of a store, or of text, by a mapper that lives as long as the block.
+
+    Raises BudgetExceeded, with the smallest budget that would do.
+    """
+    with budget.reserve("scoring a row", least_of_scoring(model, source)):
+        pass  # said at once: otherwise whoever follows the advice is refused again, for the next of them
     if isinstance(source, str):
-        with budget.reserve("unpacking the text", unpacking_bytes(source)):
+        with (
+            budget.reserve("model weights", model.scorer_bytes),
+            budget.reserve("unpacking the text", unpacking_bytes(source)),
+        ):
             text = plan_text(model, budget, config)
             with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
                 yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
         return
-    reading = plan_reading(source, model, budget, config)
-    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
-        yield score_store(source, model, mapper, reading.block_rows, emit, what)
+    with budget.reserve("model weights", model.scorer_bytes):
+        reading = plan_reading(source, model, budget, config)
+        with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+            yield score_store(source, model, mapper, reading.block_rows, emit, what)
+
+
+def least_of_scoring(model: Model, source: RowBlocks | str) -> int:
+    """Bytes without which no row can be scored: those of the model's weights, and of single rows on one thread."""
+    rows = least_of_text(source, model) if isinstance(source, str) else least_of_store(source, model)
+    return model.scorer_bytes + rows

@@ -176,17 +176,35 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
     a_row = int(row_bytes(store)) + _score_bytes(model)
     # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
     # values are made of.
-    chunks = int(1.5 * store.chunk_nbytes)
-    chunks += model.scoring_bytes
+    chunks = int(1.5 * store.chunk_nbytes) + model.scoring_bytes
     threads = config.threads or core_count()
-    while threads > 1 and threads * chunks > budget.free // 2:
+    while True:
+        # A block may be read, scored, waiting or being written; decoding holds about as much again.
+        copies = 2 * (threads + 3)
+        held = threads * chunks
+        if threads == 1 or (held <= budget.free // 2 and _FIXED + held + copies * a_row <= budget.free):
+            break
         threads -= 1
-    # A block may be read, scored, waiting or being written; decoding holds about as much again.
-    copies = 2 * (threads + 3)
     with budget.reserve("blocks being scored", _FIXED + threads * chunks + copies * a_row):
         pass
     room = (budget.free - _FIXED - threads * chunks) // copies
     return Reading(max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, room // a_row)), threads)
+
+
+def least_of_store(store: RowBlocks, model: Model) -> int:
+    """Bytes with which `plan_reading` comes to one thread and single rows."""
+    return least_of_rows(store, model.n_models + model.pairs * len(model.classes)) + model.scoring_bytes
+
+
+def least_of_rows(store: RowBlocks, n_scores: int) -> int:
+    """The same of linear models, of whose scores a row has so many."""
+    return _FIXED + int(1.5 * store.chunk_nbytes) + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
+
+
+def least_of_text(source: str, model: Model) -> int:
+    """The same of `plan_text`, and of unpacking."""
+    rows = 4 * (_PARSED * _LEAST_PIECE + 2 * _score_bytes(model))
+    return unpacking_bytes(source) + _FIXED + model.scoring_bytes + rows
 
 
 class TextReading(NamedTuple):

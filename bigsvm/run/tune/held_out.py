@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from bigsvm.run.apply.scoring import (
     Scorer,
     TextLabels,
     budget_of,
+    least_of_rows,
     plan_reading,
     precompile_scoring_of,
     score_rows,
@@ -91,11 +93,13 @@ def held_out_metrics(
     """
     budget = budget_of(config)
     sizes = folds.sizes(store.n_samples)
+    spare = budget.limit - weights_held(cells) - least_of_rows(store, sum(cell.model.n_models for cell in cells))
+    each = max(0, min(budget.limit // _SHARE, spare)) // len(cells)
     tallies: list[Tally | Residuals] = []
     for cell in cells:
         rows = TextLabels(store.uri, store.classes, int(sizes[cell.fold]), store.has_weights)
         of_targets = cell.model.regression
-        tallies.append(Residuals(rows) if of_targets else Tally(cell.model, rows, budget.limit // _SHARE // len(cells)))
+        tallies.append(Residuals(rows) if of_targets else Tally(cell.model, rows, each))
     with budget.reserve("scores", sum(tally.nbytes for tally in tallies)):
         for start, number, part in _scored(store, cells, folds, config, budget, emit, "scoring"):
             tallies[number].add(Scored(start, part.scores, part.y, part.sample_weight))
@@ -139,7 +143,6 @@ def _scored(
     stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
     precompile_scoring_of(store, stand_in, emit)
     scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
-    reading = plan_reading(store, stand_in, budget, config)
     began = time.monotonic()
     emit(WorkStarted(what, store.n_samples, "rows"))
 
@@ -149,7 +152,10 @@ def _scored(
             fold[~which.withheld(ref.start, ref.stop)] = -1
         return Share(store, ref, fold, scorers)
 
-    with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
+    with ExitStack() as held:
+        held.enter_context(budget.reserve("weights of the models", weights_held(cells)))
+        reading = plan_reading(store, stand_in, budget, config)
+        mapper = held.enter_context(open_mapper(dataclasses.replace(config, threads=reading.threads)))
         for ref, parts in over_shares(mapper, score_held_out, store.refs(reading.block_rows), share):
             for part in parts:
                 first = 0
@@ -160,6 +166,11 @@ def _scored(
                     yield ref.start, number, part._replace(scores=scores)
             emit(WorkAdvanced(what, ref.stop))
     emit(WorkEnded(what, time.monotonic() - began))
+
+
+def weights_held(cells: Sequence[Cell]) -> int:
+    """Bytes of the weights of linear models, and of the scorers that are made of them."""
+    return sum(2 * cell.model.coef.nbytes for cell in cells if isinstance(cell.model, LinearModel))
 
 
 def _scorer(models: Sequence[Model]) -> Scorer:

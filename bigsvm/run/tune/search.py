@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.machine import check_address_space
+from bigsvm.machine import check_address_space, memory_limit
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.api import joined_source
 from bigsvm.run.apply.held_out import add_held_out
@@ -25,7 +25,7 @@ from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
 from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
-from bigsvm.run.tune.train import check_room, train
+from bigsvm.run.tune.train import check_room, together, train
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import first_difference
@@ -180,11 +180,11 @@ def tune_store(
     if run is not None:
         _claim(run, _document(store, config, asked))
     search = dataclasses.replace(config, calibrate=None)  # the folds hold rows out already
-    check_room(store, search, len(asked.grid) * asked.folds.n_folds)
+    check_room(store, search, asked.grid, asked.folds)
     trained = train(store, search, asked.grid, asked.folds, note, run)
     with PeakMemory() as memory:
         scores = held_out_metrics(held_out_of or store, trained.cells, asked.folds, search, note)
-    scoring = memory.document(trained.memory["budget_bytes"])
+    scoring = memory.document(config.memory_bytes(memory_limit().nbytes))
     metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
     rows = rows_of(asked.grid, trained, scores, metrics)
     best, one_se = choose(rows, asked.metric)
@@ -200,7 +200,7 @@ def tune_store(
         "passes": trained.bytes_read / trained.data_bytes,
         "tol": config.tol,
         "seconds": {"training": trained.seconds},
-        "memory": max(trained.memory, scoring, key=lambda found: found["peak_anon_bytes"] - found["base_bytes"]),
+        "memory": together([scoring, trained.memory]),
     }
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)

@@ -24,6 +24,9 @@ from bigsvm.machine import memory_limit
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import make_problem
+from bigsvm.run.apply.evaluate import MATRICES
+from bigsvm.run.apply.metrics import least_of_rankings
+from bigsvm.run.apply.scoring import least_of_rows
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
@@ -40,6 +43,8 @@ _EASY = 1.0
 """C up to which coordinate descent is fast whatever the rows are, of about unit length."""
 _COPIES = 2
 """Of all weights: the models', and as scores are made of them."""
+_LITTLE = 32
+"""A share of the budget that models may take beside a fit: what plans of fits are larger by than what these hold."""
 _SHARED_BIASES = ("augmented", "none")
 
 
@@ -74,7 +79,7 @@ class Trained(NamedTuple):
 
     form : 'shared': all on the same passes; 'by fold'; 'shared, the hard ones by fold'; 'one by one'
     solver : of the fits, each once
-    memory : of the fit that held most, as its result has it
+    memory : of all fits together, as a result has it
     bytes_read, data_bytes : of X, y and weights; one reading's
     """
 
@@ -106,6 +111,10 @@ def train(
     if store.classes is not None:
         counts = class_counts(store, folds)
         _check_classes(store, folds, counts)
+    budget = config.memory_bytes(memory_limit().nbytes)
+    beside = _beside_fits(store, config, len(grid) * folds.n_folds, budget)
+    if beside:
+        config = dataclasses.replace(config, memory=budget - beside)
     form = form_of(store, config, grid)
     if form == "shared":
         hard = hard_in_memory(store, config, grid)
@@ -129,10 +138,17 @@ def train(
         data_bytes, solvers = figures["data_bytes"], {**solvers, figures["solver"]: None}
         seconds += figures["seconds"]
         memories.append(figures["memory"])
-    most = max(memories, key=lambda memory: memory["peak_anon_bytes"] - memory["base_bytes"])
+    most = together(memories)
     return Trained(
         sorted(cells, key=lambda cell: cell[:2]), form, ", ".join(solvers), bytes_read, data_bytes, seconds, most
     )
+
+
+def together(memories: Sequence[dict[str, int]]) -> dict[str, int]:
+    """What parts of a search held, each beside what the former ones left: as a result has it."""
+    peaks = {name: max(memory[name] for memory in memories) for name in ("peak_anon_bytes", "peak_rss_bytes")}
+    base = min(memory["base_bytes"] for memory in memories)
+    return {"budget_bytes": memories[0]["budget_bytes"], "base_bytes": base, **peaks}
 
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
@@ -170,24 +186,68 @@ def hard_in_memory(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate
     return found
 
 
-def check_room(store: RowBlocks, config: FitConfig, n_cells: int) -> None:
-    """Refuse, before anything is read, a search whose linear models the budget could not hold once they are trained.
+def check_room(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds) -> None:
+    """Refuse, before anything is read, a search whose linear models the budget could not hold: beside the fits, and
+    while their scores are made.
 
-    Raises PlanRefused with the smallest memory that would do for that.
+    Raises PlanRefused with the smallest memory that would do.
     """
     if config.of_kernel:
         return
-    each = 1 if store.classes is None or len(store.classes) == 2 else len(store.classes)
-    needed = _COPIES * 8 * n_cells * each * (store.n_features + 1)
+    n_cells = len(grid) * folds.n_folds
+    each, weights = _models_each(store), _weights_bytes(store, n_cells)
+    scoring = _COPIES * weights + least_of_rows(store, n_cells * each)
+    if store.classes is not None:
+        scoring += n_cells * (least_of_rankings(each) + MATRICES * 8 * len(store.classes) ** 2)
     budget = config.memory_bytes(memory_limit().nbytes)
-    if needed > budget:
-        least = -(-needed // MIB)
+    fit = _least_of_fit(store, config, grid, folds) + _beside_fits(store, config, n_cells, budget)
+    least = -(-max(scoring, fit) // MIB)
+    if least * MIB > budget:
         raise PlanRefused(
-            f"{show_bytes(budget)} of memory cannot hold the weights of {n_cells * each} models; {least} MiB would do",
+            f"{show_bytes(budget)} of memory cannot hold the weights of {n_cells * each} models "
+            f"and {'their scores' if scoring > fit else 'a fit'}; {least} MiB would do",
             store.uri,
             f"use --memory {least}MiB, or a coarser grid",
             min_memory_bytes=least * MIB,
         )
+
+
+def _models_each(store: RowBlocks) -> int:
+    """Linear models of a candidate."""
+    return 1 if store.classes is None or len(store.classes) == 2 else len(store.classes)
+
+
+def _weights_bytes(store: RowBlocks, n_cells: int) -> int:
+    """Of the linear models of a search."""
+    return 8 * n_cells * _models_each(store) * (store.n_features + 1)
+
+
+def _beside_fits(store: RowBlocks, config: FitConfig, n_cells: int, budget: int) -> int:
+    """Bytes that the linear models which are trained already take of the budget of the fits to come; 0 of few."""
+    weights = _weights_bytes(store, n_cells)
+    return 0 if config.of_kernel or weights * _LITTLE <= budget else weights
+
+
+def _least_of_fit(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds) -> int:
+    """Bytes with which one of the fits can be planned: of all folds of a candidate, or of all candidates of a fold."""
+    shared = form_of(store, config, grid) == "shared"
+    costs = [grid[0].C] * folds.n_folds if shared else [candidate.C for candidate in grid]
+    own = grid[0].config(config)
+    own = _of_shared(config, costs) if shared else dataclasses.replace(own, C=max(costs), C_path=costs, no_dual=True)
+    if config.loss == JOINT_LOSS:
+        own = grid[0].config(config)
+    try:
+        make_plan(store, dataclasses.replace(own, memory=MIB), folded=shared)
+    except PlanRefused as error:
+        return error.min_memory_bytes or 0
+    return MIB
+
+
+def _of_shared(config: FitConfig, costs: list[float]) -> FitConfig:
+    """A fit of models that differ in C, in the rows that take part, and in the weights of classes."""
+    return dataclasses.replace(
+        config, solver="dcd", lam=None, class_weight=None, C=max(costs), C_path=costs, no_dual=True
+    )
 
 
 def _check_classes(store: RowBlocks, folds: Folds, counts: np.ndarray) -> None:
@@ -206,11 +266,9 @@ def _shared(
     counts: np.ndarray | None, emit: Emit,
 ) -> Iterator[_Work]:  # fmt: skip
     """One fit of all cells of some candidates, or a few fits where the budget is too small for that."""
-    config = dataclasses.replace(config, solver="dcd", lam=None, class_weight=None)
 
     def asked(cells: Sequence[tuple[int, int]]) -> FitConfig:
-        costs = [grid[number].C for number, _ in cells]
-        return dataclasses.replace(config, C=max(costs), C_path=costs, no_dual=True)
+        return _of_shared(config, [grid[number].C for number, _ in cells])
 
     def planned(part: Sequence[int]) -> Plan | None:
         try:

@@ -106,6 +106,23 @@ def test_the_best_bias_has_the_least_loss(epsilon: float) -> None:
         assert loss(b) <= least * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.1, 0.25])
+def test_breakpoints_that_coincide_but_for_rounding_end_a_flat_part(epsilon: float) -> None:
+    """Rows on both edges of the tube: by its residual one is before the bias, by its breakpoint behind it."""
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 15))
+        f = 0.1 * rng.integers(-5, 6, n) + rng.normal()
+        upper = rng.choice([1.0, 1.0, 0.3, 3.0], n)
+        lower = -upper
+
+        def loss(b: float, f: np.ndarray = f, upper: np.ndarray = upper) -> float:
+            return float(upper @ np.maximum(0.0, np.abs(f + b) - epsilon))
+
+        least = min(loss(float(place)) for place in np.concatenate([-f - epsilon, -f + epsilon]))
+        assert loss(best_bias(f, lower, upper, epsilon)) <= least * (1 + 1e-12) + 1e-13
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("values", ["all different", "many alike"])
 def test_the_best_bias_does_not_depend_on_how_many_rows_are_looked_at_apart(epsilon: float, values: str) -> None:
