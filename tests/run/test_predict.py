@@ -169,7 +169,7 @@ def test_text_in_flight_fits_the_budget(tmp_path: Path, n_classes: int, line: st
 def test_text_that_cannot_fit_is_refused_and_the_named_memory_does(tmp_path: Path) -> None:
     (tmp_path / "t.svm").write_text("1 1:1\n" * 50)
     model, one = make_model(np.arange(400)), FitConfig.of(memory=1 << 20, threads=1)
-    with pytest.raises(BudgetExceeded, match="scoring a row needs") as seen:
+    with pytest.raises(BudgetExceeded, match=r"scoring a row \(rows .*\) needs") as seen:
         predict(model, str(tmp_path / "t.svm"), tmp_path / "o", "csv", one)
     least = seen.value.min_memory_bytes
     assert least is not None

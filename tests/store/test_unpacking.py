@@ -133,7 +133,7 @@ def test_a_window_beyond_the_memory_is_refused_and_the_memory_named_does(tmp_pat
         least = exceeded.value.min_memory_bytes
         assert least is not None
         assert least > window
-        assert use(FitConfig.of(memory=least + 16 * MIB, threads=1))["n_samples"] == 80
+        assert use(FitConfig.of(memory=least, threads=1))["n_samples"] == 80
 
 
 @pytest.mark.parametrize("name", ["usual.zst", "usual.xz", "any.gz"])

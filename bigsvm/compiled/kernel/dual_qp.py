@@ -197,8 +197,8 @@ def _best_bias(f, lower, upper, epsilon, held):
         x, down, up = -f[i], lower[i], upper[i]
         after = min(after, x - epsilon if up > 0.0 and x - epsilon > high else np.inf)
         after = min(after, x + epsilon if down < 0.0 and x + epsilon > high else np.inf)
-    # A row whose breakpoint is `high` but for rounding may be before it by its residual and behind it by its breakpoint:
-    # then there is no flat part, and `after` is any later one.
+    # A row whose breakpoint is `high` but for rounding may be before it by its residual and behind it by its
+    # breakpoint: then there is no flat part, and `after` is any later one.
     middle = 0.5 * (high + after) if after < np.inf else high
     return middle if abs(_slope(f, lower, upper, epsilon, middle)) <= level else high
 

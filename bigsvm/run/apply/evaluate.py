@@ -14,8 +14,8 @@ from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
-from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, make_rankings, roc_auc
-from bigsvm.run.apply.predict import chosen_of, least_of_scoring, memory_document, scored_rows
+from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, least_of_rankings, make_rankings, roc_auc
+from bigsvm.run.apply.predict import check_least, chosen_of, least_of_scoring, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
     TextLabels,
@@ -69,6 +69,8 @@ def counted(
     if source == "-":
         raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
     known = _status(source)
+    if isinstance(source, str):
+        check_least(budget, {**least_of_scoring(model, source), "counts for the metrics": _least_counts(model)})
     store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
     if store.n_samples == 0:
         raise DataError("there are no rows", store.uri, "is it empty?")
@@ -85,12 +87,12 @@ def counted(
         precompile_scoring_of(source, model, emit)
     compiled = time.monotonic()
     with PeakMemory() as memory:
-        least = least_of_scoring(model, source)
+        parts = least_of_scoring(model, source)
+        least = sum(parts.values())
         tally = tally_of(model, store, budget.limit // 4)
         if tally.nbytes + least > budget.limit:
             tally = min(tally, tally_of(model, store, 0), key=lambda tally: tally.nbytes)  # as little as it can hold
-        with budget.reserve("scoring a row and counting it", tally.nbytes + least):
-            pass  # as `scored_rows` says
+        check_least(budget, {**parts, "counts for the metrics": tally.nbytes})
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
                 for scored in rows:
@@ -135,6 +137,14 @@ def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | 
             raise DataError("the rows have several labels and the model one a row", store.uri, "name it with --label")
         return Tally(model, store, nbytes)
     return LabelTally(model, store, nbytes)
+
+
+def _least_counts(model: Model) -> int:
+    """Bytes that `tally_of` needs of rows that have no labels but the model's, whatever it is given."""
+    n_classes = len(model.classes)
+    if model.regression:
+        return 0
+    return least_of_rankings(1 if model.n_models == 1 else n_classes) + MATRICES * 8 * n_classes**2
 
 
 def _coded(scored: Scored, text: TextLabels) -> Scored:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,6 +33,7 @@ from bigsvm.run.apply.scoring import (
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.text.unpacking import unpacking_bytes
+from bigsvm.units import show_bytes
 
 
 def predict(
@@ -174,8 +175,7 @@ def scored_rows(
 
     Raises BudgetExceeded, with the smallest budget that would do.
     """
-    with budget.reserve("scoring a row", least_of_scoring(model, source)):
-        pass  # said at once: otherwise whoever follows the advice is refused again, for the next of them
+    check_least(budget, least_of_scoring(model, source))
     if isinstance(source, str):
         with (
             budget.reserve("model weights", model.scorer_bytes),
@@ -191,7 +191,21 @@ def scored_rows(
             yield score_store(source, model, mapper, reading.block_rows, emit, what)
 
 
-def least_of_scoring(model: Model, source: RowBlocks | str) -> int:
-    """Bytes without which no row can be scored: those of the model's weights, and of single rows on one thread."""
-    rows = least_of_text(source, model) if isinstance(source, str) else least_of_store(source, model)
-    return model.scorer_bytes + rows
+def least_of_scoring(model: Model, source: RowBlocks | str) -> dict[str, int]:
+    """Bytes without which no row can be scored, by what they are for: single rows on one thread."""
+    if isinstance(source, str):
+        rows = {"unpacking the text": unpacking_bytes(source), "rows": least_of_text(model)}
+    else:
+        rows = {"rows": least_of_store(source, model)}
+    return {"model weights": model.scorer_bytes, **rows}
+
+
+def check_least(budget: MemoryBudget, parts: Mapping[str, int]) -> None:
+    """Refuse at once what is needed beside each other: else who follows the advice is refused again, for the next part.
+
+    Raises BudgetExceeded with the smallest budget that would do.
+    """
+    named = sorted(((size, name) for name, size in parts.items() if size), reverse=True)
+    what = "scoring a row (" + ", ".join(f"{name} {show_bytes(size)}" for size, name in named) + ")"
+    with budget.reserve(what, sum(parts.values())):
+        pass

@@ -201,10 +201,9 @@ def least_of_rows(store: RowBlocks, n_scores: int) -> int:
     return _FIXED + int(1.5 * store.chunk_nbytes) + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
 
 
-def least_of_text(source: str, model: Model) -> int:
-    """The same of `plan_text`, and of unpacking."""
-    rows = 4 * (_PARSED * _LEAST_PIECE + 2 * _score_bytes(model))
-    return unpacking_bytes(source) + _FIXED + model.scoring_bytes + rows
+def least_of_text(model: Model) -> int:
+    """The same of `plan_text`."""
+    return _FIXED + model.scoring_bytes + 4 * (_PARSED * _LEAST_PIECE + 2 * _score_bytes(model))
 
 
 class TextReading(NamedTuple):
