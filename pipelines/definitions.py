@@ -152,7 +152,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
             if version is None:
                 found = _same(job, candidate)
                 gates = [steps.Gate(**gate) for gate in verdict["gates"]]
-                judged = Verdict(gates, verdict["metrics"])
+                judged = Verdict(gates, verdict["metrics"], verdict["current"])
                 version = steps.promote(job, found, job.folder / journal.MODEL, judged)
             _log(job, "promoted", 0, found.problem, version=version)
             _over(job, found.problem)

@@ -32,6 +32,8 @@ NOT_CONVERGED, GATE_REFUSED = 4, 76
 _WOULD = {
     "trained": "train", "resumed": "go on with the fit that was stopped", "kept": "judge the candidate that is there",
 }  # fmt: skip
+_CHANCES = 3
+"""Times that a candidate is judged where another model becomes current between its judgement and its promotion."""
 _CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
 
 
@@ -50,22 +52,34 @@ def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool 
             raise
         finally:
             document["seconds"] = round(time.monotonic() - began, 3)
-            for failure in steps.tell(job, document):
-                session.warn(failure)
-        if document["status"] == "promoted":
+            told = _tell(job, document, session)
+        if document["status"] == "promoted" and told:
             _tidy(job, document, session)
     return document
+
+
+def _tell(job: Job, document: dict[str, Any], session: Session) -> bool:
+    """Tell what came of a night; whether that came to its end.  A promotion stands, whatever comes meanwhile."""
+    try:
+        for failure in steps.tell(job, document):
+            session.warn(failure)
+    except KeyboardInterrupt:
+        if document["status"] != "promoted":
+            raise
+        session.warn("promoted, and interrupted while that was told: the next night tells it again")
+        return False
+    return True
 
 
 def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
     """After a promotion that was told of: old versions go where the job says so, and the night is over."""
     try:
+        journal.forget_candidate(job.folder)  # first: as long as it is there, the next night tells of it again
+        forget_profiles(job.folder, document["problem"])
         if job.keep_versions is not None:
             document["deleted_versions"] = registry.prune(job.registry, job.keep_versions)
-        forget_profiles(job.folder, document["problem"])
-        journal.forget_candidate(job.folder)
-    except (BigSVMError, OSError) as error:
-        session.warn(f"promoted, and then: {error}")
+    except (BigSVMError, OSError, KeyboardInterrupt) as error:
+        session.warn(f"promoted, and then: {error or 'interrupted'}")
 
 
 def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[str, Any]:
@@ -92,15 +106,28 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
         about["fit"], about["fitted"] = candidate.result, candidate.how
         if candidate.status != "converged" and not _good_enough(job, candidate):
             return {**about, **_ended("not_converged"), "fit_status": candidate.status}
-        verdict = steps.judge(job, found, candidate.path, emit)
-    if accept_drift:
-        verdict.accept_drift()
-    about["fit_status"] = candidate.status
-    about["gates"] += [dataclasses.asdict(gate) for gate in verdict.gates]
-    about["metrics"] = verdict.metrics
-    if not verdict.passed:
-        return {**about, **_ended("refused")}
-    return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
+    about["fit_status"], seen = candidate.status, about["gates"]
+    for chance in range(1, _CHANCES + 1):
+        with session.watching() as emit:
+            verdict = steps.judge(job, found, candidate.path, emit)
+        if accept_drift:
+            verdict.accept_drift()
+        about["gates"] = seen + [dataclasses.asdict(gate) for gate in verdict.gates]
+        about["metrics"] = verdict.metrics
+        if not verdict.passed:
+            return {**about, **_ended("refused")}
+        try:
+            return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
+        except registry.CurrentMoved as error:  # somebody promoted, or rolled back, meanwhile
+            if chance == _CHANCES:
+                raise
+            session.warn(f"{error.what}: judged again")
+        except KeyboardInterrupt:
+            version = steps.promoted_already(job, found)
+            if version is None:
+                raise
+            return {**about, "version": version, **_ended("promoted")}
+    raise AssertionError("a candidate is promoted, refused, or its promotion fails")
 
 
 def would(job: Job, session: Session, force: bool) -> dict[str, Any]:

@@ -82,7 +82,11 @@ def promoted_already(job: Job, found: Found) -> int | None:
 
 
 def promote(job: Job, found: Found, candidate: Path, verdict: Verdict) -> int:
-    """Make a candidate current; its version.  Raises OutputError, DataError."""
+    """Make a candidate current; its version.
+
+    Raises OutputError, DataError; `registry.CurrentMoved` where the verdict compared it with another model than is
+    current now.
+    """
     if not verdict.passed:
         raise DataError("the candidate did not pass its gates", str(candidate))
     metrics = {**verdict.metrics, "store_fingerprint": found.store.fingerprint, "problem": found.problem}
@@ -92,6 +96,7 @@ def promote(job: Job, found: Found, candidate: Path, verdict: Verdict) -> int:
         job.note or found.reason,
         metrics=plain(metrics),
         allow_other_shape=job.gates.allow_other_shape,
+        over=verdict.current,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -234,6 +235,122 @@ def test_a_failing_swap_leaves_everything_as_it_was(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "replace", replace)
     assert tree(root) == before
     assert registry.promote(root, tmp_path / "b") == 2
+
+
+def failing(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full, or fails, at one step of a change, and at this one alone."""
+    left = [1]
+
+    def once() -> None:
+        if left:
+            left.clear()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if place == "announce":
+        monkeypatch.setattr(registry, "write_bytes", lambda path, data: full(path))
+    elif place in ("symlink", "replace"):
+        was = getattr(os, place)
+        monkeypatch.setattr(os, place, lambda *names: once() if str(names[1]).find("current") > 0 else was(*names))
+    elif place == "line":
+        monkeypatch.setattr(os, "fsync", lambda handle: once() if is_history(handle) else None)
+    else:
+        number = ["after the swap", "after the line"].index(place)
+        calls = iter(range(100))
+        was = registry.sync_directory
+        monkeypatch.setattr(registry, "sync_directory", lambda path: once() if next(calls) == number else was(path))
+
+
+def full(path: Path) -> None:
+    raise OutputError("cannot write: No space left on device", str(path))
+
+
+def is_history(handle: int) -> bool:
+    return os.readlink(f"/proc/self/fd/{handle}").endswith("history.jsonl")
+
+
+PLACES = ["announce", "symlink", "replace", "after the swap", "line", "after the line"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("change", ["first", "promote", "rollback"])
+def test_a_change_that_cannot_be_written_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, change: str
+) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / name, seed) for seed, name in enumerate("abc")]
+    for model in models[: 0 if change == "first" else 2]:
+        registry.promote(root, model)
+    before, was = {name: data for name, data in tree(root).items() if data}, registry.current_version(root)
+    with monkeypatch.context() as patched:
+        failing(place, patched)
+        with pytest.raises(OutputError, match="No space"):
+            registry.rollback(root) if change == "rollback" else registry.promote(root, models[2])
+    assert registry.current_version(root) == was
+    # The history of a first promotion begins with nothing; the files of locks and of histories may be there.
+    assert {name: data for name, data in tree(root).items() if data} == before
+    registry.settle(root)
+    assert registry.current_version(root) == was
+    version = registry.rollback(root) if change == "rollback" else registry.promote(root, models[2])
+    assert version == {"first": 1, "promote": 3, "rollback": 1}[change]
+    assert [entry["action"] for entry in registry.history(root)][-1] == change.replace("first", "promote")
+
+
+def test_where_a_change_cannot_be_taken_back_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    was, links = os.symlink, []
+
+    def symlink(*names: str) -> None:
+        links.append(names)
+        if len(links) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        was(*names)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "symlink", symlink)
+        patched.setattr(registry, "_write_down", lambda root, *_: full(root))
+        with pytest.raises(OutputError, match="version 2 is current all the same"):
+            registry.promote(root, make_model(tmp_path / "b", 1))
+    assert registry.current_version(root) == 2
+    registry.settle(root)
+    assert registry.history(root)[-1]["version"] == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_waits_for_the_end_of_a_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    root, write_down = tmp_path / "reg", registry._write_down
+    registry.promote(root, make_model(tmp_path / "a"))
+
+    def signalled(*arguments: object) -> None:
+        os.kill(os.getpid(), number)
+        write_down(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(registry, "_write_down", signalled)
+    former = signal.signal(number, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            registry.promote(root, make_model(tmp_path / "b", 1))
+    finally:
+        signal.signal(number, former)
+    assert registry.current_version(root) == 2
+    assert [entry["action"] for entry in registry.history(root)] == ["promote", "promote"]
+    assert not (root / ".pending.json").exists()
+
+
+def test_what_was_compared_with_another_model_is_not_promoted(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    model = make_model(tmp_path / "a")
+    assert registry.promote(root, model, over=None) == 1
+    for over in (None, 2):
+        with pytest.raises(registry.CurrentMoved, match="version 1 is current now"):
+            registry.promote(root, model, over=over)
+    assert registry.promote(root, model, over=1) == 2
+    assert [path.name for path in sorted((root / "versions").iterdir())] == ["000001", "000002"]
 
 
 _DIE = """

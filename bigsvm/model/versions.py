@@ -13,6 +13,7 @@ link as it was or as it was to be; the next change removes what is left and writ
 
 from __future__ import annotations
 
+import errno
 import getpass
 import json
 import os
@@ -20,10 +21,10 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,12 +32,17 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
+from bigsvm.files.undisturbed import undisturbed
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_files import is_finite
 
 CURRENT, HISTORY, LOCK, PENDING, VERSIONS = "current", "history.jsonl", ".lock", ".pending.json", "versions"
 _LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
 _LITTER = ".*.tmp-*"
+
+
+class CurrentMoved(OutputError):
+    """Another model is current than the one that a model was compared with."""
 
 
 def promote(
@@ -46,6 +52,7 @@ def promote(
     *,
     metrics: dict[str, Any] | None = None,
     allow_other_shape: bool = False,
+    over: int | Literal["any"] | None = "any",
 ) -> int:
     """Copy a model into the registry and make it current.
 
@@ -54,18 +61,23 @@ def promote(
     registry : folder; made where it does not exist
     note, metrics : a line, and figures as JSON can hold them, for the history
     allow_other_shape : accept other classes or another number of features than the current model has
+    over : the version that must be the current one still, None for none: what the model was compared with
 
     Returns the new version's number.
 
     Raises
     ------
     MissingInput : there is no model. DataError : it is damaged, not finite, or of another shape than the
-    current one. OutputError : the registry cannot be written.  The current model stays in all cases.
+    current one. OutputError : the registry cannot be written. CurrentMoved : it is not `over` that is current.  The
+    current model stays in all cases.
     """
     root, source = Path(registry), Path(model_path)
     model = check_model(source)
     with _changing(root, create=True):
         former = current_version(root)
+        if over not in ("any", former):
+            compared = "no model" if over is None else f"version {over}"
+            raise CurrentMoved(f"was compared with {compared}, and version {former} is current now", str(source))
         if former is not None and not allow_other_shape:
             difference = shape_difference(model, check_model(_folder(root, former)))
             if difference:
@@ -77,14 +89,11 @@ def promote(
             # The source may have changed since it was looked at: what counts is the copy.
             check_model(copy)
         try:
-            _announce(root, "promote", version, note, metrics)
-            _point_to(root, version)
+            _swap(root, "promote", version, former, note, metrics)
         except BaseException:
             if current_version(root) != version:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        _write_down(root, "promote", version, former, note, metrics)
-        (root / PENDING).unlink(missing_ok=True)
     return version
 
 
@@ -104,15 +113,13 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
         former = current_version(root)
         to = _before_current(root) if to is None else to
         folder = _folder(root, to)
-        if not folder.is_dir():
+        # A copy that nobody made current, since whoever copied it died, is no version.
+        if not folder.is_dir() or to not in (entry["version"] for entry in history(root)):
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
         _refuse_a_link(folder)
         check_model(folder)
         if to != former:
-            _announce(root, "rollback", to, note)
-            _point_to(root, to)
-            _write_down(root, "rollback", to, former, note)
-            (root / PENDING).unlink(missing_ok=True)
+            _swap(root, "rollback", to, former, note)
     return to
 
 
@@ -284,6 +291,39 @@ def _tidy(root: Path) -> None:
             shutil.rmtree(_folder(root, number), ignore_errors=True)
 
 
+def _swap(
+    root: Path, action: str, version: int, former: int | None, note: str, metrics: dict[str, Any] | None = None
+) -> None:
+    """Make a version current and write it down: both, or neither where one cannot be written.
+
+    Raises OutputError.
+    """
+    with undisturbed():
+        try:
+            _announce(root, action, version, note, metrics)
+            _point_to(root, version)
+            _write_down(root, action, version, former, note, metrics)
+        except OutputError as error:
+            _swap_back(root, version, former, error)
+            raise
+        (root / PENDING).unlink(missing_ok=True)
+
+
+def _swap_back(root: Path, version: int, former: int | None, error: OutputError) -> None:
+    """Make current what was current, where the link has moved; else the next change writes down that it has."""
+    with suppress(OSError, OutputError):
+        if current_version(root) == version:
+            if former is None:
+                (root / CURRENT).unlink()
+            else:
+                _point_to(root, former)
+    if current_version(root) == version:
+        error.hint = f"version {version} is current all the same; once there is room, the next change writes it down"
+        error.args = (error.what, error.where, error.hint)
+    else:
+        (root / PENDING).unlink(missing_ok=True)
+
+
 def _announce(root: Path, action: str, version: int, note: str, metrics: dict[str, Any] | None = None) -> None:
     """Say what is about to be done, for `_tidy` where this process dies before it has written it down."""
     said = {"action": action, "version": version, "note": note, "metrics": metrics or {}}
@@ -341,14 +381,18 @@ def _write_down(
     line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
     path = root / HISTORY
     try:
-        with open(path, "a+b") as file:
+        with open(path, "a+b", buffering=0) as file:
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_directory(root)
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+                sync_directory(root)
+            except OSError:
+                file.truncate(whole)  # what the line says is taken back
+                raise
     except OSError as error:
         raise cannot_write(path, error, len(line)) from error
 

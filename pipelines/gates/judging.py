@@ -41,6 +41,7 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
         return verdict
     verdict.ask("sound", True, None, None, "it loads, its digests match, its numbers are finite")
     current_path = registry.current(job.registry)
+    verdict.current = None if current_path is None else int(current_path.name)
     current = None if current_path is None else registry.check_model(current_path)
     if current is not None and not gates.allow_other_shape:
         difference = registry.shape_difference(model, current)

@@ -19,10 +19,14 @@ class Gate:
 
 @dataclass
 class Verdict:
-    """All gates that were looked at, and the figures behind them."""
+    """All gates that were looked at, and the figures behind them.
+
+    current : the version that the candidate was compared with; None where nothing was current
+    """
 
     gates: list[Gate] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
+    current: int | None = None
 
     @property
     def passed(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import bigsvm
 from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
@@ -303,6 +304,61 @@ def test_a_crash_between_training_and_promotion(job: Place, retrain: Retrain, tm
     assert current(tmp_path) == before
     assert retrain(config, "--json", "--quiet").document["result"]["version"] == 2
     assert current(tmp_path) != before
+
+
+@pytest.mark.parametrize("place", ["swap", "telling", "tidying"])
+def test_a_signal_after_the_swap_leaves_a_promotion_that_is_told(
+    job: Place, retrain: Retrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    config = job(top="keep_versions = 3\n")
+    assert retrain(config).code == 0
+    write_store(tmp_path / "train.zarr", 3)
+    where, name = {
+        "swap": (registry, "_write_down"), "telling": (steps.notify, "tell"), "tidying": (registry, "prune"),
+    }[place]  # fmt: skip
+    was = getattr(where, name)
+
+    def signalled(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return was(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, signalled)
+        said = retrain(config, "--json")
+    assert said.code == 0, said.err
+    assert said.document["status"] == "promoted"
+    assert registry.current_version(tmp_path / "reg") == said.document["result"]["version"] == 2
+    again = retrain(config, "--json")
+    assert again.document["status"] == ("promoted" if place == "telling" else "unchanged")
+    assert registry.current_version(tmp_path / "reg") == 2
+    assert [entry["version"] for entry in registry.history(tmp_path / "reg")] == [1, 2]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_candidate_is_compared_with_what_it_replaces(
+    job: Place, retrain: Retrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Somebody promotes by hand between judgement and promotion."""
+    config = job(gates="max_drop = 0.0")
+    write_store(tmp_path / "train.zarr", 1, flipped=0.45)
+    assert retrain(config).code == 0  # a poor model, which the next candidate beats
+    write_store(tmp_path / "other.zarr", 5, n_samples=2000, flipped=0.0)
+    bigsvm.fit(tmp_path / "other.zarr", memory="64MiB").save_model(tmp_path / "good")
+    write_store(tmp_path / "train.zarr", 3, n_samples=60, flipped=0.3)
+    judge, left = steps.judge, [times]
+
+    def then_by_hand(*arguments: Any) -> Any:
+        verdict = judge(*arguments)
+        if left[0]:
+            left[0] -= 1
+            registry.promote(tmp_path / "reg", tmp_path / "good")
+        return verdict
+
+    monkeypatch.setattr(steps, "judge", then_by_hand)
+    said = retrain(config, "--json")
+    assert said.code == 76, said.err
+    assert "max_drop" in said.err
+    assert tree(registry.current(tmp_path / "reg") or tmp_path) == tree(tmp_path / "good")
 
 
 def test_sigterm_ends_with_75(job: Place, retrain: Retrain, tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import zarr
 
+from bigsvm.cli.main import run
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, OutputError, UsageError
 from bigsvm.files import atomic
@@ -149,6 +151,7 @@ def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(tmp_path: Path) 
         seen.append(same(found, now))
         assert seen[-1] or same(found, was), number
         assert same(content(reader), was)
+        assert_plain_labels(path, parts[0][1])
         if number % 5 == 0:
             assert verify_store(path)["n_bad"] == 0
         if number % 20 == 0 or number > len(calls):  # whatever was left behind, rows can be added again
@@ -160,6 +163,38 @@ def test_killed_at_any_write_it_is_the_old_store_or_the_new_one(tmp_path: Path) 
         shutil.rmtree(path)
     assert seen == sorted(seen)  # the old one until a certain write, the new one from there on
     assert {seen[0], seen[-1]} == {False, True}
+
+
+def assert_plain_labels(path: Path, labels: np.ndarray) -> None:
+    """Who reads no manifest sees the labels of the former rows, finds codes beyond the categories, or is refused."""
+    group = zarr.open_group(path, mode="r")
+    try:
+        codes, categories = np.asarray(group["obs/label/codes"][:]), np.asarray(group["obs/label/categories"][:])
+    except ValueError:  # a chunk that has grown, and the shape of before
+        return
+    if codes.max() < len(categories):
+        np.testing.assert_array_equal(categories[codes][: len(labels)], labels)
+
+
+def test_verify_tells_of_a_writer_that_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.zarr"
+    ingest(rows(30), path)
+
+    def die(*_: object) -> None:
+        raise _Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bigsvm.store.ingest.appending.commit.put_kept", die)
+        with suppress(_Killed):
+            ingest(rows(5, (-1, 0, 1), False, 1), path, append=True)
+    (path / LOCK).unlink(missing_ok=True)
+    assert run(["verify", str(path)]) == 0
+    assert "see a mixture" in capsys.readouterr().err
+    assert run(["ingest", "--compact", str(path)]) == 0
+    assert run(["verify", str(path)]) == 0
+    assert "mixture" not in capsys.readouterr().err
 
 
 def _labels_and_values(parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:

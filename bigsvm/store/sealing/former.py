@@ -67,8 +67,8 @@ def former_stem(fingerprint: str) -> str:
 
 
 def write_pending(root: Path, keys: dict[str, str]) -> None:
-    """Note which files follow the manifest that is about to be put in place: key -> digest, the new one."""
-    write_bytes(root / FORMER / PENDING, json.dumps(keys, sort_keys=True).encode())
+    """Note which files follow the manifest that is about to be put in place, and in which order: key -> new digest."""
+    write_bytes(root / FORMER / PENDING, json.dumps(keys).encode())
 
 
 def finish_pending(root: Path) -> None:

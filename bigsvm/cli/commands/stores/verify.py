@@ -20,10 +20,15 @@ from bigsvm.units import show_bytes
 @add([storage_option])
 def command(session: Session, store: str) -> int:
     from bigsvm.store.remote.names import here
+    from bigsvm.store.sealing.former import PENDING
+    from bigsvm.store.sealing.manifest import FORMER
     from bigsvm.store.sealing.verify import verify_store
 
     with here(store, whole=True) as path, session.watching() as emit:
         result = verify_store(Path(path), emit)
+        if (Path(path) / FORMER / PENDING).exists():
+            what = "whoever added rows died before all was in its place: readers without a manifest see a mixture"
+            session.warn(f"{store}: {what}; this ends it: bigsvm ingest --compact {store}")
     if result["n_bad"]:
         total = result["n_chunks"] + result["n_documents"]
         raise DataError(

@@ -99,6 +99,7 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
         keep(root / key, kept / before)
         keep(path, kept / now)
         changed[key] = now
+    changed = dict(sorted(changed.items(), key=_last_categories))
     keep(root / f"{STEM}.json", root / f"{former_stem(former.fingerprint)}.json")
     write_pending(root, changed)
     sync_directory(root)
@@ -108,6 +109,12 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
         put_kept(root, key, now)
     remove(kept / PENDING)
     return grown
+
+
+def _last_categories(change: tuple[str, str]) -> tuple[bool, str]:
+    """Codes of labels come before the categories: who reads no manifest, and sees one of them new and the other old,
+    then meets a code beyond the categories, and not the names of other classes."""
+    return change[0].startswith("obs/label/categories"), change[0]
 
 
 def _files(folder: Path) -> list[Path]:
