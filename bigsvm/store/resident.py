@@ -6,6 +6,7 @@ renumbered by frequency (`working_order`).
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -89,10 +90,16 @@ _open: dict[Identity, ResidentRows] = {}
 
 def _resident(source: RowBlocks, piece_rows: int) -> ResidentRows:
     """The one copy of this process: many tasks share it, and other rows push the old ones out."""
-    if source.identity not in _open:
+    held = _open.get(source.identity)
+    if held is None:
         _open.clear()
-        _open[source.identity] = ResidentRows(source, piece_rows)
-    return _open[source.identity]
+        held = ResidentRows(source, piece_rows)
+    elif held.uri != source.uri:
+        # The same rows at another place, where the former one may be gone: whoever gets these on names this place.
+        held = copy.copy(held)
+        held.source, held.uri = source, source.uri
+    _open[source.identity] = held
+    return held
 
 
 def _load(

@@ -16,7 +16,7 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.store.formats.array_rows import ArrayRows
-from tests.model_documents import renew
+from tests.model_documents import read, renew, rewrite
 
 KERNELS = {
     "rbf": {"kernel": "rbf", "gamma": 0.3},
@@ -327,3 +327,32 @@ def test_every_kind_of_model_is_held_to_its_rows_and_memory_alike(tmp_path: Path
     assert ("violation" in proof) == (kind != "dcd" and (kind != "linear two" or with_alpha))
     assert proof["bound"] == ("alpha" if with_alpha else proof["bound"])
     assert proof["n_samples"] == N
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kernel": "sigmoid", "gamma": 2.0, "coef0": -1.0}, {"kernel": "poly", "coef0": -1.0}, {"kernel": "precomputed"}],
+    ids=lambda options: options["kernel"],
+)
+def test_a_model_that_calls_its_kernel_checked_is_not_believed(options: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 4))
+    y = (X[:, 0] + rng.standard_normal(40) > 0).astype(int)
+    if options["kernel"] == "precomputed":
+        X = np.tanh(2 * X @ X.T - 1)
+    bigsvm.fit(X, y, **options).save_model(tmp_path / "m")
+    problem = {**read(tmp_path / "m")["problem"], "positive_semidefinite": {"how": "checked", "tolerance": 0.0}}
+    rewrite(tmp_path / "m", problem=problem)
+    found = bigsvm.certify(tmp_path / "m", X, y)
+    assert (found["certificate"], found["relative_gap"]) == ("none", None)
+
+
+@pytest.mark.parametrize("options", [{"kernel": "rbf"}, {"solver": "smo"}], ids=["rbf", "smo"])
+def test_a_loss_that_no_kernel_solver_has_is_not_proved_as_another(options: dict[str, Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 4))
+    y = (X[:, 0] > 0).astype(int)
+    bigsvm.fit(X, y, **options).save_model(tmp_path / "m")
+    rewrite(tmp_path / "m", problem={**read(tmp_path / "m")["problem"], "loss": "squared_hinge"})
+    with pytest.raises(DataError, match="no kernel solver trains with squared_hinge"):
+        bigsvm.certify(tmp_path / "m", X, y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
@@ -169,3 +172,22 @@ def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str)
         seen.extend(group for group, _ in source)
     assert seen == groups[:2]
     assert set(threading.enumerate()) <= before
+
+
+def test_a_copy_of_rows_names_the_place_that_it_was_opened_at(tmp_path: Path) -> None:
+    """As a scheduler does, which unpickles a task and pickles it again: the former place may be gone by then."""
+    rng = np.random.default_rng(7)
+    bigsvm.ingest((rng.standard_normal((50, 4)), rng.integers(0, 2, 50)), tmp_path / "a.zarr")
+    shutil.copytree(tmp_path / "a.zarr", tmp_path / "b.zarr")
+    for loaded in (False, True):
+        first = pickle.loads(pickle.dumps(ResidentRows(open_store(tmp_path / "a.zarr"), 10)))
+        if loaded:
+            first.load()
+        second = pickle.loads(pickle.dumps(ResidentRows(open_store(tmp_path / "b.zarr"), 10)))
+        assert first.identity == second.identity
+        assert second.uri == second.source.uri == str((tmp_path / "b.zarr").resolve())
+        assert first.uri == first.source.uri == str((tmp_path / "a.zarr").resolve())
+        again = pickle.loads(pickle.dumps(second))
+        assert again.source.uri == second.uri
+        if loaded:
+            assert second.load() is first.load()  # read once all the same

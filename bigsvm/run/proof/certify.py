@@ -114,6 +114,9 @@ def terms_kind(model: Model, problem: Problem, with_alpha: bool) -> type[SavedTe
     those of pairs of classes, and of regression with the bounds of |beta| and a free bias, which only steps of two
     variables keep balanced.
     """
+    of_kernel = model.kind == "kernel" or _of_kernel_solver(model)
+    if of_kernel and problem.loss.smooth:  # the terms of a box would prove another loss
+        raise DataError(f"no kernel solver trains with {problem.loss.name}", "model.json", "restore the model")
     if model.kind == "kernel":
         return KernelTerms
     balanced = model.regression and problem.bias == "free" and not problem.loss.smooth

@@ -118,7 +118,9 @@ def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:
     if how not in get_args(How):
         raise ValueError(f"the kernel is {how!r}")
     tolerance = float(definite.get("tolerance", 0.0))
-    known = Definite(how, tolerance) if how in ("checked", "assumed") else Definite()
+    # No fit checks a kernel that is a formula: it knows, or it cannot know.
+    believed = how == "assumed" or (how == "checked" and model.kernel.name == "precomputed")
+    known = Definite(how, tolerance) if believed else Definite()
     return dataclasses.replace(model.kernel, definite=known)
 
 
