@@ -17,8 +17,9 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+import bigsvm
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput, PlanRefused
 from bigsvm.store.formats import parquet_files
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
@@ -362,3 +363,43 @@ def test_columns_beside_one_another_in_tiles(tmp_path: Path) -> None:
     pq.write_table(pa.table({"label": np.arange(23) % 2, **columns}), tmp_path / "wide.parquet", row_group_size=9)
     store = open_store(tmp_path / "wide.parquet")
     np.testing.assert_array_equal(np.concatenate([store.read(ref).X for ref in store.refs(10)]), X)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_large_pages_are_counted(tmp_path: Path, compression: str, dictionary: bool) -> None:
+    """One page a column chunk, as some writers make them: pyarrow holds all of it, compressed and not."""
+    n, path = 600_000, tmp_path / "rows.parquet"
+    rng = np.random.default_rng(0)
+    table = pa.table({"label": rng.integers(0, 2, n), "a": rng.normal(size=n), "b": rng.normal(size=n)})
+    options = {"compression": compression, "use_dictionary": dictionary, "dictionary_pagesize_limit": 1 << 30}
+    large = {"data_page_size": 1 << 30, "write_batch_size": n, "max_rows_per_page": n, "row_group_size": n}
+    pq.write_table(table, path, **options, **large)  # type: ignore[arg-type]
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    with open(path, "rb") as file:
+        for j in (1, 2):
+            column = group.column(j)
+            pages = column.total_uncompressed_size + column.total_compressed_size
+            assert parquet_files._largest_page(file.fileno(), column) == pytest.approx(pages, rel=0.01)
+        assert parquet_files.page_bytes_at(file.fileno(), 0) == 0  # "PAR1"
+        assert parquet_files.page_bytes_at(file.fileno(), 1 << 40) == 0
+    counted = parquet_files.ParquetFiles([str(path)]).page_bytes
+    held = sum(group.column(j).total_uncompressed_size + group.column(j).total_compressed_size for j in (1, 2))
+    assert counted * 1.5 >= held
+    pq.write_table(table, path, **options)  # type: ignore[arg-type]
+    usual = parquet_files.ParquetFiles([str(path)]).page_bytes
+    assert dictionary or usual < counted
+    pq.write_table(table, path, **options, **large)  # type: ignore[arg-type]
+    with pytest.raises(PlanRefused, match="would do"):
+        bigsvm.fit(path, memory="16MiB")
+
+
+def test_the_largest_row_group_is_what_counts(tmp_path: Path) -> None:
+    path, rng = tmp_path / "rows.parquet", np.random.default_rng(0)
+    table = pa.table({"label": rng.integers(0, 2, 300_000), "a": rng.normal(size=300_000)})
+    with pq.ParquetWriter(path, table.schema, use_dictionary=False) as writer:
+        writer.write_table(table.slice(0, 10))
+        writer.write_table(table.slice(10))
+    with_small = parquet_files.ParquetFiles([str(path)]).page_bytes
+    pq.write_table(table.slice(10), path, use_dictionary=False)
+    assert with_small == parquet_files.ParquetFiles([str(path)]).page_bytes

@@ -23,6 +23,10 @@ _BATCH_ROWS = 8192
 _BATCH_BYTES = 1 << 20  # decoded, of lists; pyarrow, and what is made of a batch, take some eight times as much
 _FLAT_BATCH_BYTES = 2 << 20  # of plain columns, each of which costs something a batch; they take some twice as much
 _PIECE = 1 << 20
+_USUAL = 3 * _PIECE  # of a column's pages, where they have 1 MiB as most writers make them
+_OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans count a reader 1.5 times at least
+_HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
+_I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -51,8 +55,8 @@ class ParquetFiles:
     """Rows of several files in order; `batches` may be called from several threads.
 
     The footers are read once; of data, about a page and a dictionary per column and a batch are held for each thread:
-    `page_bytes`, by the first row group of each file, where writers keep to 1 MiB pages as most do.  Of many short
-    columns up to twice as much was measured, which plans leave room for: they count a reader two and a half times.
+    `page_bytes`, by the largest row group of each file and the first pages there.  Of many short columns up to twice as
+    much was measured, which plans leave room for: they count a reader two and a half times.
     """
 
     def __init__(self, paths: list[str]) -> None:
@@ -67,8 +71,7 @@ class ParquetFiles:
                 for group in range(metadata.num_row_groups):
                     starts.append(self.n_samples)
                     self.n_samples += metadata.row_group(group).num_rows
-                if metadata.num_row_groups:
-                    self.page_bytes = max(self.page_bytes, _page_bytes(metadata.row_group(0)))
+                self.page_bytes = max(self.page_bytes, _page_bytes(path, metadata))
             if self.schema is None:
                 self.schema = schema
             else:
@@ -231,9 +234,47 @@ def _parts_of(asked: int, rows: int) -> int:
     return -(-asked // parts) if parts > 1 else rows
 
 
-def _page_bytes(group: Any) -> int:
-    columns = (group.column(j).total_uncompressed_size for j in range(group.num_columns))
-    return sum(min(size, 3 * _PIECE) for size in columns) + 8 * min(_decoded_bytes(group), _BATCH_BYTES)
+def _page_bytes(path: str, metadata: Any) -> int:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if not groups:
+        return 0
+    group = max(groups, key=lambda group: group.total_byte_size)
+    columns, held = [group.column(j) for j in range(group.num_columns)], 0
+    with open(path, "rb") as file:
+        for column in columns:
+            size = column.total_uncompressed_size
+            large = size > _USUAL and _largest_page(file.fileno(), column) * _OF_LARGE
+            held += max(min(size, _USUAL), int(large))
+    return held + 8 * min(_decoded_bytes(group), _BATCH_BYTES)
+
+
+def _largest_page(handle: int, column: Any) -> int:
+    """Bytes of a column's first page, and of its dictionary, compressed and not: pyarrow holds both."""
+    found = page_bytes_at(handle, column.data_page_offset)
+    if column.has_dictionary_page and column.dictionary_page_offset is not None:
+        found += page_bytes_at(handle, column.dictionary_page_offset)
+    return found
+
+
+def page_bytes_at(handle: int, offset: int) -> int:
+    """Bytes of the page whose header lies at `offset` of an open file, uncompressed and compressed together.
+
+    The footer does not say them.  A header begins with three 32-bit numbers as Thrift's compact protocol writes them
+    (https://github.com/apache/parquet-format, PageHeader): the type, and both sizes.  0 where there is none: whoever
+    reads the pages of a damaged file names what is wrong.
+    """
+    data, at, numbers = os.pread(handle, _HEADER, offset), 0, []
+    for _ in range(3):
+        if at >= len(data) or data[at] != _I32:
+            return 0
+        at, number, shift = at + 1, 0, 0
+        while at < len(data):
+            number |= (data[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if not data[at - 1] & 0x80:
+                break
+        numbers.append((number >> 1) ^ -(number & 1))  # zigzag
+    return max(numbers[1], 0) + max(numbers[2], 0)
 
 
 @contextmanager
