@@ -136,11 +136,20 @@ def check_same_fit(job: Job) -> None:
     if not was:
         return  # the checkpoint itself says what it belongs to
     was, now = ({**document, **document["config"]} for document in (was, job.document()))
-    for name in ("store", "label", "weight", "rows", *RESULT_OPTIONS):
+    for name in ("label", "weight", "rows", *RESULT_OPTIONS):
         if was[name] != now[name]:
             what = f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}"
             hint = f"bigsvm resume {job.run} continues it; --overwrite without --resume begins a new fit"
             raise DataError(what, str(job.run), hint)
+    if was["store"] != now["store"]:  # which may have been moved: the rows are what counts
+        from bigsvm.run.fit.checkpoint import Checkpoints
+        from bigsvm.store.identity import first_difference
+
+        before = Checkpoints(job.run / CHECKPOINTS, {}, 0.0).rows()
+        other = None if before is None else first_difference(before, job.open().identity.document())
+        if other:
+            hint = "name the store of the run, or begin a new fit with --overwrite and without --resume"
+            raise DataError(f"the stopped run is of other rows than those of {job.store}: {other}", str(job.run), hint)
 
 
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:

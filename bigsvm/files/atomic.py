@@ -318,7 +318,7 @@ def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> Outpu
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if nbytes is not None:
         what += f", {nbytes} bytes needed"
-    if full:
+    if full and not str(path).startswith("<"):  # a stream lies on no disk that we know
         with suppress(OSError):
             what += f", {shutil.disk_usage(_there(path)).free} are free"
     return OutputError(what, str(path), "free space there or choose another folder" if full else "")

@@ -148,6 +148,30 @@ def test_a_refused_resume_leaves_the_record_as_it_was(
     assert run(["resume", str(tmp_path / "m.run"), "--quiet"]) == 0
 
 
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("way", ["resume", "fit"])
+def test_a_store_that_was_moved_is_gone_on_with(
+    way: str, fit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, moved, run_folder = Path(fit[1]), tmp_path / "moved.zarr", str(tmp_path / "m.run")
+    assert run([*fit, "-o", str(tmp_path / "whole")]) == 0
+    assert interrupted(fit, monkeypatch, 15) == 75
+    store.rename(moved)
+    capsys.readouterr()
+    assert run(["resume", run_folder]) == 66
+    assert f"bigsvm resume {run_folder} --store" in capsys.readouterr().err
+    ingest((np.eye(30), np.arange(30) % 2), tmp_path / "other.zarr")
+    record = (tmp_path / "m.run" / "run.json").read_bytes()
+    again = ["resume", run_folder, "--store"] if way == "resume" else ["fit"]
+    options = [] if way == "resume" else [*fit[2:], "--resume"]
+    assert run([*again, str(tmp_path / "other.zarr"), *options]) == 65
+    assert "of other rows than those of" in capsys.readouterr().err
+    assert (tmp_path / "m.run" / "run.json").read_bytes() == record
+    assert run([*again, str(moved), *options]) == 0
+    for name in ("coef.npy", "alpha.npy"):
+        assert (tmp_path / "m" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 @pytest.mark.parametrize("harm", ["another fit's", "garbage", "an array", "gone"])
 def test_a_model_that_is_not_the_runs_own_is_no_result(harm: str, fit: list[str], tmp_path: Path) -> None:
     assert run(fit) == 0

@@ -84,9 +84,19 @@ class Checkpoints:
                 continue
             other = first_difference(identity, self.identity)
             if other:
-                hint = "start again without --resume"
+                hint = "start again: bigsvm fit ... --overwrite"
                 raise DataError(f"the checkpoint is of another run: {other}", str(self.folder), hint)
             return state
+        return None
+
+    def rows(self) -> dict[str, Any] | None:
+        """Whose rows the newest whole checkpoint is of, as JSON, without reading its arrays; None without one."""
+        for number in reversed(self._numbers()):
+            try:
+                found: dict[str, Any] = read_tree(self.folder / f"{number:08d}", ["identity"])["identity"]["data"]
+            except (DataError, KeyError, TypeError):
+                continue
+            return found
         return None
 
     def clear(self) -> None:

@@ -17,7 +17,9 @@ def refuse_earlier(state: DualCDState, tree: dict[str, Any], uri: str) -> None:
     Raises `DataError` where the saved one was written by an earlier version.
     """
     for lack in _lacks(state, tree):
-        raise DataError(f"the checkpoint is of an earlier version, {lack}", uri, "start again without --resume")
+        raise DataError(
+            f"the checkpoint is of an earlier version, {lack}", uri, "start again: bigsvm fit ... --overwrite"
+        )
 
 
 def _lacks(state: DualCDState, tree: dict[str, Any]) -> Iterator[str]:

@@ -175,7 +175,7 @@ class KernelSolver(EndsOfModels):
         Raises DataError where an earlier version saved it.
         """
         if "open" not in tree:
-            hint = "start again without --resume"
+            hint = "start again: bigsvm fit ... --overwrite"
             raise DataError("the checkpoint is of an earlier version, with one model in work", ctx.data.uri, hint)
         state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
         if "row costs" in state.vectors:

@@ -29,8 +29,11 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
     "The fit may continue elsewhere: on another cluster, or on none."
 )
 @click.argument("run", type=LocalPath())
+@click.option(
+    "--store", metavar="STORE", help="Where the store of the run lies now, if it was moved; its rows are compared."
+)
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
-def command(session: Session, run: Path, **elsewhere: Any) -> int:
+def command(session: Session, run: Path, store: str | None, **elsewhere: Any) -> int:
     from bigsvm.files.paths import check_own_files
 
     check_own_files(run, "run")
@@ -46,6 +49,12 @@ def command(session: Session, run: Path, **elsewhere: Any) -> int:
     given = {name: value for name, value in elsewhere.items() if value is not None}
     if "scheduler" in given or "scheduler_file" in given:  # the one names another place than the other
         given = {"scheduler": None, "scheduler_file": None, **given}
-    job = dataclasses.replace(job, config=dataclasses.replace(job.config, **given))
+    job = dataclasses.replace(job, config=dataclasses.replace(job.config, **given), store=store or job.store)
     with storing_by(job.config):
-        return train(session, job, resume=True)
+        try:
+            return train(session, job, resume=True)
+        except MissingInput as error:
+            if store is None and error.where == job.store:
+                error.hint = f"if it was moved: bigsvm resume {run} --store PLACE"
+                error.args = (error.what, error.where, error.hint)
+            raise
