@@ -15,7 +15,7 @@ from bigsvm.cli.job import Job
 from bigsvm.cli.options import add, option_of, storage_option
 from bigsvm.cli.record import RUN
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import LocalPath
+from bigsvm.cli.types import LocalPath, Source
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.remote.place import storing_by
 
@@ -30,7 +30,10 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
 )
 @click.argument("run", type=LocalPath())
 @click.option(
-    "--store", metavar="STORE", help="Where the store of the run lies now, if it was moved; its rows are compared."
+    "--store",
+    type=Source(),
+    metavar="STORE",
+    help="Where the store of the run lies now, if it was moved; its rows are compared.",
 )
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
 def command(session: Session, run: Path, store: str | None, **elsewhere: Any) -> int:

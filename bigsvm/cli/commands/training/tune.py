@@ -24,7 +24,7 @@ from bigsvm.cli.options import (
 )
 from bigsvm.cli.record import run_folder
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import ClassWeight
+from bigsvm.cli.types import ClassWeight, Source
 from bigsvm.config import TYPED
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
@@ -107,7 +107,7 @@ _fit_options = [option_of(name) for name in TYPED.values() if name not in _SEARC
     "the same passes over the data, and each stops at its own proved gap.\n\n"
     "The same command continues a stopped search.  Exit code 0: every gap is proved; 4: some gap is not."
 )
-@click.argument("store")
+@click.argument("store", type=Source())
 @add(
     [*_own_options, *store_options, scale_option, normalize_option, split_option, *label_change_options, *_fit_options]
 )
