@@ -232,10 +232,12 @@ def _least_of_fit(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]
     """Bytes with which one of the fits can be planned: of all folds of a candidate, or of all candidates of a fold."""
     shared = form_of(store, config, grid) == "shared"
     costs = [grid[0].C] * folds.n_folds if shared else [candidate.C for candidate in grid]
-    own = grid[0].config(config)
-    own = _of_shared(config, costs) if shared else dataclasses.replace(own, C=max(costs), C_path=costs, no_dual=True)
-    if config.loss == JOINT_LOSS:
+    if config.loss == JOINT_LOSS:  # one cell at a time
         own = grid[0].config(config)
+    elif shared:
+        own = _of_shared(config, costs)
+    else:
+        own = dataclasses.replace(grid[0].config(config), C=max(costs), C_path=costs, no_dual=True)
     try:
         make_plan(store, dataclasses.replace(own, memory=MIB), folded=shared)
     except PlanRefused as error:
