@@ -152,13 +152,24 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
             if version is None:
                 found = _same(job, candidate)
                 gates = [steps.Gate(**gate) for gate in verdict["gates"]]
-                judged = Verdict(gates, verdict["metrics"], verdict["current"])
-                version = steps.promote(job, found, job.folder / journal.MODEL, judged)
+                judged = Verdict(gates, verdict["metrics"], verdict.get("current"))
+                version = _promoted(job, found, judged)
             _log(job, "promoted", 0, found.problem, version=version)
             _over(job, found.problem)
         return dg.Output(version, metadata=_shown({"version": version, "registry": str(job.registry)}))
 
     return [rows, candidate, verdict, current]
+
+
+def _promoted(job: Job, found: steps.Found, judged: Verdict) -> int:
+    """The version of a candidate, judged again where another model has become current since it was judged."""
+    candidate = job.folder / journal.MODEL
+    for _ in range(steps.CHANCES - 1):
+        try:
+            return steps.promote(job, found, candidate, judged)
+        except registry.CurrentMoved:
+            judged = steps.judge(job, found, candidate)
+    return steps.promote(job, found, candidate, judged)
 
 
 def _job(config: Path) -> Job:

@@ -32,8 +32,6 @@ NOT_CONVERGED, GATE_REFUSED = 4, 76
 _WOULD = {
     "trained": "train", "resumed": "go on with the fit that was stopped", "kept": "judge the candidate that is there",
 }  # fmt: skip
-_CHANCES = 3
-"""Times that a candidate is judged where another model becomes current between its judgement and its promotion."""
 _CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
 
 
@@ -107,7 +105,7 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
         if candidate.status != "converged" and not _good_enough(job, candidate):
             return {**about, **_ended("not_converged"), "fit_status": candidate.status}
     about["fit_status"], seen = candidate.status, about["gates"]
-    for chance in range(1, _CHANCES + 1):
+    for chance in range(1, steps.CHANCES + 1):
         with session.watching() as emit:
             verdict = steps.judge(job, found, candidate.path, emit)
         if accept_drift:
@@ -119,7 +117,7 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
         try:
             return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
         except registry.CurrentMoved as error:  # somebody promoted, or rolled back, meanwhile
-            if chance == _CHANCES:
+            if chance == steps.CHANCES:
                 raise
             session.warn(f"{error.what}: judged again")
         except KeyboardInterrupt:

@@ -32,8 +32,11 @@ from pipelines.fitting import Candidate, Found, fit, stands_at, start_of
 from pipelines.gates.judging import judge, look, open_rows, promotions
 from pipelines.gates.verdict import Gate, Verdict
 
+CHANCES = 3
+"""Times that a candidate is judged where another model becomes current between its judgement and its promotion."""
+
 __all__ = [
-    "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "detect", "fit", "judge", "look", "promote",
+    "CHANCES", "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "detect", "fit", "judge", "look", "promote",
     "promoted_already", "record", "stands_at", "start_of", "tell", "waiting",
 ]  # fmt: skip
 

@@ -148,7 +148,7 @@ def check_same_fit(job: Job) -> None:
         before = Checkpoints(job.run / CHECKPOINTS, {}, 0.0).rows()
         other = None if before is None else first_difference(before, job.open().identity.document())
         if other:
-            hint = "name the store of the run, or begin a new fit with --overwrite and without --resume"
+            hint = "name the store of the run; bigsvm fit ... --overwrite begins a new fit"
             raise DataError(f"the stopped run is of other rows than those of {job.store}: {other}", str(job.run), hint)
 
 

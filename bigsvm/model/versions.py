@@ -76,8 +76,8 @@ def promote(
     with _changing(root, create=True):
         former = current_version(root)
         if over not in ("any", former):
-            compared = "no model" if over is None else f"version {over}"
-            raise CurrentMoved(f"was compared with {compared}, and version {former} is current now", str(source))
+            compared, now = ("no model" if each is None else f"version {each}" for each in (over, former))
+            raise CurrentMoved(f"was compared with {compared}, and {now} is current now", str(source))
         if former is not None and not allow_other_shape:
             difference = shape_difference(model, check_model(_folder(root, former)))
             if difference:

@@ -12,6 +12,7 @@ from bigsvm.errors import Unsupported, UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate
+from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
@@ -80,7 +81,10 @@ def fit_path(
         with rows_on_disk(X, options, beside, config.regression, emit) as (path, options):
             return fit_path(path, Cs, split=split, emit=emit, **options)
     store = open_store(source, label=label, weight=weight, split="recorded" if split is None else split)
-    return fit_path_store(store, costs_of(Cs), config, emit)
+    results = fit_path_store(store, costs_of(Cs), config, emit)
+    for result in results:
+        add_held_out(result, store, config, emit)
+    return results
 
 
 def fit_path_store(

@@ -276,7 +276,7 @@ def test_weights_that_no_budget_holds_are_refused_before_anything_is_read() -> N
     X, y = random_problem(60, 4, seed=14)
     rows = sparse.csr_array(X)
     rows.resize((60, 1_000_000))
-    with pytest.raises(PlanRefused, match="weights of 80 models and their scores; 1229 MiB would do"):
+    with pytest.raises(PlanRefused, match="weights of 80 models and their scores; 1225 MiB would do"):
         bigsvm.tune((rows, y), Cs="1e-3:1e3:16", memory="512MiB")
 
 

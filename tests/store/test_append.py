@@ -24,6 +24,7 @@ from bigsvm.files import atomic
 from bigsvm.files.locks import alone
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import reopen
+from bigsvm.store.ingest.appending import commit as commit_module
 from bigsvm.store.ingest.appending.commit import compact
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.sealing.former import LOCK
@@ -174,6 +175,32 @@ def assert_plain_labels(path: Path, labels: np.ndarray) -> None:
         return
     if codes.max() < len(categories):
         np.testing.assert_array_equal(categories[codes][: len(labels)], labels)
+
+
+def test_rows_sorted_by_class_meet_no_other_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The codes are several chunks, and the class that is added comes before all others."""
+    labels, template, path = np.repeat([5, 7], 600), tmp_path / "template.zarr", tmp_path / "s.zarr"
+    X = np.ones((1200, 1), np.float32)
+    ingest((X, labels), template, chunk_bytes="1KiB")
+    put, put_now = commit_module.put_kept, [0]
+    for stop in range(100):
+        shutil.copytree(template, path)
+        put_now[0] = 0
+
+        def until(*arguments: Any, stop: int = stop) -> None:
+            if put_now[0] == stop:
+                raise _Killed
+            put_now[0] += 1
+            put(*arguments)
+
+        monkeypatch.setattr(commit_module, "put_kept", until)
+        with suppress(_Killed):
+            ingest((X[:3], np.array([3, 3, 7])), path, append=True)
+        assert_plain_labels(path, labels)
+        shutil.rmtree(path)
+        if put_now[0] < stop:
+            break
+    assert stop > 6
 
 
 def test_verify_tells_of_a_writer_that_died(

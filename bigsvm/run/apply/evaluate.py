@@ -70,7 +70,9 @@ def counted(
         raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
     known = _status(source)
     if isinstance(source, str):
-        check_least(budget, {**least_of_scoring(model, source), "counts for the metrics": _least_counts(model)})
+        parts = least_of_scoring(model, source)
+        if sum(parts.values()) > budget.limit:  # what the metrics need goes by the rows: that is known later
+            check_least(budget, {**parts, "counts for the metrics": _least_counts(model)})
     store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
     if store.n_samples == 0:
         raise DataError("there are no rows", store.uri, "is it empty?")
@@ -140,11 +142,12 @@ def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | 
 
 
 def _least_counts(model: Model) -> int:
-    """Bytes that `tally_of` needs of rows that have no labels but the model's, whatever it is given."""
+    """Bytes with which `tally_of` counts any number of rows that have no labels but the model's."""
     n_classes = len(model.classes)
     if model.regression:
         return 0
-    return least_of_rankings(1 if model.n_models == 1 else n_classes) + MATRICES * 8 * n_classes**2
+    matrices = 0 if model.multi_label else MATRICES * 8 * n_classes**2
+    return least_of_rankings(1 << 40, 1 if model.n_models == 1 else n_classes) + matrices
 
 
 def _coded(scored: Scored, text: TextLabels) -> Scored:

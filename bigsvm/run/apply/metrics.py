@@ -193,15 +193,15 @@ def binned_bytes(bits: int, n_models: int) -> int:
     return (n_models + 2) * (16 << bits)
 
 
-def least_of_rankings(n_models: int) -> int:
-    """Bytes that `make_rankings` needs, whatever it is given."""
-    return binned_bytes(MIN_BITS, n_models)
+def least_of_rankings(n_samples: int, n_models: int) -> int:
+    """Bytes that `make_rankings` takes, however little it is given."""
+    return min(exact_bytes(n_samples, n_models), binned_bytes(MIN_BITS, n_models))
 
 
 def make_rankings(n_samples: int, n_models: int, nbytes: int) -> tuple[list[Ranking], int]:
-    """(one ranking for each model, their bytes): exact where `nbytes` allow it, else binned."""
+    """(one ranking for each model, their bytes): exact where `nbytes` allow it or bins take no less, else binned."""
     exact = exact_bytes(n_samples, n_models)
-    if exact <= nbytes:
+    if exact <= max(nbytes, least_of_rankings(n_samples, n_models)):
         return [ExactRanking(n_samples) for _ in range(n_models)], exact
     bits = MAX_BITS
     while bits > MIN_BITS and binned_bytes(bits, n_models) > nbytes:

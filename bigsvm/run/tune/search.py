@@ -111,7 +111,8 @@ def tune(
     for name in ("C", "lam", "class_weight"):
         if name in options:
             raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
-    opened = {"split": "recorded", **{name: options.pop(name) for name in _OPENED if name in options}}
+    opened = {name: options.pop(name) for name in _OPENED if name in options}
+    opened["split"] = "recorded" if opened.get("split") is None else opened["split"]
     config = FitConfig.of(**options)
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
@@ -207,9 +208,10 @@ def tune_store(
     if run is not None:
         write_sealed(run / FOUND, json.loads(json.dumps(result.document())))
     if asked.refit:
+        cells = [cell for cell in trained.cells if cell.candidate == chosen and config.calibrate is not None]
+        del trained  # its models: the fit has the whole budget
         result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
         if config.calibrate is not None:
-            cells = [cell for cell in trained.cells if cell.candidate == chosen]
             found = calibrated_by_folds(store, cells, asked.folds, config, note)
             result.refit.model.about["calibration"] = found
             result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}

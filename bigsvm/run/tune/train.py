@@ -198,7 +198,9 @@ def check_room(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], f
     each, weights = _models_each(store), _weights_bytes(store, n_cells)
     scoring = _COPIES * weights + least_of_rows(store, n_cells * each)
     if store.classes is not None:
-        scoring += n_cells * (least_of_rankings(each) + MATRICES * 8 * len(store.classes) ** 2)
+        rows = folds.sizes(store.n_samples).tolist()
+        scoring += len(grid) * sum(least_of_rankings(n, each) for n in rows)
+        scoring += n_cells * MATRICES * 8 * len(store.classes) ** 2
     budget = config.memory_bytes(memory_limit().nbytes)
     fit = _least_of_fit(store, config, grid, folds) + _beside_fits(store, config, n_cells, budget)
     least = -(-max(scoring, fit) // MIB)

@@ -98,7 +98,7 @@ def ingest(
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : of what is read, see
         `open_store`
     split : the store records this share, such as 0.9, and a fit or a search of the store trains on it unless it is told
-        another; all rows are written
+        another; 1 records none.  All rows are written
     client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
         threads of this process
 
@@ -124,8 +124,9 @@ def ingest(
     chunk_nbytes = None if chunk_bytes is None else parse_bytes(chunk_bytes)
     if n_features is not None and not 1 <= n_features < 2**63:
         raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
-    if split is not None:
+    if split is not None and split != 1:
         check_share(split)
+    split = None if split is None or split == 1 else float(split)
     if append and overwrite:
         raise UsageError("--append and --overwrite exclude each other")
     if not append:

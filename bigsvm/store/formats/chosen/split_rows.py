@@ -108,7 +108,7 @@ class SplitRows(CountedRows):
 
 def check_share(fraction: float) -> None:
     """Raise UsageError where it is no share of the rows."""
-    if not 0.0 < fraction < 1.0:
+    if isinstance(fraction, str) or not 0.0 < fraction < 1.0:
         raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
 
 
@@ -162,6 +162,9 @@ def split(store: RowBlocks, fraction: Share | None, part: Part | None, rows: Any
     """
     if fraction == "recorded":
         fraction = recorded_split(store)
+        if fraction is None and part is not None and not rows:
+            hint = "bigsvm ingest --split 0.9 records one; or name it: split=0.9"
+            raise UsageError("the store records no share of rows to train on", store.uri, hint)
     elif fraction == 1.0:
         fraction = None
     kept = (rows or {}).get("split")

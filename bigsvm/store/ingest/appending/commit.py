@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
+import zarr
+from zarr.storage import LocalStore
 
 from bigsvm.errors import MissingInput
 from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
@@ -76,6 +78,7 @@ def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
 def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
     grown = load_manifest(aside)
     changed: dict[str, str] = {}
+    places = _places_of_labels(aside)
     kept = root / FORMER
     kept.mkdir(exist_ok=True)
     for path in _files(aside):
@@ -99,7 +102,7 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
         keep(root / key, kept / before)
         keep(path, kept / now)
         changed[key] = now
-    changed = dict(sorted(changed.items(), key=_last_categories))
+    changed = dict(sorted(changed.items(), key=lambda change: (*places.get(change[0], (0, 0)), change[0])))
     keep(root / f"{STEM}.json", root / f"{former_stem(former.fingerprint)}.json")
     write_pending(root, changed)
     sync_directory(root)
@@ -111,10 +114,23 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
     return grown
 
 
-def _last_categories(change: tuple[str, str]) -> tuple[bool, str]:
-    """Codes of labels come before the categories: who reads no manifest, and sees one of them new and the other old,
-    then meets a code beyond the categories, and not the names of other classes."""
-    return change[0].startswith("obs/label/categories"), change[0]
+def _places_of_labels(aside: Path) -> dict[str, tuple[int, int]]:
+    """By key, when objects of labels are put in place, where the classes are others now: (turn, turn within that).
+
+    Whoever reads no manifest sees some objects new and others old meanwhile.  The chunk with the highest code comes
+    first of all, and the categories come last: until then that code is beyond the categories, which is an error and
+    not the name of another class.
+    """
+    names = aside / "obs/label/categories"
+    if not names.is_dir():
+        return {}
+    found = {path.relative_to(aside).as_posix(): (2, 0) for path in _files(names)}
+    codes: Any = zarr.open_array(LocalStore(aside, read_only=True), path="obs/label/codes", mode="r")
+    step = codes.chunks[0]
+    for number in range(-(-codes.shape[0] // step)):
+        highest = int(codes[number * step : (number + 1) * step].max())
+        found[f"obs/label/codes/c/{number}"] = (-1, -highest)
+    return found
 
 
 def _files(folder: Path) -> list[Path]:
