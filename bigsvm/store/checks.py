@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,18 +93,22 @@ def names_of_columns(X: Any) -> list[str] | None:
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
-def check_finite(values: np.ndarray, where: str, first_row: int, indptr: np.ndarray | None = None) -> None:
+def check_finite(X: np.ndarray | CSR, where: str, first_row: int, names: Sequence[str] | None = None) -> None:
     """Raise DataError naming the row and column of the first NaN or infinity.
 
-    values : dense (n_rows, n_features), a column (n_rows,), or the data of CSR rows with their `indptr` (from 0)
+    X : dense (n_rows, n_features), a column (n_rows,), or CSR rows whose indptr begins at 0
+    names : of the columns; without, their numbers from 0 are told
     """
+    values, indptr = (X.data, X.indptr) if isinstance(X, CSR) else (X, None)
     # The extremes carry NaN and infinities along, and are vectorised; the search runs on failure only.
     if values.dtype.kind != "f" or values.size == 0 or (np.isfinite(values.min()) and np.isfinite(values.max())):
         return
     place = int(np.flatnonzero(~np.isfinite(values.reshape(-1)))[0])
-    bad = values.reshape(-1)[place]
-    row = first_row + _row_of(place, values, indptr)
-    raise DataError(f"row {row} holds {bad}", where, "values must be finite: repair or drop the row")
+    told = f"row {first_row + _row_of(place, values, indptr)} holds {values.reshape(-1)[place]}"
+    if isinstance(X, CSR) or X.ndim > 1:
+        column = int(X.indices[place]) if isinstance(X, CSR) else place % X.shape[1]
+        told += f" in column {column if names is None else repr(names[column])}"
+    raise DataError(told, where, "values must be finite: repair or drop the row")
 
 
 def _row_of(place: int, values: np.ndarray, indptr: np.ndarray | None) -> int:
@@ -129,7 +134,7 @@ def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
         place = int(np.flatnonzero((X.indices < 0) | (X.indices >= n_features))[0])
         row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
         raise DataError(f"row {row} has index {X.indices[place]}, beyond the {n_features} features", where)
-    check_finite(X.data, where, first_row, indptr)
+    check_finite(X, where, first_row)
     unsorted = first_fall(X)
     if unsorted >= 0:
         _refuse_repeated(X, int(np.searchsorted(indptr, unsorted, "right")) - 1, where, first_row)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import UsageError
 from bigsvm.store.checks import check_finite
 from bigsvm.store.ingest.row_source import Rows, RowSource
@@ -46,10 +45,7 @@ def changed_rows(source: RowSource, recipe: Recipe) -> RowSource:
         try:
             for part in parts:
                 X = recipe.apply(part.X, source.where, row)
-                if isinstance(X, CSR):
-                    check_finite(X.data, source.where, row, X.indptr)
-                else:
-                    check_finite(X, source.where, row)
+                check_finite(X, source.where, row)
                 yield part._replace(X=X)
                 row += n_labels(part.labels)
         finally:

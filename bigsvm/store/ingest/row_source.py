@@ -186,10 +186,9 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
             X: Matrix
             if isinstance(block.X, CSR):
                 X = block.X._replace(data=as_values(block.X.data, out, store.uri, ref.start, block.X.indptr))
-                check_finite(X.data, store.uri, ref.start, X.indptr)
             else:
                 X = as_values(block.X, out, store.uri, ref.start)
-                check_finite(X, store.uri, ref.start)
+            check_finite(X, store.uri, ref.start)
             yield Rows(X, labels, block.sample_weight, consumed)
 
     total = int(row_bytes(store) * store.n_samples)

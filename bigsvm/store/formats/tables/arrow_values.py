@@ -54,15 +54,15 @@ class ColumnsAsRows:
 
         out : shape (batch.num_rows, number of columns), C order, of the dtype
 
-        Raises DataError naming column and row of a null, and of a number that would come out as another; and the row
-        of a number that is not finite.
+        Raises DataError naming column and row of a null, of a number that would come out as another, and of one that
+        is not finite.
         """
         places, as_they_lie = self._places(batch.schema)
         finite = _turned(batch, places, out) if as_they_lie and batch.num_rows else None
         if finite is None:
             self._fill_in_parts(batch, places, out, where, first_row)
         if not finite:
-            check_finite(out, where, first_row)
+            check_finite(out, where, first_row, self._names)
 
     def _places(self, schema: pa.Schema) -> tuple[np.ndarray, bool]:
         """(places of the columns, whether all are of the dtype): found once, as all batches of a table are alike."""

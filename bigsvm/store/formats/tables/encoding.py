@@ -14,7 +14,7 @@ import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.checks import as_values
+from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
 
@@ -162,7 +162,9 @@ class Encoding:
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
         refuse_nulls(array, here, first_row)
-        return as_values(numbers_of(array), self.dtype, here, first_row)
+        values = as_values(numbers_of(array), self.dtype, here, first_row)
+        check_finite(values, here, first_row)  # while the column has its name: its feature has another number
+        return values
 
 
 def encoding_of(

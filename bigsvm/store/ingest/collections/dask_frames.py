@@ -69,10 +69,9 @@ class Frame:
         X = self.encoding.matrix(batch, self.where, first_row)
         if isinstance(X, CSR):
             X = X._replace(data=as_values(X.data, dtype, self.where, first_row, X.indptr))
-            check_finite(X.data, self.where, first_row, X.indptr)
         else:
             X = as_values(X, dtype, self.where, first_row)
-            check_finite(X, self.where, first_row)
+        check_finite(X, self.where, first_row)
         return X, self._beside(batch, self.label, first_row), self._beside(batch, self.weight, first_row)
 
     def _beside(self, batch: pa.RecordBatch, name: str | None, first_row: int) -> np.ndarray | None:
