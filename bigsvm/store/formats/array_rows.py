@@ -117,7 +117,7 @@ class ArrayRows(StoreBase):
         if matrix is None:
             self.layout = "dense"
             self.nnz: int | None = self.n_samples * self.n_features
-            check_finite(self._X, "X", 0)  # type: ignore[arg-type]
+            check_finite(self._X, "X", 0)
             return
         self.layout = "csr"
         self.dtype, self.index_dtype = value_dtype(matrix.data.dtype, "X"), numbers or index_dtype(self.n_features)
