@@ -57,6 +57,10 @@ def test_a_group_is_whole_where_rows_are_left_out(
     names = np.array(by_fold.names)
     assert names[by_fold.values].tolist() == [f"g{g:02}" for g in GROUP[wanted]]
     assert by_fold.n_folds == len(names) == len(set(GROUP[wanted]))
+    for array in (GROUP, GROUP[wanted]):  # of all rows, and of those that are trained on
+        assert make_folds(store, source, 3, None, array, 0, opened).values.tolist() == by_fold.values.tolist()
+    with pytest.raises(DataError, match=rf"\({N + 1},\) folds or groups for {len(wanted)} rows( of {N})?"):
+        make_folds(store, source, 3, GROUP[:1].repeat(N + 1), None, 0, opened)
     by_group = make_folds(store, source, 3, "fold", None, 0, opened)
     for group in set(GROUP[wanted]):
         assert len(set(by_group.values[GROUP[wanted] == group])) == 1

@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.problem.axis import MOST_FOLDS
 from bigsvm.store.blocks import RowBlocks, row_bytes, tile
-from bigsvm.store.formats.chosen.split_rows import numbers_in_store
+from bigsvm.store.formats.chosen.split_rows import numbers_in_store, rows_in_store
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import digest_of
 from bigsvm.store.withheld import hashed_rows
@@ -81,7 +81,8 @@ def make_folds(
 ) -> Folds:
     """The folds that were asked for.
 
-    group, fold : name of a column of `source`, or an array with a value for each row; not both
+    group, fold : name of a column of `source`, or an array with a value for each of its rows, or for each row of
+        `store`, which may leave some out; not both
     opened : what else `source` was opened with
 
     Raises
@@ -130,9 +131,13 @@ def _column(store: RowBlocks, source: Any, named: Any, opened: dict[str, Any]) -
     """(names of the values, ascending; code of each row of the store, int64).  Raises DataError, UsageError."""
     n_samples = store.n_samples
     if not isinstance(named, str):
-        values = np.asarray(named)
+        values, n_in_store = np.asarray(named), rows_in_store(store)
+        if values.shape == (n_in_store,):
+            values = values[numbers_in_store(store, 0, n_samples)]
         if values.shape != (n_samples,):
-            raise DataError(f"{values.shape} folds or groups for {n_samples} rows", "memory")
+            others = "" if n_in_store == n_samples else f" of {n_in_store}, of which the others are left out"
+            hint = "give an array with a value for each row"
+            raise DataError(f"{values.shape} folds or groups for {n_samples} rows{others}", "memory", hint)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise DataError(f"row {int(np.argmin(np.isfinite(values)))} has no fold or group", "memory")
         names, codes = np.unique(values, return_inverse=True)

@@ -78,7 +78,8 @@ def tune(
     source, y, sample_weight : as for `bigsvm.fit`; rows of dask collections lie in the scratch folder meanwhile
     Cs : 'LOW:HIGH:N', a grid even in the logarithm, or numbers
     folds : number of folds, by a hash of the row number and `seed`: the same in every layout of the rows
-    group : name of a column, or an array (n_samples,): rows of one group are in one fold
+    group : name of a column, or an array (n_samples,), of all rows or of those trained on: rows of one group are in
+        one fold
     fold : likewise, the fold itself: as many folds as there are values
     class_weights : one or a list of None, 'balanced' and {label: weight}; 'balanced' goes by the rows trained on
     gammas : of rbf, poly and sigmoid: numbers or 'auto'

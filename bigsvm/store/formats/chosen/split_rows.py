@@ -138,6 +138,13 @@ def numbers_in_store(rows: RowBlocks, start: int, stop: int) -> np.ndarray:
     return numbers_in_store(rows.below, first, int(places[-1]) + 1)[places - first]
 
 
+def rows_in_store(rows: RowBlocks) -> int:
+    """How many rows the store has whose rows they are, before some were left out."""
+    if isinstance(rows, DelegatedRows | KeptRows):
+        return rows_in_store(rows.below)
+    return rows.n_samples
+
+
 def _own_numbers(_: RowBlocks, start: int, stop: int) -> np.ndarray:
     return np.arange(start, stop)
 
