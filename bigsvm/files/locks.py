@@ -70,7 +70,8 @@ def alone(path: Path, what: str) -> Iterator[None]:
             try:
                 yield
             finally:
-                path.unlink(missing_ok=True)
+                if _is_that(path, lock):  # its folder may have made way for another, with a holder of its own
+                    path.unlink(missing_ok=True)
             return
 
 

@@ -27,8 +27,8 @@ from bigsvm.store.formats.zarr_rows import reopen
 from bigsvm.store.ingest.appending import commit as commit_module
 from bigsvm.store.ingest.appending.commit import compact
 from bigsvm.store.ingest.ingest import ingest
-from bigsvm.store.sealing.former import LOCK
 from bigsvm.store.sealing.manifest import FORMER
+from bigsvm.store.sealing.one_writer import LOCK
 from bigsvm.store.sealing.seal import seal
 from bigsvm.store.sealing.verify import verify_store
 

@@ -14,7 +14,7 @@ from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import new_directory, remove
+from bigsvm.files.atomic import remove
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.formats.zarr_names import RECIPE, SPLIT
@@ -24,6 +24,7 @@ from bigsvm.store.ingest.collections.made_rows import FOLDER, ChunkPlace, MadeRo
 from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.labels import CodedLabels, as_labels, as_targets, check_weights, label_bits, n_labels
 from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
+from bigsvm.store.sealing.one_writer import new_store
 from bigsvm.store.sealing.verified import DigestingStore
 from bigsvm.store.transforms.label_sets import named_sets
 
@@ -85,7 +86,7 @@ class ZarrWriter:
         self._finished = False
 
     def __enter__(self) -> ZarrWriter:
-        self._context = new_directory(self.path, self._overwrite, MARKS, "store")
+        self._context = new_store(self.path, self._overwrite, MARKS)
         self._root = self._context.__enter__()
         if self.layout == "csr":
             self._open("X/data", self.dtype)

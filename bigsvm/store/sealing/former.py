@@ -20,7 +20,6 @@ from bigsvm.files.paths import local_path
 from bigsvm.store.sealing.manifest import EMPTY, FORMER, MISSING, Manifest, load_manifest, read_failed
 
 PENDING = "pending.json"
-LOCK = "bigsvm-append.lock"
 
 
 def kept_file(root: Path, manifest: Manifest, key: str) -> Path | None:

@@ -15,7 +15,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import open_regular, read_bytes
 from bigsvm.files.paths import cache_folder, local_path, make_cache_folder
 from bigsvm.store.sealing.chunk_keys import chunk_keys
-from bigsvm.store.sealing.former import finish_pending, verified
+from bigsvm.store.sealing.former import verified
 from bigsvm.store.sealing.manifest import (
     ABSENT_HINT,
     DOCUMENTS,
@@ -31,6 +31,7 @@ from bigsvm.store.sealing.manifest import (
     vouch,
     write_manifest,
 )
+from bigsvm.store.sealing.one_writer import changing
 
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_MISSING = 100_000  # of 4 MiB each that were 400 GB of nothing
@@ -81,13 +82,15 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
     empty_chunks : zeros lists every chunk that is absent as empty.  Else an absent chunk of X, or of the columns
         `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
         What an earlier seal, or the store's writer, listed as empty stays so.
+
+    Raises OutputError naming who writes into the store at the same time; else as `make_manifest`.
     """
-    finish_pending(path)
-    former = former_manifest(path)
-    made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
-    if former is None or not made.content or made.lists_the_same(former):
-        return made
-    return forget_content(path)
+    with changing(path):
+        former = former_manifest(path)
+        made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
+        if former is None or not made.content or made.lists_the_same(former):
+            return made
+        return forget_content(path)
 
 
 def former_manifest(path: Path) -> Manifest | None:

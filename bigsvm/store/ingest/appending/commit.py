@@ -18,14 +18,11 @@ import xxhash
 import zarr
 from zarr.storage import LocalStore
 
-from bigsvm.errors import MissingInput
+from bigsvm.errors import MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
-from bigsvm.files.locks import alone
 from bigsvm.files.paths import local_path
 from bigsvm.store.sealing.former import (
-    LOCK,
     PENDING,
-    finish_pending,
     former_stem,
     keep,
     kept_bytes,
@@ -33,6 +30,7 @@ from bigsvm.store.sealing.former import (
     write_pending,
 )
 from bigsvm.store.sealing.manifest import FORMER, STEM, Manifest, load_manifest
+from bigsvm.store.sealing.one_writer import changing
 
 _PARTS = f"{STEM}-"
 
@@ -42,8 +40,7 @@ def growing(root: Path) -> Iterator[None]:
     """Alone with a store, whose last writer's work is done.  Raises MissingInput, OutputError naming who has it."""
     if not root.is_dir():
         raise MissingInput("no such store", str(root), "leave --append out: a new store is made")
-    with alone(root / LOCK, "the store"):
-        finish_pending(root)
+    with changing(root):
         yield
 
 
@@ -67,9 +64,11 @@ def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
 
     To be called under the lock of the store.
 
-    Raises OutputError : it cannot be written; the store is then what it was.
+    Raises OutputError : it cannot be written, or another store lies there now; that store is then what it was.
     """
     try:
+        if load_manifest(root).fingerprint != former.fingerprint:
+            raise OutputError("was exchanged while rows were added to it", str(root), "add the rows again")
         return _commit(root, aside, former)
     except OSError as error:
         raise cannot_write(root, error) from error

@@ -1,0 +1,39 @@
+"""One writer at a time: adding rows, sealing and replacing a store exclude each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from bigsvm.files.atomic import check_replaceable, new_directory
+from bigsvm.files.locks import alone
+from bigsvm.store.sealing.former import finish_pending
+
+LOCK = "bigsvm-append.lock"
+_WHAT = "the store"
+
+
+@contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """Alone with a store, whose last writer's work is done.  Raises OutputError naming who has it."""
+    with alone(root / LOCK, _WHAT):
+        finish_pending(root)
+        yield
+
+
+@contextmanager
+def new_store(root: Path, overwrite: bool, marks: Sequence[str]) -> Iterator[Path]:
+    """A temporary folder that becomes the store at `root`, as `new_directory` has it.
+
+    The store that it replaces is held from the beginning to the end: who added rows to it meanwhile would lose them.
+
+    Raises OutputError : as `new_directory`; or somebody else writes into the store that is there.
+    """
+    check_replaceable(root, overwrite, marks, "store")
+    is_store = overwrite and any((root / mark).exists() for mark in marks)
+    with (
+        alone(root / LOCK, _WHAT) if is_store else nullcontext(),
+        new_directory(root, overwrite, marks, "store") as made,
+    ):
+        yield made
