@@ -1,8 +1,10 @@
-"""Sizes and durations as people type them: '512MiB', '4GB', '90s', '2h'."""
+"""Values as people type them: sizes '512MiB', '4GB', durations '90s', '2h', names 'a,b'."""
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterable
 
 from bigsvm.errors import UsageError
 
@@ -71,6 +73,19 @@ def show_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names as a tuple; of text as the command line has it, `A,B,...`, a name with a comma between quotation marks.
+
+    Raises UsageError for text with an empty name, or with one twice.
+    """
+    if not isinstance(given, str):
+        return tuple(map(str, given))
+    names = tuple(next(csv.reader([given], skipinitialspace=True), ()))
+    if not names or not all(names) or len(set(names)) != len(names):
+        raise UsageError(f"{given!r} is no list of different names")
+    return names
 
 
 def shortened(text: str, most: int = 200) -> str:

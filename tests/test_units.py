@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigsvm.errors import UsageError
-from bigsvm.units import parse_bytes, parse_seconds, show_bytes, show_seconds
+from bigsvm.units import as_names, parse_bytes, parse_seconds, show_bytes, show_seconds
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,17 @@ def test_a_shown_size_reads_back_within_one_per_cent(nbytes: int) -> None:
 )
 def test_shown_durations(seconds: float, text: str) -> None:
     assert show_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [("a", ("a",)), ("a, b*", ("a", "b*")), ('"a,b",c', ("a,b", "c")), (["a,b"], ("a,b",)), ((), ()), (("x",), ("x",))],
+)
+def test_names_are_a_list_or_text_with_commas(given: str | list[str], names: tuple[str, ...]) -> None:
+    assert as_names(given) == names
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a,a"])
+def test_text_that_lists_no_names_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is no list of different names"):
+        as_names(text)

@@ -11,7 +11,7 @@ import click
 from bigsvm.cli.habits import value_meant
 from bigsvm.errors import MissingInput, UsageError
 from bigsvm.store.remote.names import is_remote, without_secrets
-from bigsvm.units import parse_bytes, parse_seconds
+from bigsvm.units import as_names, parse_bytes, parse_seconds
 
 
 class Size(click.ParamType):
@@ -68,12 +68,10 @@ class Names(click.ParamType):
     name = "names"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        if isinstance(value, tuple | list):
-            return tuple(map(str, value))
-        names = tuple(next(csv.reader([str(value)], skipinitialspace=True), ()))
-        if not names or not all(names) or len(set(names)) != len(names):
-            self.fail(f"{value!r} is no list of different names", param, ctx)
-        return names
+        try:
+            return as_names(value if isinstance(value, tuple | list) else str(value))
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Renames(click.ParamType):

@@ -180,6 +180,29 @@ def test_columns_of_a_dask_dataframe(tmp_path: Path) -> None:
         ingest(frame, tmp_path / "other.zarr", columns=["q*"])
 
 
+@pytest.mark.parametrize("way", ["open_store", "ingest", "fit", "tune", "fit of a collection", "labels"])
+def test_text_names_columns_as_on_the_command_line(way: str, tmp_path: Path) -> None:
+    """A string is a sequence of strings, too: its letters were taken for names."""
+    path, found = write(tmp_path, "parquet"), tmp_path / "rows.zarr"
+    if way == "open_store":
+        assert open_store(path, columns="x[0-9]*, age").n_features == 4
+    elif way == "ingest":
+        assert ingest(path, found, columns="x[0-9]*,age")["n_features"] == 4
+    elif way == "fit":
+        assert bigsvm.fit(path, columns="x[0-9]*,age", memory="64MiB").model.n_features == 4
+    elif way == "tune":
+        tuned = bigsvm.tune(path, columns="x[0-9]*,age", Cs=[1.0], folds=2, memory="64MiB", refit=True)
+        assert tuned.refit.model.n_features == 4
+    elif way == "labels":
+        pq.write_table(TABLE.append_column("b", pa.array(1 - LABELS)), path)
+        assert bigsvm.fit(path, labels="label, b", columns="x1", memory="64MiB").model.coef.shape == (2, 1)
+    else:
+        frames = pytest.importorskip("dask.dataframe")
+        frame = frames.from_pandas(TABLE.to_pandas(), npartitions=3)
+        fitted = bigsvm.fit(frame, columns="x[0-9]*,age", memory="64MiB", scratch=tmp_path)
+        assert fitted.model.n_features == 4
+
+
 def test_predict_takes_the_columns_of_the_model(tmp_path: Path) -> None:
     fitted = bigsvm.fit(write(tmp_path, "parquet"), columns=["x[0-9]*", "age"], memory="64MiB")
     (tmp_path / "other").mkdir()

@@ -45,7 +45,7 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
 
     Cs : text such as '1e-3:1e3:7' or '0.1,1,10', or numbers
     class_weights : a sequence of None, 'balanced' or {label: weight}
-    gammas : numbers or 'auto'; None for the one of `config`
+    gammas : numbers or 'auto', or one of them; None for the one of `config`
 
     Raises UsageError: a list is empty or holds what it must not, or a gamma is given without a kernel that has one.
     """
@@ -55,7 +55,8 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
     has_gamma = config.kernel in _WITH_GAMMA
     if gammas is not None and not has_gamma:
         raise UsageError(f"the kernel {config.kernel} has no gamma", hint="leave --gammas out, or use --kernel rbf")
-    of_kernel: Sequence[Any] = [config.gamma] if gammas is None else list(gammas)
+    alone = isinstance(gammas, str | int | float)
+    of_kernel: Sequence[Any] = [config.gamma] if gammas is None else [gammas] if alone else list(gammas)
     weights = [class_weights] if isinstance(class_weights, str | dict) or class_weights is None else list(class_weights)
     if not of_kernel or not weights:
         raise UsageError("the grid is empty", hint="give at least one gamma and one class weight")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def tune(
     group: Any = None,
     fold: Any = None,
     class_weights: Any = None,
-    gammas: Sequence[Any] | None = None,
+    gammas: Any = None,
     metric: str | None = None,
     run: str | Path | None = None,
     **options: Any,
@@ -82,7 +81,7 @@ def tune(
         one fold
     fold : likewise, the fold itself: as many folds as there are values
     class_weights : one or a list of None, 'balanced' and {label: weight}; 'balanced' goes by the rows trained on
-    gammas : of rbf, poly and sigmoid: numbers or 'auto'
+    gammas : of rbf, poly and sigmoid: numbers or 'auto', or one of them
     metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; of a regression r2, mse or mae
     run : a folder in which what is done is kept: the same call goes on where a former one ended
     options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows,

@@ -27,6 +27,7 @@ from bigsvm.store.remote.settings import storing
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.store.transforms.scaling import SCALES, Scale
+from bigsvm.units import as_names
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
@@ -41,13 +42,13 @@ def open_store(
     source: Any,
     *,
     label: str | None = None,
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
     weight: str | None = None,
     task: Task = "auto",
     empty_chunks: EmptyChunks = "refuse",
     labelled: bool = True,
     matrix: str | None = None,
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     hash_bits: int | None = None,
     missing: Missing = "refuse",
     scale: Scale | None = None,
@@ -77,7 +78,7 @@ def open_store(
     labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
     matrix : of AnnData: X, layers/NAME, obsm/NAME or raw/X
     columns : of a table, or of Parquet, those that are features, by their names or by patterns of a shell, such as
-        `x*`; of text without a header the names of all, or `numbers`
+        `x*`; of text without a header the names of all, or `numbers`.  Text is a list as well: `x*,age`
     hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
     missing : rows without a label are refused; drop leaves them out
     scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
@@ -107,6 +108,7 @@ def open_store(
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
+    columns, labels = as_names(columns), None if labels is None else as_names(labels)
     if labels and label is not None:
         raise UsageError("--label and --labels exclude each other", hint="--labels A,B for rows with several labels")
     if labels and (positive is not None or label_map):
@@ -116,7 +118,7 @@ def open_store(
     if labels and labelled:
         label = labels[0]
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
-    chosen = {"matrix": matrix, "columns": tuple(columns), "hash_bits": hash_bits, "missing": missing, "like": like}
+    chosen = {"matrix": matrix, "columns": columns, "hash_bits": hash_bits, "missing": missing, "like": like}
     chosen["filtered"] = rows is not None
     chosen["apart"] = tuple(labels or ())
     chosen["sets"] = labelled and (len(labels) == 1 if labels else kept is not None)

@@ -30,7 +30,7 @@ from bigsvm.store.labels import CodedLabels, Missing, n_labels
 from bigsvm.store.remote.settings import storing
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.scaling import Scale
-from bigsvm.units import MIB, parse_bytes, show_bytes
+from bigsvm.units import MIB, as_names, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
 _FIXED = 4 * MIB  # labels, indices, interpreter objects
@@ -43,7 +43,7 @@ def ingest(
     y: Any = None,
     sample_weight: Any = None,
     label: str | None = None,
-    labels: Sequence[str] | None = None,
+    labels: str | Sequence[str] | None = None,
     weight: str | None = None,
     from_format: str | None = None,
     n_features: int | None = None,
@@ -60,7 +60,7 @@ def ingest(
     empty_chunks: EmptyChunks = "refuse",
     matrix: str | None = None,
     missing: Missing = "refuse",
-    columns: Sequence[str] = (),
+    columns: str | Sequence[str] = (),
     hash_bits: int | None = None,
     scale: Scale | None = None,
     normalize: str | None = None,
@@ -167,13 +167,13 @@ def ingest(
             empty_chunks=empty_chunks,
             chosen={
                 "matrix": matrix,
-                "columns": tuple(columns),
+                "columns": as_names(columns),
                 "hash_bits": hash_bits,
                 "scale": None if scale == "none" else scale,
                 "normalize": normalize,
                 **({} if missing == "refuse" else {"missing": missing}),
                 **({} if rows is None else {"rows": rows}),
-                **({} if not labels else {"labels": list(labels)}),
+                **({} if not labels else {"labels": list(as_names(labels))}),
                 **like,
             },
             client=client,
