@@ -190,7 +190,7 @@ class Decides:
         """One score for each class, by which rows may be ranked: (n_rows, n_classes), (n_rows, 1) for two classes.
 
         Of pairs scikit-learn's: votes, and between equal votes the sum s of the pairs' scores as s / (3 (|s| + 1)),
-        which never outweighs a vote.
+        which never outweighs a vote.  A score of exactly 0 votes as in `codes`, where scikit-learn has two rules.
         """
         if not self.pairs:
             return scores
