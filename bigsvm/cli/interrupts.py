@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from bigsvm.files.undisturbed import is_done
 from bigsvm.run.execute.signals import INTERRUPTED, handled_by
 
 _AGAIN_S = 0.02  # until a signal that came within an import is sent again
@@ -37,13 +38,21 @@ def check_interrupted() -> None:
 def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     """The first signal raises Interruption, a second one ends the process at once with 75.
 
+    Where the command has done what it is for (`is_done`), the first is let pass: it would be told that it failed.
+
     to_the_end : as in `handled_by`
     """
 
     later: list[threading.Timer] = []
+    too_late: list[int] = []
     user = sys._getframe(2)  # beyond the generator and the context manager
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        if is_done():
+            if too_late:  # somebody does not read what is told
+                os._exit(0)
+            too_late.append(number)
+            return
         if _came:
             os._exit(INTERRUPTED)
         if _delicate(frame, user):

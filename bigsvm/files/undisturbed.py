@@ -1,4 +1,4 @@
-"""Steps between which no signal may come: it is heeded after the last of them."""
+"""Steps between which no signal may come, and the step after which a signal comes too late."""
 
 from __future__ import annotations
 
@@ -9,6 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_done: list[bool] = []  # of the calls that go on, the last one innermost
+
+
+@contextmanager
+def that_is_done_once() -> Iterator[None]:
+    """Around a command which must not be repeated once it has done what it is for: adding rows, promoting a model.
+
+    Its last step calls `it_is_done`.  What comes after only tells of it, so a signal must not say that it failed.
+    """
+    _done.append(False)
+    try:
+        yield
+    finally:
+        _done.pop()
+
+
+def it_is_done() -> None:
+    """What the innermost `that_is_done_once` is for has been done; of no effect outside of one."""
+    if _done:
+        _done[-1] = True
+
+
+def is_done() -> bool:
+    """Whether a signal comes too late to stop what the program was called for."""
+    return bool(_done) and _done[-1]
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
-from bigsvm.files.undisturbed import undisturbed
+from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_files import is_finite
 
@@ -307,6 +307,7 @@ def _swap(
             _swap_back(root, version, former, error)
             raise
         (root / PENDING).unlink(missing_ok=True)
+        it_is_done()
 
 
 def _swap_back(root: Path, version: int, former: int | None, error: OutputError) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from bigsvm.files.atomic import check_replaceable, new_directory
+from bigsvm.files.atomic import check_replaceable, new_directory, remove_dead
 from bigsvm.files.locks import alone
+from bigsvm.files.undisturbed import it_is_done
 from bigsvm.store.sealing.former import finish_pending
 
 LOCK = "bigsvm-append.lock"
@@ -19,6 +20,7 @@ def changing(root: Path) -> Iterator[None]:
     """Alone with a store, whose last writer's work is done.  Raises OutputError naming who has it."""
     with alone(root / LOCK, _WHAT):
         finish_pending(root)
+        remove_dead(root.parent, root.name)
         yield
 
 
@@ -37,3 +39,4 @@ def new_store(root: Path, overwrite: bool, marks: Sequence[str]) -> Iterator[Pat
         new_directory(root, overwrite, marks, "store") as made,
     ):
         yield made
+    it_is_done()

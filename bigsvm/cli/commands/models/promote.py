@@ -10,6 +10,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath
+from bigsvm.files.undisturbed import that_is_done_once
 
 
 @bigsvm_command(
@@ -22,6 +23,11 @@ from bigsvm.cli.types import LocalPath
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 @click.option("--allow-other-shape", is_flag=True, help="Accept other features or classes than the current model's.")
 def command(session: Session, registry: Path, model: Path, note: str, allow_other_shape: bool) -> int:
+    with that_is_done_once():
+        return _promoted(session, registry, model, note, allow_other_shape)
+
+
+def _promoted(session: Session, registry: Path, model: Path, note: str, allow_other_shape: bool) -> int:
     from bigsvm.model.versions import history, promote
 
     version = promote(registry, model, note, allow_other_shape=allow_other_shape)

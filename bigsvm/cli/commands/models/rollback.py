@@ -9,6 +9,7 @@ import click
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath
+from bigsvm.files.undisturbed import that_is_done_once
 
 
 @bigsvm_command(
@@ -19,6 +20,11 @@ from bigsvm.cli.types import LocalPath
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to this version instead.")
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 def command(session: Session, registry: Path, to: int | None, note: str) -> int:
+    with that_is_done_once():
+        return _rolled_back(session, registry, to, note)
+
+
+def _rolled_back(session: Session, registry: Path, to: int | None, note: str) -> int:
     from bigsvm.model.versions import current_version, model_fingerprint, rollback
 
     before = current_version(registry)

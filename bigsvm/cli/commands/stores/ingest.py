@@ -21,6 +21,7 @@ from bigsvm.cli.options import (
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Names, Size, Source
 from bigsvm.errors import UsageError
+from bigsvm.files.undisturbed import that_is_done_once
 from bigsvm.units import parse_bytes, show_bytes
 
 
@@ -84,7 +85,19 @@ def command(
         raise UsageError("Missing argument 'SRC...'", hint=_with_both(store))
     if threads is not None and threads < 1:
         raise UsageError(f"threads must be at least 1, not {threads}")
+    with that_is_done_once():
+        return _ingest(session, sources, store, chunk_bytes, memory, threads, options)
 
+
+def _ingest(
+    session: Session,
+    sources: tuple[str, ...],
+    store: Path,
+    chunk_bytes: str | None,
+    memory: str | None,
+    threads: int | None,
+    options: dict[str, Any],
+) -> int:
     from bigsvm.machine import core_count, memory_limit
     from bigsvm.store.ingest.ingest import ingest
 

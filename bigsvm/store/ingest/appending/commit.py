@@ -21,6 +21,7 @@ from zarr.storage import LocalStore
 from bigsvm.errors import MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
 from bigsvm.files.paths import local_path
+from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.store.sealing.former import (
     PENDING,
     former_stem,
@@ -105,11 +106,13 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
     keep(root / f"{STEM}.json", root / f"{former_stem(former.fingerprint)}.json")
     write_pending(root, changed)
     sync_directory(root)
-    os.replace(aside / f"{STEM}.json", root / f"{STEM}.json")
-    sync_directory(root)
-    for key, now in changed.items():
-        put_kept(root, key, now)
-    remove(kept / PENDING)
+    with undisturbed():
+        os.replace(aside / f"{STEM}.json", root / f"{STEM}.json")
+        it_is_done()
+        sync_directory(root)
+        for key, now in changed.items():
+            put_kept(root, key, now)
+        remove(kept / PENDING)
     return grown
 
 
