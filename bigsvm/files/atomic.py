@@ -320,7 +320,11 @@ def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> Outpu
         what += f", {nbytes} bytes needed"
     if full and not str(path).startswith("<"):  # a stream lies on no disk that we know
         with suppress(OSError):
-            what += f", {shutil.disk_usage(_there(path)).free} are free"
+            there = os.statvfs(_there(path))
+            if there.f_files and not there.f_favail:
+                what += ", no inode is free"
+                return OutputError(what, str(path), "delete files there or choose another folder")
+            what += f", {there.f_bavail * there.f_frsize} are free"
     return OutputError(what, str(path), "free space there or choose another folder" if full else "")
 
 

@@ -24,8 +24,10 @@ from bigsvm.files import atomic
 from bigsvm.files.locks import alone
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import reopen
+from bigsvm.store.ingest import label_spool
 from bigsvm.store.ingest.appending import commit as commit_module
 from bigsvm.store.ingest.appending.commit import compact
+from bigsvm.store.ingest.appending.grown_store import GrownStore
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.sealing.manifest import FORMER
 from bigsvm.store.sealing.one_writer import LOCK
@@ -306,3 +308,38 @@ def test_weights_targets_and_narrow_values_join(tmp_path: Path) -> None:
         assert (ours.dtype, ours.has_weights, ours.classes is None) == (np.int8, True, task == "regression")
     with pytest.raises(UsageError, match="--append and --overwrite"):
         ingest((X, y), grown, append=True, overwrite=True)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("step", ["the folder", "the spool of labels", "an array"])
+def test_a_disk_that_is_full_before_the_first_row_leaves_the_store_as_it_was(
+    step: str, task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.zarr"
+    ingest(rows(20), path, task=task)
+    before = {name: (path / name).read_bytes() for name in files_of(path)}
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device", "x")
+
+    if step == "the folder":
+        monkeypatch.setattr(Path, "mkdir", full)
+    elif step == "an array":
+        monkeypatch.setattr(GrownStore, "_resume", full)
+    elif task == "regression":
+        return  # targets are not spooled
+    else:
+        monkeypatch.setattr(label_spool, "open", full, raising=False)
+    with pytest.raises(OutputError, match="cannot write: No space left on device") as caught:
+        ingest(rows(5), path, append=True)
+    assert caught.value.where == str(path)
+    monkeypatch.undo()
+    assert [found.name for found in tmp_path.iterdir()] == ["rows.zarr"]
+    assert before == {name: (path / name).read_bytes() for name in files_of(path)}
+
+
+@pytest.mark.parametrize(("inodes", "said"), [(0, "no inode is free"), (5, "8192 are free")])
+def test_a_full_disk_says_what_lacks(inodes: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = os.statvfs_result((4096, 4096, 9, 2, 2, 9, inodes, inodes, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
+    assert said in str(atomic.cannot_write(tmp_path / "x", OSError(28, "No space left on device")))

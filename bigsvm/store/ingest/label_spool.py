@@ -29,7 +29,10 @@ class LabelSpool:
 
     def __init__(self, path: Path, where: str) -> None:
         self._path, self._where = path, where
-        self._file: Any = open(path, "w+b")  # noqa: SIM115  closed by `finish` or `close`
+        try:
+            self._file: Any = open(path, "w+b")  # noqa: SIM115  closed by `finish` or `close`
+        except OSError as error:
+            raise cannot_write(path, error) from error
         self._known: np.ndarray | None = None  # ascending
         self._codes = np.zeros(0, np.int32)  # of _known: provisional, by appearance
         self._bits = np.zeros(0, np.uint64)  # of provisional codes

@@ -20,7 +20,8 @@ def changing(root: Path) -> Iterator[None]:
     """Alone with a store, whose last writer's work is done.  Raises OutputError naming who has it."""
     with alone(root / LOCK, _WHAT):
         finish_pending(root)
-        remove_dead(root.parent, root.name)
+        final = root.resolve()
+        remove_dead(final.parent, final.name)
         yield
 
 

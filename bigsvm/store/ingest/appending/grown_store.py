@@ -15,8 +15,8 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore
 
-from bigsvm.errors import DataError, MissingInput
-from bigsvm.files.atomic import remove, remove_dead, temporary_name
+from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.files.atomic import cannot_write, remove, temporary_name
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
 from bigsvm.store.ingest.chunk_files import ChunkFiles
@@ -114,10 +114,19 @@ class GrownStore(ZarrWriter):
         self._width = former.n_features
 
     def __enter__(self) -> GrownStore:
-        final = self.path.resolve()
-        remove_dead(final.parent, final.name)
-        self._root = self.root = temporary_name(final)
-        self._root.mkdir()
+        self._root = self.root = temporary_name(self.path.resolve())
+        self._labels = None
+        try:
+            self._root.mkdir()
+            self._begin()
+        except BaseException as error:
+            self._leave(error)
+            if isinstance(error, OSError):
+                raise cannot_write(self.path, error) from error
+            raise
+        return self
+
+    def _begin(self) -> None:
         if self.layout == "csr":
             for name in ("data", "indices", "indptr"):
                 self._open(f"X/{name}", self.former.array(f"X/{name}").dtype)
@@ -128,14 +137,19 @@ class GrownStore(ZarrWriter):
         self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
         if self._labels is None:
             self._open("obs/label", np.dtype(np.float64))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Let go of what was begun; an error names the store, not the folder aside, which is gone."""
         if self._labels is not None:
             self._labels.close()
         remove(self._root)
+        if isinstance(error, OutputError) and Path(error.where).is_relative_to(self._root):
+            error.where = str(self.path)
 
     def place(self) -> None:
         """Nobody else writes: chunks begin in the middle of those that are there."""
