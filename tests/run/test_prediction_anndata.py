@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -153,3 +154,20 @@ def test_anndata_reads_it(folder: Path, model, name: str, tmp_path: Path) -> Non
     assert found.obs["prediction"].astype(str).tolist() == model.predict(X).tolist()
     assert found.obsm["prediction_score"].shape == (N, 3)
     assert found.obs["kind"].nunique() == 3
+
+
+def test_a_disk_that_fills_up_is_told_once_and_at_once(
+    folder: Path, model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def full(source: str, target: Path) -> None:
+        tried.append(source)
+        raise OSError(28, "No space left on device", source, None, str(target))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(OutputError, match=r"cannot write: No space left on device, \d+ are free") as caught:
+        write(model, rows(folder, "v3.zarr"), tmp_path / "out.zarr")
+    assert caught.value.where == str(tmp_path / "out.zarr")
+    assert len(tried) == 1
+    assert list(tmp_path.iterdir()) == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -111,7 +112,7 @@ def _into_zarr(path: Path, folder: Path, options: tuple[Any, ...]) -> Iterator[A
     import zarr
 
     sealed = (path / f"{STEM}.json").exists()
-    shutil.copytree(path, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(FORMER, "*.lock"))
+    _copy_store(path, folder)
     if sealed and (bad := verify_store(folder)["bad"]):
         raise DataError("is not what was sealed, or was written to while it was copied", bad[0], "bigsvm verify")
     root = zarr.open_group(folder, mode="r+", use_consolidated=False)
@@ -124,6 +125,21 @@ def _into_zarr(path: Path, folder: Path, options: tuple[Any, ...]) -> Iterator[A
             zarr.consolidate_metadata(str(folder))
     if sealed:
         seal(folder)
+
+
+def _copy_store(source: Path, target: Path) -> None:
+    """Copy what a store holds.  Raises OSError at once: `shutil.copytree` goes on, and lists what failed in the end."""
+
+    def failed(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(source, onerror=failed, followlinks=True):
+        folders[:] = [name for name in folders if name != FORMER]
+        to = target / os.path.relpath(folder, source)
+        to.mkdir(exist_ok=True)
+        for name in names:
+            if not name.endswith(".lock"):
+                shutil.copy2(os.path.join(folder, name), to / name)
 
 
 def _consolidated(folder: Path) -> bool:
