@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from bigsvm.compiled.kernel.values.support import support_of
 from bigsvm.compiled.shared.rows import CSR
@@ -70,26 +71,22 @@ def test_counts_have_the_bits_of_products(kernel: Kernel, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 70, 149])
-@pytest.mark.parametrize("number", [0, 2, -1, 0.5, np.nan])
+@pytest.mark.parametrize("number", [0, 2, -1, 0.5, np.inf])
 def test_a_row_of_other_numbers_is_no_row_of_ones(which: int, number: float) -> None:
-    """In any tile, as a support vector and not; an explicit zero is no one."""
+    """In any tile, as a support vector and not; an explicit zero is no one.
+
+    Rows with NaN are refused where they are read, so these loops are compiled as if there were none.
+    """
     X = ones("few", np.float64)
     place = int(np.flatnonzero(X[which])[0])
     stored = as_csr(X)
     stored.data[stored.indptr[which] + list(stored.indices[stored.indptr[which] :]).index(place)] = number
-    X[which, place] = number
-    gram, dense = Gram(Kernel("poly", 0.1, 2, 0.5), D, np.float64, 1), np.nan_to_num(X, nan=np.nan)
+    S = scipy.sparse.csr_array((stored.data, stored.indices, stored.indptr), (N, D))
+    gram = Gram(Kernel("poly", 0.1, 2, 0.5), D, np.float64, 1)
     for of in (np.arange(10), np.array([which])):
-        K = gram.kernel.matrix(dense[of], dense)
+        K = (0.1 * (S[of] @ S.T).toarray() + 0.5) ** 2
         for _ in range(2):  # the tile is left as it was
             found: Any = gram.values(
                 readonly_view(stored), np.arange(N), support_of(readonly_view(stored), of, np.float64)
             )
-            if np.isnan(number):
-                # A product with a number that the other row has not is none of the sparse row's.
-                assert np.isnan(found[:, which]).any() or which not in of
-                others = np.setdiff1d(np.arange(N), [which])
-                rows = np.flatnonzero(of != which)
-                assert found[np.ix_(rows, others)] == pytest.approx(K[np.ix_(rows, others)], rel=1e-12)
-            else:
-                assert found == pytest.approx(K, rel=1e-12)
+            assert found == pytest.approx(K, rel=1e-12)
