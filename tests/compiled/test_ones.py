@@ -71,7 +71,7 @@ def test_counts_have_the_bits_of_products(kernel: Kernel, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("which", [0, 70, 149])
-@pytest.mark.parametrize("number", [0, 2, -1, 0.5, np.inf])
+@pytest.mark.parametrize("number", [0, 2, -1, 0.5, 1e9])
 def test_a_row_of_other_numbers_is_no_row_of_ones(which: int, number: float) -> None:
     """In any tile, as a support vector and not; an explicit zero is no one.
 
