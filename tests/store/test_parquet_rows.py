@@ -402,4 +402,35 @@ def test_the_largest_row_group_is_what_counts(tmp_path: Path) -> None:
         writer.write_table(table.slice(10))
     with_small = parquet_files.ParquetFiles([str(path)]).page_bytes
     pq.write_table(table.slice(10), path, use_dictionary=False)
-    assert with_small == parquet_files.ParquetFiles([str(path)]).page_bytes
+    # The footer of two row groups is counted, too.
+    assert with_small == pytest.approx(parquet_files.ParquetFiles([str(path)]).page_bytes, abs=1 << 13)
+
+
+def test_no_footer_stays_in_memory(tmp_path: Path) -> None:
+    """Each of many wide files has one of some megabytes; a footer and its schema hold each other."""
+    table = pa.table({"label": [0, 1] * 5, **{f"c{j}": np.arange(10.0) for j in range(40)}})
+    for k in range(5):
+        pq.write_table(table, tmp_path / f"{k}.parquet")
+    gc.collect()
+    gc.disable()
+    try:
+        rows = parquet_files.ParquetFiles(parquet_files.find_files(str(tmp_path)))
+        for columns in (["label"], table.schema.names):
+            assert sum(batch.num_rows for _, batch in rows.batches(0, 50, columns)) == 50
+        rows.forget()
+        kept = [found for found in gc.get_objects() if isinstance(found, pq.FileMetaData | pq.ParquetSchema)]
+        assert kept == []
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("row_group_size", [5, 1000])
+def test_what_a_footer_takes_is_counted(row_group_size: int, tmp_path: Path) -> None:
+    names = {f"column_{j:05d}": np.arange(1000.0) for j in range(100)}
+    pq.write_table(pa.table({"label": [0, 1] * 500, **names}), tmp_path / "a.parquet", row_group_size=row_group_size)
+    files = parquet_files.ParquetFiles([str(tmp_path / "a.parquet")])
+    n_chunks = 101 * (1000 // row_group_size)
+    assert files.page_bytes * 1.5 >= 2 * 1107 * n_chunks
+    if row_group_size == 5:
+        with pytest.raises(PlanRefused, match="would do"):
+            bigsvm.fit(tmp_path / "a.parquet", memory="32MiB")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
@@ -414,3 +415,38 @@ def test_entries_of_the_columns_that_were_chosen_are_counted(
         store = open_store(tmp_path / "t.csv", columns=["t", *(names[k] for k in chosen)])
         assert store.nnz == 60 + np.count_nonzero(values[:, chosen])
         assert store.nnz == sum(len(store.read(ref).X.data) for ref in store.refs(7))
+
+
+@pytest.mark.parametrize("place", ["label", "feature"])
+def test_views_of_strings_in_a_dictionary_are_text(place: str, tmp_path: Path) -> None:
+    """As polars writes a categorical column."""
+    text, numbers = ["lo", "hi", "hi", "lo"] * 5, np.arange(20.0)
+    views = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, 1, 0] * 5, pa.uint32()), pa.array(["lo", "hi"]).cast(pa.string_view())
+    )
+    label: Any = views if place == "label" else pa.array([0, 1] * 10)
+    other: Any = pa.array(text) if place == "label" else views
+    plain = pa.table({"label": pa.array(text) if place == "label" else label, "a": numbers, "t": pa.array(text)})
+    pyarrow.feather.write_feather(pa.table({"label": label, "a": numbers, "t": other}), tmp_path / "views.arrow")
+    pyarrow.feather.write_feather(plain, tmp_path / "plain.arrow")
+    views_store, plain_store = (open_store(tmp_path / name) for name in ("views.arrow", "plain.arrow"))
+    assert views_store.feature_names == plain_store.feature_names
+    np.testing.assert_array_equal(whole(views_store), whole(plain_store))
+    y, z = (store.read(store.refs(20)[0]).y.tolist() for store in (views_store, plain_store))
+    assert y == z
+
+
+KINDS = {".parquet": "to_parquet", ".pq": "to_parquet", ".feather": "to_feather", ".csv": "to_csv"}
+
+
+@pytest.mark.parametrize("one", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_files_of_another_kind_in_a_folder_are_not_left_out_in_silence(one: str, other: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"label": [0, 1] * 5, "a": np.arange(10.0)})
+    for name, suffix in (("one", one), ("other", other)):
+        getattr(frame, KINDS[suffix])(tmp_path / (name + suffix), **({"index": False} if suffix == ".csv" else {}))
+    (tmp_path / "README.md").write_text("no rows")
+    store = open_store(tmp_path)
+    alike = KINDS[one] == KINDS[other]
+    assert store.n_samples == (20 if alike else 10)
+    assert ["left out: 1 (" in warning for warning in store.warnings] == ([] if alike else [True])

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from bigsvm.errors import UsageError
+from bigsvm.store.formats.tables.table_names import PARQUET
 
 _OTHER = "make it Parquet, .npz or svmlight text first"
 _PICKLE = "a pickle is a program, which is never run here: save numbers as Parquet or .npz"
@@ -37,7 +38,7 @@ def refuse_partitions(name: str) -> None:
     """Raise UsageError where a folder has Parquet files in subfolders such as `day=3`: they would be left out."""
     for folder, subfolders, files in os.walk(name):
         within = Path(folder).relative_to(name).parts
-        if within and any(file.endswith((".parquet", ".pq")) for file in files):
+        if within and any(file.lower().endswith(PARQUET) for file in files):
             pattern = "/".join([name.rstrip("/"), *("*" for _ in within), "*.parquet"])
             raise UsageError(
                 f"partitioned: its Parquet files lie in subfolders such as {within[0]}", name,

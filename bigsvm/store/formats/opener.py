@@ -19,7 +19,7 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, Usag
 from bigsvm.files.paths import SCHEMES, STORE_MARKS, no_such_store
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
-from bigsvm.store.formats.tables.table_names import kind_of_table
+from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, rename, without_secrets
@@ -386,7 +386,7 @@ def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any])
 
 def _is_parquet(path: Path) -> bool:
     if any(mark in path.name for mark in "*?["):
-        return path.suffix.lower() in (".parquet", ".pq")
+        return path.suffix.lower() in PARQUET
     if path.is_dir():
-        return any(path.glob("*.parquet"))
-    return path.is_file() and path.suffix.lower() in (".parquet", ".pq")
+        return any(found.suffix.lower() in PARQUET and found.name[0] not in "._" for found in path.iterdir())
+    return path.is_file() and path.suffix.lower() in PARQUET

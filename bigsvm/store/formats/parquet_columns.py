@@ -16,7 +16,7 @@ from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts
@@ -323,8 +323,7 @@ def _refuse_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_r
 def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
     """A label or weight column as NumPy: numbers, or strings of fixed width."""
     refuse_nulls(column, where, first_row)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+    column = decoded(column)
     if is_plain_text(column.type):
         return np.array(column.to_pylist(), dtype=str)
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
@@ -335,8 +334,7 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
 def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
     """(distinct strings of a column of text, of fixed width; which of them each row has), as `distinct_texts`."""
     refuse_nulls(column, where, first_row)
-    if pa.types.is_dictionary(column.type):  # it may name what does not occur, and one string twice
-        column = column.dictionary_decode()
+    column = decoded(column)  # a dictionary may name what does not occur, and one string twice
     if pa.types.is_string_view(column.type):  # which Arrow does not code
         column = column.cast(pa.large_string())
     coded = column.dictionary_encode()

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.table_names import PARQUET
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
@@ -25,6 +26,10 @@ _FLAT_BATCH_BYTES = 2 << 20  # of plain columns, each of which costs something a
 _PIECE = 1 << 20
 _USUAL = 3 * _PIECE  # of a column's pages, where they have 1 MiB as most writers make them
 _OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans count a reader 1.5 times at least
+_FOOTER = (
+    1152,
+    10,
+)  # bytes of a column of a row group once a footer is read, and of a byte of it; 1107 and 9 were seen
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
@@ -32,7 +37,7 @@ _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
-def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str = "Parquet") -> list[str]:
+def find_files(name: str, suffixes: tuple[str, ...] = PARQUET, kind: str = "Parquet") -> list[str]:
     """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none.
 
     Of a folder those are left out whose names begin with a dot or an underscore, as Spark and pyarrow do: what writers
@@ -54,15 +59,17 @@ def find_files(name: str, suffixes: tuple[str, ...] = (".parquet",), kind: str =
 class ParquetFiles:
     """Rows of several files in order; `batches` may be called from several threads.
 
-    The footers are read once; of data, about a page and a dictionary per column and a batch are held for each thread:
-    `page_bytes`, by the largest row group of each file and the first pages there.  Of many short columns up to twice as
-    much was measured, which plans leave room for: they count a reader two and a half times.
+    Of data, about a page and a dictionary per column and a batch are held for each thread: `page_bytes`, by the largest
+    row group of each file and the first pages there.  Of many short columns up to twice as much was measured, which
+    plans leave room for: they count a reader two and a half times.  `page_bytes` has two footers, too: all threads
+    share that of the file that is read, which takes ten times its bytes in the file.
     """
 
     def __init__(self, paths: list[str]) -> None:
         self.files: list[File] = []
         self.n_samples = self.page_bytes = 0
         self.schema: pa.Schema | None = None
+        footer_bytes = 0
         for path in paths:
             status = stat_file(path)
             with parquet_errors(path), open_parquet(path) as file:
@@ -72,14 +79,18 @@ class ParquetFiles:
                     starts.append(self.n_samples)
                     self.n_samples += metadata.row_group(group).num_rows
                 self.page_bytes = max(self.page_bytes, _page_bytes(path, metadata))
+                footer_bytes = max(footer_bytes, _footer_bytes(metadata))
             if self.schema is None:
                 self.schema = schema
             else:
                 refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File.of(path, status, tuple(starts)))
-        self._file_starts = [file.group_starts[0] if file.group_starts else -1 for file in self.files]
+        self.page_bytes += int(2 * footer_bytes * _OF_LARGE)
+        # Not by the schema of a file's metadata: each holds the other, until Python looks for cycles.
+        self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
+        self._lock, self._footer = threading.Lock(), ("", None)
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order.
@@ -100,7 +111,17 @@ class ParquetFiles:
     def forget(self) -> None:
         """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
         self._threads = threading.local()
+        self._footer = ("", None)
         pa.default_memory_pool().release_unused()
+
+    def footer_of(self, path: str) -> Any:
+        """The footer of a file, read once as long as no thread comes to another file."""
+        with self._lock:
+            if self._footer[0] != path:
+                self._footer = ("", None)
+                with open_parquet(path) as file:
+                    self._footer = (path, file.metadata)
+            return self._footer[1]
 
     def group_of(self, row: int) -> tuple[int, int]:
         """(file number, row group number) of a row."""
@@ -159,11 +180,11 @@ def _read(
     for file_number in range(number, len(files.files)):
         file = files.files[file_number]
         files.known.check(file.path)
-        with parquet_errors(file.path), open_parquet(file.path, len(columns)) as source:
+        with parquet_errors(file.path), open_parquet(file.path, len(columns), files.footer_of(file.path)) as source:
             for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                 told = source.metadata.row_group(number_here)
                 left = told.num_rows
-                rows = _parts_of(asked, _batch_rows(told, _batch_bytes(source.metadata.schema)))
+                rows = _parts_of(asked, _batch_rows(told, _BATCH_BYTES if files.nested else _FLAT_BATCH_BYTES))
                 for batch in source.iter_batches(rows, row_groups=[number_here], columns=columns, use_threads=False):
                     left -= batch.num_rows
                     yield (file_number, number_here), batch
@@ -171,9 +192,14 @@ def _read(
                     raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
 
 
-def open_parquet(path: str, n_columns: int = 1) -> Any:
-    """pyarrow's reader, set to hold pages and not whole row groups (docs/measurements.md 10.2)."""
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=buffer_bytes(n_columns), page_checksum_verification=True)
+def open_parquet(path: str, n_columns: int = 1, footer: Any = None) -> Any:
+    """pyarrow's reader, set to hold pages and not whole row groups (docs/measurements.md 10.2).
+
+    footer : the file's, where it was read before
+    """
+    return pq.ParquetFile(
+        path, metadata=footer, pre_buffer=False, buffer_size=buffer_bytes(n_columns), page_checksum_verification=True
+    )
 
 
 def buffer_bytes(n_columns: int) -> int:
@@ -214,10 +240,17 @@ def _decoded_bytes(group: Any) -> int:
     return nbytes
 
 
-def _batch_bytes(schema: Any) -> int:
-    """Decoded bytes of a batch, by whether the columns of a file (its ParquetSchema) have lists among them."""
-    nested = any(schema.column(j).max_repetition_level for j in range(len(schema)))
-    return _BATCH_BYTES if nested else _FLAT_BATCH_BYTES
+def _has_lists(kind: pa.DataType) -> bool:
+    """Whether a column may have several values a row."""
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    fields = [kind.field(j).type for j in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    return lists or pa.types.is_map(kind) or any(map(_has_lists, fields))
+
+
+def _footer_bytes(metadata: Any) -> int:
+    """Memory that a footer takes once it is read."""
+    a_column, a_byte = _FOOTER
+    return max(a_column * metadata.num_columns * metadata.num_row_groups, a_byte * metadata.serialized_size)
 
 
 def _batch_rows(group: Any, nbytes: int) -> int:

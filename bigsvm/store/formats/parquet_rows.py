@@ -34,6 +34,7 @@ from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, g
 from bigsvm.store.formats.tables.column_choice import told_of_index
 from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
+from bigsvm.store.formats.tables.table_names import PARQUET, told_of_others
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
 
@@ -75,7 +76,7 @@ class ParquetRows(ColumnLabels):
         like: Mapping[str, Any] | None = None,
     ) -> None:
         self.uri = os.path.realpath(name)
-        self.warnings: list[str] = []
+        self.warnings: list[str] = told_of_others(name, PARQUET)
         self._files = ParquetFiles(find_files(name))
         assert self._files.schema is not None
         kept, named = columns_of(like, self._files.schema.names, self.uri), False

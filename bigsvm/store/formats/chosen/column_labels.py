@@ -14,7 +14,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import StoreBase
 from bigsvm.store.formats.parquet_columns import Layout, distinct_of, is_text, plain_of
-from bigsvm.store.formats.tables.arrow_values import numbers_of
+from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of
 from bigsvm.store.labels import (
     Missing,
     Task,
@@ -104,8 +104,7 @@ class ColumnLabels(StoreBase):
         there, values = self._counted(column, first)
         if name in self._types:
             values = values.cast(self._types[name])
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
+        values = decoded(values)
         if not pa.types.is_floating(values.type):
             return there, values
         nan = np.isnan(numbers_of(values))
@@ -195,9 +194,7 @@ def joined(columns: list[pa.Array]) -> pa.Array:
     """Parts of a column, one after another: what is asked of all at once costs as much as of one."""
     if len(columns) == 1:
         return columns[0]
-    if pa.types.is_dictionary(columns[0].type):  # each has one of its own
-        columns = [column.dictionary_decode() for column in columns]
-    return pa.concat_arrays(columns)
+    return pa.concat_arrays([decoded(column) for column in columns])  # each dictionary is one of its own
 
 
 def _spread(known: np.ndarray, there: np.ndarray, other: Any = 0) -> np.ndarray:

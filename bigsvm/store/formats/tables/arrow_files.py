@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
 from bigsvm.store.formats.parquet_files import refuse_other_columns
-from bigsvm.store.formats.tables.arrow_values import numbers_of
+from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
@@ -86,9 +86,7 @@ class ArrowFiles:
         """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES.  One pass."""
         found: set[str] = set()
         for _, batch in self.batches(0, self.n_samples, [name]):
-            column = batch.column(name)
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
+            column = decoded(batch.column(name))
             found.update(pc.unique(column.drop_null()).cast(pa.large_string()).to_pylist())
             if len(found) > MAX_CATEGORIES:
                 return None
@@ -120,7 +118,7 @@ def _with_plain_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
     for place, column in enumerate(batch.columns):
         if not pa.types.is_dictionary(column.type) or not column.dictionary.null_count:
             continue
-        there = np.concatenate([np.zeros(column.offset, bool), numbers_of(column.dictionary_decode().is_valid())])
+        there = np.concatenate([np.zeros(column.offset, bool), numbers_of(decoded(column).is_valid())])
         bits = pa.py_buffer(np.packbits(there, bitorder="little"))
         stored = [bits, column.indices.buffers()[1]]
         indices = pa.Array.from_buffers(column.type.index_type, len(column), stored, offset=column.offset)

@@ -30,6 +30,18 @@ def numbers_of(column: pa.Array) -> np.ndarray:
     return np.from_dlpack(column)
 
 
+def decoded(column: pa.Array) -> pa.Array:
+    """A column as it is, of a dictionary with the values that it names.
+
+    Not by `dictionary_decode` alone: Arrow has none for the views of strings that polars writes.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return column
+    if pa.types.is_string_view(column.type.value_type):
+        column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
+    return column.dictionary_decode()
+
+
 def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
     """Raise DataError naming the first row without a value; `per_row` values make a row."""
     if column.null_count:

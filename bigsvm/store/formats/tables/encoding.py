@@ -16,7 +16,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
@@ -219,8 +219,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
     """A column as text without nulls.  Raises DataError naming the first row without a value."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    array = decoded(array)
     refuse_nulls(array, where, first_row)
     return array.cast(pa.large_string())
 

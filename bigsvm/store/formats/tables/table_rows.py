@@ -25,7 +25,7 @@ from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, 
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
 from bigsvm.store.formats.tables.known_files import opened_once
-from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table
+from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table, told_of_others
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
 
@@ -86,7 +86,6 @@ class TableRows(ParquetRows):
         sets: bool = False,
     ) -> None:
         self.uri = os.path.realpath(name)
-        self.warnings: list[str] = []
         self._task, self._labelled = task, labelled
         self._options = (
             label,
@@ -104,6 +103,7 @@ class TableRows(ParquetRows):
         self._missing = missing
         kind = kind_of_table(name)
         assert kind is not None
+        self.warnings: list[str] = told_of_others(name, SUFFIXES[kind])
         paths = find_files(name, SUFFIXES[kind], {"text": "delimited text", "arrow": "Arrow"}[kind])
         encoding = None if not like or "encoding" not in like else Encoding.of_document(like["encoding"])
         self._files: Any
