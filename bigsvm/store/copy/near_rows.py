@@ -84,6 +84,7 @@ class NearRows(StagedRows):
                     os.unlink(name)
                     os.ftruncate(own, os.fstat(shared).st_size)
                 except OSError as error:
+                    os.close(self._files.pop(segment))  # a task is tried again, and must not write into the shared file
                     raise cannot_write(Path(self.scratch), error) from error
                 self._shared[segment], self._files[segment] = shared, own
             return self._files[segment]
