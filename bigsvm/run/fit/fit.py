@@ -145,7 +145,6 @@ def _trained(
         if earlier is not None and earlier.alpha is not None:
             check_rows(earlier, store, plan.piece_rows, mapper, note)
         store.forget()  # what was kept from reading labels and metadata is none of the base
-        return_freed_memory()
         memory = stack.enter_context(PeakMemory())
         plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
