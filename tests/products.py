@@ -16,6 +16,11 @@ import pytest
 WHOLE = os.environ.get("BIGSVM_TEST_PRODUCTS") == "whole"
 
 
+def on_request(*cases: Any) -> list[Any]:
+    """Cases that run with the whole products alone."""
+    return list(cases) if WHOLE else []
+
+
 def pairs_of(**factors: Iterable[Any]) -> pytest.MarkDecorator:
     """Parametrize by combinations in which every pair of values of two factors occurs.
 

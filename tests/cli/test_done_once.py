@@ -20,6 +20,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import ingest as ingest_module
 from bigsvm.store.ingest.appending import commit
 from bigsvm.store.ingest.ingest import ingest
+from tests.products import each_of
 
 X = np.random.default_rng(0).standard_normal((30, 3))
 y = np.where(X[:, 0] > 0, 1, -1)
@@ -77,12 +78,11 @@ STEPS: dict[str, tuple[Callable[[Path, list[str]], Case], list[tuple[Any, str]]]
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize(
-    ("way", "module", "step"), [(way, *step) for way, (_, steps) in STEPS.items() for step in steps],
-    ids=lambda part: getattr(part, "__name__", part),
-)  # fmt: skip
+@each_of(
+    way__module__step=[(way, *step) for way, (_, steps) in STEPS.items() for step in steps],
+    number=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
+)
 def test_the_exit_code_says_whether_it_was_done(
     way: str, module: Any, step: str, before: bool, number: int, tmp_path: Path, models: list[str],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],

@@ -13,13 +13,13 @@ from tests.memory.test_budget_kept import BUDGET, caged
 
 
 def table(path: Path) -> Path:
-    """Some 75 MiB of rows: numbers and a text column."""
+    """Some 70 MiB of rows: numbers and a text column."""
     rng = np.random.default_rng(0)
     values, cities = rng.normal(size=(20_000, 12)).round(4), rng.integers(0, 300, 20_000)
     rows = [f"{','.join(map(repr, x))},c{c},{int(x[0] > x[1])}" for x, c in zip(values.tolist(), cities, strict=True)]
     with open(path, "w") as file:
         file.write(",".join(f"x{j}" for j in range(12)) + ",city,label\n")
-        for _ in range(27):
+        for _ in range(25):
             file.write("\n".join(rows) + "\n")
     return path
 

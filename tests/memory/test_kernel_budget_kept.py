@@ -13,7 +13,7 @@ import pytest
 import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.units import MIB
-from tests.products import WHOLE, each_of
+from tests.products import WHOLE, each_of, on_request
 
 CAGE = Path(__file__).parents[2] / "scripts" / "stress" / "memory_cage.py"
 N, D = (30_000 if WHOLE else 9_000), 40
@@ -66,13 +66,15 @@ def used(result: dict) -> float:
 @each_of(
     name__options__passes=[
         ("classes", ["--solver", "smo", "--kernel", "rbf", "--tol", "1e-6"], TO_THE_END),
-        ("classes", ["--solver", "smo", "--kernel", "linear"], TO_THE_END),
         ("several", ["--solver", "smo", "--kernel", "rbf"], TO_THE_END),
-        ("several", ["--solver", "smo", "--kernel", "linear", "--multi-class", "ovr", "-c", "0.1"], TO_THE_END),
         ("targets", ["--solver", "smo", "--kernel", "rbf", "--loss", "epsilon_insensitive"], TO_THE_END),
         ("classes", ["--solver", "rosen", "--kernel", "rbf", "-c", "1000", "--gamma", "0.3"], SLOW),
         ("classes", ["--solver", "rosen-block", "--kernel", "rbf"], BY_BLOCKS),
         ("classes", ["--solver", "platt-smo", "--kernel", "rbf"], SLOW),
+        *on_request(
+            ("classes", ["--solver", "smo", "--kernel", "linear"], TO_THE_END),
+            ("several", ["--solver", "smo", "--kernel", "linear", "--multi-class", "ovr", "-c", "0.1"], TO_THE_END),
+        ),
     ],
     budget=["least", 96],
 )

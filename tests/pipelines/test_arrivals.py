@@ -23,6 +23,7 @@ from pipelines.config import Job, read_job
 from pipelines.start import Start
 from tests.pipelines.test_killed import MANY_EPOCHS, Killed, killed_in_the_fit, night
 from tests.pipelines.test_retrain import Place, Retrain, job, retrain
+from tests.products import pairs_of
 
 __all__ = ["job", "retrain"]
 
@@ -74,9 +75,11 @@ def test_rows_that_arrive_are_added_and_the_fit_goes_on_from_the_model_before(gr
     assert model_of_run(record) == growing.folder / journal.MODEL
 
 
-@pytest.mark.parametrize("earlier", [False, True], ids=["", "others of an earlier bigsvm"])
-@pytest.mark.parametrize("others", [(), ("before",), ("after",), ("before", "after")], ids=" ".join)
-@pytest.mark.parametrize("how", ["it fails", "killed before", "killed after"])
+@pairs_of(
+    how=["it fails", "killed before", "killed after"],
+    others=[(), ("before",), ("after",), ("before", "after")],
+    earlier=[False, True],
+)
 def test_rows_of_a_file_are_added_once_whatever_others_add(
     growing: Job, tmp_path: Path, how: str, others: tuple[str, ...], earlier: bool
 ) -> None:

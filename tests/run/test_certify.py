@@ -140,8 +140,8 @@ def test_models_of_two_groups_are_scaled_each_by_its_own() -> None:
 def test_the_memory_that_a_refusal_names_is_enough(kernel: str, n_classes: int, layout: str, tmp_path: Path) -> None:
     """Of wide rows and of many models, too; in less memory blocks are smaller, and the gap is the same."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 3000)) * (rng.random((400, 3000)) < 0.2)
-    y = rng.integers(0, n_classes, 400)
+    X = rng.normal(size=(250, 2000)) * (rng.random((250, 2000)) < 0.2)
+    y = rng.integers(0, n_classes, 250)
     path = formats.written(tmp_path / "s.zarr", X, y, layout=layout, chunk_bytes=1 << 16)
     options = {"kernel": kernel, "gamma": 1e-3} if kernel == "rbf" else {"loss": "hinge"}
     bigsvm.fit(path, memory="256MiB", tol=0.1, threads=1, **options).save_model(tmp_path / "m")

@@ -174,7 +174,7 @@ def test_a_ranking_keeps_to_its_bytes() -> None:
 
 def test_a_matrix_of_many_labels_is_part_of_the_budget() -> None:
     """It is there as counts, as whole numbers and as a list; and few rows of a block fill few of its places."""
-    n = 1200
+    n = 800
     classes = np.arange(n)
     rng = np.random.default_rng(0)
     model = LinearModel(rng.standard_normal((n, 3)), np.zeros(n), classes)

@@ -30,6 +30,7 @@ from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
+from tests.products import each_of
 from tests.run.test_checkpoint import same_folder, until_done
 
 N = 300
@@ -125,8 +126,7 @@ def write(store: Path) -> None:
     ingest(text, store)
 
 
-@pytest.mark.parametrize("options", [*KEPT, {"solver": "simplified-smo"}], ids=named)
-@pytest.mark.parametrize("max_passes", [15, 60, None])
+@each_of(options=[*KEPT, {"solver": "simplified-smo"}], max_passes=[15, 60, None])
 def test_where_a_limit_ends_a_fit_depends_on_no_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], max_passes: int | None
 ) -> None:

@@ -70,7 +70,7 @@ def exact_gap(
 def test_no_claim_is_better_than_the_truth(solver: str, loss: str, bias: str) -> None:
     """Solvers, losses and biases take turns with what makes numbers large; all of it on request."""
     turn = combinations().index((solver, loss, bias))
-    for number, offset in enumerate(OFFSETS):
+    for number, offset in enumerate(OFFSETS if WHOLE else OFFSETS[turn % 2 :: 2]):
         for kind in KINDS if WHOLE else [KINDS[(turn + number) % len(KINDS)]]:
             rng = np.random.default_rng([int(np.log10(offset + 1.0)), len(kind)])
             Z = rng.normal(size=(14, 2))

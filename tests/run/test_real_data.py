@@ -14,7 +14,7 @@ import pytest
 
 import bigsvm
 from bigsvm.testing.reference import optimum
-from tests.products import each_of
+from tests.products import each_of, on_request
 
 OPTIMA = {
     ("a9a", "hinge"): 11433.7003,
@@ -77,7 +77,7 @@ def test_heart_scale_oracles(real_data: ModuleType, loss: str, C: float, objecti
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("loss", ["hinge", *on_request("squared_hinge")])
 def test_twenty_classes_against_liblinear_one_against_the_rest(real_data: ModuleType, loss: str) -> None:
     from sklearn.preprocessing import normalize
     from sklearn.svm import LinearSVC

@@ -11,7 +11,7 @@ from scipy import sparse
 import bigsvm
 from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, ShareMomentum
 from bigsvm.store.formats.array_rows import ArrayRows
-from tests.products import pairs_of
+from tests.products import on_request, pairs_of
 from tests.shards.test_sharded_fits import CLASSES, TARGETS
 
 MOST = (3.0, 3.0)  # times the passes of one shard, and beside them
@@ -31,7 +31,11 @@ def rows_of(loss: str, n_features: int, weights: bool, n: int = 2000) -> ArrayRo
 
 @pytest.mark.usefixtures("streaming_hundreds")
 @pairs_of(
-    loss=CLASSES + TARGETS, shards=[2, 4, 16], n_features=[10, 400], bias=["augmented", "none"], weights=[False, True]
+    loss=CLASSES + TARGETS,
+    shards=[2, *on_request(4), 16],
+    n_features=[10, 400],
+    bias=["augmented", "none"],
+    weights=[False, True],
 )
 def test_shards_need_a_bounded_multiple_of_the_passes_of_one(
     loss: str, shards: int, n_features: int, bias: str, weights: bool

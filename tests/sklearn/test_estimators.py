@@ -24,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from bigsvm.errors import PlanRefused
 from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 from bigsvm.sklearn.classes import coded
+from tests.products import each_of
 
 ALL = [LinearSVC(), LinearSVR(), SVC(), SVR(), SVC(kernel="linear"), SVR(kernel="linear")]
 CLASSIFIERS = [LinearSVC(), SVC(), SVC(kernel="linear")]
@@ -153,8 +154,7 @@ def test_rows_in_any_container(estimator: Any) -> None:
             assert scipy.sparse.issparse(found.support_vectors_) == scipy.sparse.issparse(given)
 
 
-@pytest.mark.parametrize("estimator", ALL, ids=str)
-@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "int64"])
+@each_of(estimator=ALL, dtype=["float32", "int8", "bool", "int64"])
 def test_narrow_types_are_trained_as_they_are(estimator: Any, dtype: str) -> None:
     X, y = rows()
     X = (10 * X).astype(dtype)

@@ -19,6 +19,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import row_source
 from bigsvm.units import MIB
+from tests.products import each_of
 
 N = 12_000
 LONG = "q" * 20_000
@@ -47,8 +48,7 @@ def written(folder: Path, form: str, labels: list[str]) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("missing", ["refuse", "drop"])
-@pytest.mark.parametrize("form", FORMS)
+@each_of(form=FORMS, missing=["refuse", "drop"])
 def test_one_long_label_is_held_once(form: str, missing: str, tmp_path: Path) -> None:
     labels = [LONG if row == 1000 else "ba"[row % 2] for row in range(N)]
     path = written(tmp_path, form, labels)
