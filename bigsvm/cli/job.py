@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigsvm.cli.record import EVENTS, LOCK, RUN
-from bigsvm.config import RESULT_OPTIONS, FitConfig
+from bigsvm.config import MODEL_OPTIONS, RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, OutputError, UsageError
 
 if TYPE_CHECKING:
@@ -79,19 +80,23 @@ def is_unfinished(run: Path) -> bool:
 
 
 def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
-    """(status, result) of the very same job on the very same store, where it is over and its model is there.
+    """(status, result) of a job that would make the very same model, where it is over and that model is there.
 
-    So a scheduler may send the same command again, whatever instant the former one died in.
+    So a scheduler may send the command again, whatever instant the former one died in, and whatever it has for this
+    attempt: other cores, another scratch folder, the rows in another place.
 
     Raises DataError where a file of the model changed since it was written, OutputError where the rows did, or the
     model that it began with.
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
-    later = {"report": None, "mlflow": None, "overwrite": None}  # a page may still be asked for
-    same = {**was, **later} == {**job.document(), **later}
-    if status not in _OVER or not isinstance(result, dict) or not same:
+    if status not in _OVER or not isinstance(result, dict) or not was:
         return None
+    # Only a fit that was stopped may have been stopped by the clock, and would come further with more time.
+    names = (*MODEL_OPTIONS, "max_time") if status == "stopped" else MODEL_OPTIONS
+    if _first_other(was, job.document(), names) is not None:
+        return None
+    # The model is known by what it is: it may have been moved, with its record or without.
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
     from bigsvm.model.model_files import check_files
@@ -101,7 +106,10 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
         if job.overwrite:
             return None
         hint = f"bigsvm fit {job.store} -o NEW.model trains on the rows as they are"
-        raise OutputError(f"the run had ended, and the rows of {job.store} have changed since", str(job.run), hint)
+        what = f"the run had ended, and the rows of {job.store} have changed since"
+        if was["store"] != job.document()["store"]:
+            what = f"the run had ended, on other rows than those of {job.store}"
+        raise OutputError(what, str(job.run), hint)
     if _starts_elsewhere(job, result):
         if job.overwrite:
             return None
@@ -109,7 +117,24 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
         what = f"the run had ended, and the model {job.config.warm_start} that it began with is another now"
         raise OutputError(what, str(job.run), hint)
     check_files(job.model, "bigsvm fit ... --overwrite trains it again")
+    for name, place in (("model", job.model), ("run", job.run)):
+        if os.path.realpath(was[name]) != os.path.realpath(place):
+            result = {**result, name: str(place)}
     return status, result
+
+
+def _first_other(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Any, Any] | None:
+    """The first thing in which two jobs, as `Job.document` has them, ask for other fits: (name, was, is).
+
+    names : the options that count; what is read as rows always does, and where it lies never does
+
+    What else a job says (its threads, scratch, checkpoints, pages, exit code) changes nothing of what is trained.
+    """
+    was, now = ({**document, **document["config"]} for document in (was, now))
+    for name in ("label", "weight", "rows", *names):
+        if was[name] != now[name]:
+            return name, was[name], now[name]
+    return None
 
 
 def _starts_elsewhere(job: Job, result: dict[str, Any]) -> bool:
@@ -135,21 +160,23 @@ def check_same_fit(job: Job) -> None:
     _, was = _recorded(job.run)
     if not was:
         return  # the checkpoint itself says what it belongs to
-    was, now = ({**document, **document["config"]} for document in (was, job.document()))
-    for name in ("label", "weight", "rows", *RESULT_OPTIONS):
-        if was[name] != now[name]:
-            what = f"the stopped run is of another fit: {name} was {was[name]!r} and is {now[name]!r}"
-            hint = f"bigsvm resume {job.run} continues it; --overwrite without --resume begins a new fit"
-            raise DataError(what, str(job.run), hint)
-    if was["store"] != now["store"]:  # which may have been moved: the rows are what counts
+    other = _first_other(was, job.document(), RESULT_OPTIONS)
+    if other is not None:
+        name, before, asked = other
+        what = f"the stopped run is of another fit: {name} was {before!r} and is {asked!r}"
+        hint = f"bigsvm resume {job.run} continues it; --overwrite without --resume begins a new fit"
+        raise DataError(what, str(job.run), hint)
+    if was["store"] != job.document()["store"]:  # which may have been moved: the rows are what counts
         from bigsvm.run.fit.checkpoint import Checkpoints
         from bigsvm.store.identity import first_difference
 
-        before = Checkpoints(job.run / CHECKPOINTS, {}, 0.0).rows()
-        other = None if before is None else first_difference(before, job.open().identity.document())
-        if other:
+        rows = Checkpoints(job.run / CHECKPOINTS, {}, 0.0).rows()
+        differs = None if rows is None else first_difference(rows, job.open().identity.document())
+        if differs:
             hint = "name the store of the run; bigsvm fit ... --overwrite begins a new fit"
-            raise DataError(f"the stopped run is of other rows than those of {job.store}: {other}", str(job.run), hint)
+            raise DataError(
+                f"the stopped run is of other rows than those of {job.store}: {differs}", str(job.run), hint
+            )
 
 
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
