@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
+import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
+from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.zarr_rows import ZarrRows
+from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.testing.contracts import dense, example
 from tests.store import formats
@@ -267,3 +274,65 @@ def test_memory_is_bounded_by_the_chunks_and_not_by_the_rows(tmp_path: Path) -> 
     assert written > 20e6
     assert large - small < written // 50  # a line of the manifest for each of these tiny chunks
     assert large < 16 * chunk_bytes + (4 << 20)  # zarr and JSON hold the rest
+
+
+class Disk:
+    """Counts what would take room: folders, files that are opened to be written, values that zarr sets.
+
+    From the `full_at`-th on there is none.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.n, self.full_at = 0, -1
+        patch.setattr(Path, "mkdir", self._counted(Path.mkdir))
+        patch.setattr(LocalStore, "set", self._counted(LocalStore.set))
+        patch.setattr(builtins, "open", self._counted(open, lambda _, mode="r", *more, **named: "r" not in mode))
+
+    def _counted(self, plain: Callable[..., Any], counts: Callable[..., bool] = lambda *_, **__: True) -> Any:
+        def counted(*given: Any, **named: Any) -> Any:
+            if counts(*given, **named):
+                self.n += 1
+                if 0 < self.full_at <= self.n:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return plain(*given, **named)
+
+        return counted
+
+
+@pytest.mark.parametrize("codes", ["labels", "targets"])
+@pytest.mark.parametrize("layout", ["csr", "dense"])
+def test_a_disk_that_is_full_at_any_time_is_named_with_the_store_and_leaves_nothing(
+    layout: Any, codes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, few = tmp_path / "s.zarr", X[:2]
+    options = {"task": "classification" if codes == "labels" else "regression", "n_features": X.shape[1]}
+
+    def write() -> None:
+        with ZarrWriter(path, layout=layout, dtype=X.dtype, has_weights=True, **options) as writer:
+            writer.place()
+            writer.append(formats.csr(few) if layout == "csr" else few, LABELS[:2], np.ones(2))
+            writer.finish()
+
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        write()
+    ZarrRows(path)
+    path.rename(tmp_path / "whole.zarr")
+    assert disk.n > 15
+    for n in range(1, disk.n + 1):
+        with monkeypatch.context() as patch:
+            Disk(patch).full_at = n
+            with pytest.raises(OutputError) as caught:
+                write()
+        assert caught.value.where == str(path), n
+        assert caught.value.what.startswith("cannot write: No space left on device"), n
+        assert [found.name for found in tmp_path.iterdir()] == ["whole.zarr"], n
+
+
+def test_labels_that_a_full_disk_did_not_take_are_dropped_without_another_error(tmp_path: Path) -> None:
+    spool = LabelSpool(tmp_path / "codes", "s.zarr")
+    with open("/dev/full", "wb") as full:
+        spool.append(LABELS, 0)
+        os.dup2(full.fileno(), spool._file.fileno())  # what was buffered cannot be written any more
+    spool.close()
+    assert list(tmp_path.iterdir()) == []

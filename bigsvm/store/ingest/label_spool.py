@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -114,6 +115,7 @@ class LabelSpool:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a full disk says once more of codes that nobody needs hides no earlier error
+                self._file.close()
             self._file = None
             self._path.unlink(missing_ok=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import zarr
@@ -14,7 +15,7 @@ from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import remove
+from bigsvm.files.atomic import cannot_write, remove
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.formats.zarr_names import RECIPE, SPLIT
@@ -29,6 +30,8 @@ from bigsvm.store.sealing.verified import DigestingStore
 from bigsvm.store.transforms.label_sets import named_sets
 
 _INT32_MAX = 2**31 - 1
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class _Abandoned(Exception):
@@ -37,6 +40,21 @@ class _Abandoned(Exception):
 
 MARKS = ("bigsvm-manifest.json",)
 """Files by which a folder is known as a store."""
+
+
+def _only_writes(
+    method: Callable[Concatenate[ZarrWriter, P], T],
+) -> Callable[Concatenate[ZarrWriter, P], T]:
+    """An OSError inside is one of the store, which the message names, as it is of no input."""
+
+    @functools.wraps(method)
+    def named(self: ZarrWriter, *given: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(self, *given, **options)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    return named
 
 
 class ZarrWriter:
@@ -86,18 +104,29 @@ class ZarrWriter:
         self._finished = False
 
     def __enter__(self) -> ZarrWriter:
+        self._labels: LabelSpool | None = None
         self._context = new_store(self.path, self._overwrite, MARKS)
         self._root = self._context.__enter__()
+        try:
+            self._begin()
+        except BaseException as error:  # nobody calls __exit__ of what was never entered
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    @_only_writes
+    def _begin(self) -> None:
+        """Open what rows are written to."""
         if self.layout == "csr":
             self._open("X/data", self.dtype)
             self._open("X/indices", np.dtype(np.int32))
             self._open("X/indptr", np.dtype(np.int64)).append(np.zeros(1, np.int64))
         if self.has_weights:
             self._open("obs/weight", np.dtype(np.float64))
-        self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path)) if self.task == "classification" else None
-        if self._labels is None:
+        if self.task == "classification":
+            self._labels = LabelSpool(self._root / ".codes.tmp", str(self.path))
+        else:
             self._open("obs/label", np.dtype(np.float64))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -113,12 +142,14 @@ class ZarrWriter:
             # Not the caller's own error: an OSError of the input must not be reported as one of the output.
             self._context.__exit__(_Abandoned, _Abandoned(), None)
 
+    @_only_writes
     def place(self) -> ChunkPlace | None:
         """Where workers may write chunks of what is appended first; None where they cannot."""
         if self.layout == "csr" or self.n_features is None or self.n_features < 1:
             return None
         return opened_place(self._root, self._open("X", self.dtype, width=self.n_features), self.task)
 
+    @_only_writes
     def append(
         self, X: CSR | np.ndarray | MadeRows, labels: np.ndarray | CodedLabels, weights: np.ndarray | None = None
     ) -> None:
@@ -163,6 +194,7 @@ class ZarrWriter:
             self._scales.add(matrix)
         self.n_samples += n_rows
 
+    @_only_writes
     def finish(self, n_features: int | None = None) -> dict[str, Any]:
         """Write all that is left, metadata and manifest; the store appears when the with-block ends.
 
