@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-from bigsvm.errors import OutputError
 
 
 def check_page(out: Path | None, overwrite: bool) -> None:
@@ -22,12 +19,7 @@ def check_page(out: Path | None, overwrite: bool) -> None:
 
     check_matplotlib()
     if out is not None:
-        check_plain_output(out, overwrite)
-        there = out.absolute().parent
-        while not there.exists():
-            there = there.parent
-        if not out.exists() and not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-            raise OutputError("cannot write there", str(there), "choose another folder")
+        check_plain_output(out, overwrite, makes_folders=True)
 
 
 def write_page(out: Path, content: bytes, overwrite: bool) -> None:

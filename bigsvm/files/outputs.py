@@ -62,21 +62,47 @@ def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
         yield file
 
 
-def check_plain_output(final: Path, overwrite: bool) -> None:
-    """Refuse what `new_output` would refuse.  Raises OutputError."""
+def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False) -> None:
+    """Refuse what `new_output` would refuse, or what it could not write.
+
+    makes_folders : folders above it that are missing will be made
+
+    Raises OutputError.
+    """
     if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
         return
     check_name(final)
     check_outside_stores(final)
+    mode: int | None
     try:
         mode = final.stat().st_mode
     except FileNotFoundError:
-        return
+        # A link to nothing has the name, too: what takes it at the end of the work would find it taken.
+        mode = stat.S_IFREG if final.is_symlink() else None
     except OSError as error:
         raise cannot_write(final, error) from error
-    if stat.S_ISDIR(mode):
-        raise OutputError("the output is a folder", str(final), "choose another name")
-    if not stat.S_ISREG(mode):
-        raise OutputError("the output is a pipe or a device", str(final), "write to - and redirect standard output")
-    if not overwrite:
-        raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
+    if mode is not None:
+        if stat.S_ISDIR(mode):
+            raise OutputError("the output is a folder", str(final), "choose another name")
+        if not stat.S_ISREG(mode):
+            raise OutputError("the output is a pipe or a device", str(final), "write to - and redirect standard output")
+        if not overwrite:
+            raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
+    if not makes_folders:
+        try:
+            final.parent.stat()
+        except OSError as error:
+            raise cannot_write(final, error) from error
+    check_folder(final.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that nothing could be written into; it may be missing, and folders above it.  Raises OutputError.
+
+    A link to nothing is in the way of such a folder.
+    """
+    there = folder.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError("cannot write there", str(there), "choose another folder")

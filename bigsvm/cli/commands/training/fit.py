@@ -112,7 +112,8 @@ def train(session: Session, job: Job, resume: bool) -> int:
     if resume:
         check_same_fit(job)
     unfinished = is_unfinished(run)
-    if not (resume and unfinished):  # else the model may be this run's own, written just before it was killed
+    # A model that is there may be this run's own, written just before it was killed.
+    if not (resume and unfinished and model.exists()):
         check_output(model, job.overwrite, ("model.json",), "model")
     # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
     unfinished = unfinished and not model.exists()
@@ -261,13 +262,10 @@ def stem_of(store: str) -> str:
 def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:
     """Refuse before any work what would fail after it.  Raises OutputError."""
     from bigsvm.files.atomic import check_replaceable
+    from bigsvm.files.outputs import check_folder
 
     check_replaceable(path, overwrite, marks, kind)
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputError("cannot write there", str(parent), "choose another folder")
+    check_folder(path.absolute().parent)
 
 
 def summary(status: str, result: dict[str, Any], tol: float) -> str:
