@@ -111,6 +111,23 @@ class BudgetExceeded(PlanRefused):
     anchor = "budget-exceeded"
 
 
+def in_words(error: BaseException, kind: bool = False) -> str:
+    """What an exception says, in one line of a message; where it says nothing, what it is called.
+
+    kind : what it is called comes first, where it is none of ours and no error of the system
+    """
+    if isinstance(error, BigSVMError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    missing = isinstance(error, KeyError) and len(error.args) == 1  # its text would be the bare key
+    words = f"{error.args[0]!r} is missing" if missing else " ".join(str(error).split())
+    name = type(error).__name__
+    if not words:
+        return name
+    return f"{name}: {words}" if kind else words
+
+
 def anchor_of(code: int) -> str:
     """Where docs/errors.md speaks of failures with an exit code, where no class of ours says it better."""
     kinds = (UsageError, DataError, MissingInput, OutputError, ReadFailed, Interrupted, PlanRefused)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bigsvm.errors import in_words
+
 
 @dataclass(frozen=True)
 class Event:
@@ -195,6 +197,6 @@ def fan_out(consumers: Iterable[Emit]) -> Emit:
                 consumer(event)
             except Exception as error:  # a full disk under the record file, a closed terminal
                 alive.remove(consumer)
-                emit(Warned(f"an observer failed and was dropped: {error!r}"))
+                emit(Warned(f"an observer failed and was dropped: {in_words(error, kind=True)}"))
 
     return emit

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from bigsvm import errors
+from bigsvm.errors import DataError, in_words
+
+PACKAGES = [Path(__file__).parents[1] / name for name in ("bigsvm", "pipelines")]
 
 
 @pytest.mark.parametrize(
@@ -44,3 +51,47 @@ def test_errors_travel_between_processes() -> None:
 
     error = pickle.loads(pickle.dumps(errors.DataError("what", "where", "hint")))
     assert (error.what, error.where, error.hint) == ("what", "where", "hint")
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "with_kind"),
+    [
+        (DataError("bad label", "a.svm:7", "write a number"), "a.svm:7: bad label (write a number)", None),
+        (OSError(28, "No space left on device"), "No space left on device", None),
+        (OSError(28, "No space left on device", "a.svm"), "a.svm: No space left on device", None),
+        (OSError("disk full"), "disk full", "OSError: disk full"),
+        (KeyError("names"), "'names' is missing", "KeyError: 'names' is missing"),
+        (KeyError(), "KeyError", None),
+        (ValueError("two\n  lines"), "two lines", "ValueError: two lines"),
+        (TimeoutError(), "TimeoutError", None),
+    ],
+    ids=repr,
+)
+def test_what_an_exception_says_in_words(error: Exception, words: str, with_kind: str | None) -> None:
+    assert in_words(error) == words
+    assert in_words(error, kind=True) == (with_kind or words)
+
+
+def shown_as_python_has_them(tree: ast.AST) -> list[int]:
+    """Lines where an exception that was caught goes into a text as its repr."""
+    handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name]
+    parts: list[tuple[Any, str | None]] = [(part, node.name) for node in handlers for part in ast.walk(node)]
+    return [
+        part.lineno
+        for part, name in parts
+        if (isinstance(part, ast.FormattedValue) and part.conversion == ord("r"))
+        and (isinstance(part.value, ast.Name) and part.value.id == name)
+    ]
+
+
+def test_no_message_is_the_repr_of_an_exception() -> None:
+    assert shown_as_python_has_them(ast.parse('try: f()\nexcept OSError as e: print(f"no: {e!r}")')) == [2]
+    found = {
+        str(path): lines
+        for package in PACKAGES
+        for path in package.rglob("*.py")
+        if " as " in (text := path.read_text())
+        and "!r}" in text
+        and (lines := shown_as_python_has_them(ast.parse(text)))
+    }
+    assert found == {}

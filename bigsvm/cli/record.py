@@ -63,7 +63,8 @@ def recorded(run: Path, about: dict[str, Any]) -> Iterator[dict[str, Any]]:
             document["status"] = "interrupted"
         raise
     finally:
-        if (run / EVENTS).exists():
+        # What began has a record of how it ended, also where the disk had no room for its events.
+        if (run / EVENTS).exists() or (run / RUN).exists():
             document["ended"] = datetime.now(UTC).isoformat(timespec="seconds")
             write_record(run, document)
 

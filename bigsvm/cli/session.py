@@ -80,18 +80,21 @@ class Session:
     def watching(self, *others: Emit) -> Iterator[Emit]:
         """An Emit that shows progress on standard error while the block runs, and passes on to `others`; `Thinned`."""
         with contextlib.ExitStack() as stack:
-            view = Thinned(fan_out([self._view(stack), *others]))
+            view = Thinned(fan_out([self._noted, self._view(stack), *others]))
             stack.callback(view.flush)  # of a run that is stopped, before the view is closed
 
             def emit(event: Event) -> None:
                 check_interrupted()
-                if isinstance(event, Warned):
-                    if event.message in self.warnings:
-                        return  # said already, when the store was opened
-                    self.warnings.append(event.message)
+                if isinstance(event, Warned) and event.message in self.warnings:
+                    return  # said already, when the store was opened
                 view(event)
 
             yield emit
+
+    def _noted(self, event: Event) -> None:
+        """A warning is in the result as well, also one of those who watch."""
+        if isinstance(event, Warned):
+            self.warnings.append(event.message)
 
     def _view(self, stack: contextlib.ExitStack) -> Emit:
         if self.quiet:

@@ -9,15 +9,18 @@ The first line holds all that is needed to repeat the run, so any plot can be dr
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Event, WorkAdvanced
 
 
@@ -86,15 +89,31 @@ class JsonlFile:
     def __call__(self, event: Event) -> None:
         if isinstance(event, WorkAdvanced):
             return
-        line = event_line(event, time.monotonic() - self._began) + "\n"
+        line = (event_line(event, time.monotonic() - self._began) + "\n").encode()
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 _cut_torn_line(self.path)
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
-            self._file.write(line.encode())
+            self._write(self._file, line)
         except OSError as error:
-            raise OutputError(f"cannot write: {error.strerror}, {len(line)} bytes needed", str(self.path)) from error
+            from bigsvm.files.atomic import cannot_write
+
+            raise cannot_write(self.path, error, len(line)) from error
+
+    def _write(self, file: FileIO, line: bytes) -> None:
+        """Append the line, or nothing of it; a file that holds nothing goes.  Raises OSError."""
+        whole = file.tell()
+        try:
+            if file.write(line) != len(line):  # what a disk takes that becomes full
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with suppress(OSError):
+                file.truncate(whole)
+            if whole == 0:
+                self.close()
+                self.path.unlink(missing_ok=True)
+            raise
 
     def close(self) -> None:
         """Close the file; harmless when done twice."""

@@ -13,6 +13,7 @@ import pytest
 
 from bigsvm.cli.main import run
 from bigsvm.config import OPTIONS
+from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.store.ingest.ingest import ingest
 
 rng = np.random.default_rng(0)
@@ -146,3 +147,27 @@ def test_a_model_and_its_record_that_were_moved_are_told_where_they_are(
     result = json.loads(capsys.readouterr().out)["result"]
     for name, place in (("model", "m"), ("run", "m.run")):
         assert Path(result[name]).resolve() == (tmp_path / place).resolve()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_record_of_events_that_cannot_be_written_is_a_warning_in_words(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest((X, y), tmp_path / "s.zarr")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JsonlFile, "_write", full)
+    capsys.readouterr()
+    command = ["fit", str(tmp_path / "s.zarr"), "-o", str(tmp_path / "m"), *(["--quiet"] if quiet else [])]
+    assert run([*command, "--json"]) == 0
+    said = capsys.readouterr()
+    (warning,) = [text for text in json.loads(said.out)["warnings"] if "observer" in text]
+    place = tmp_path / "m.run" / "events.jsonl"
+    assert warning.startswith(f"an observer failed and was dropped: {place}: cannot write: No space left on device, ")
+    assert quiet or warning in said.err
+    assert "Error(" not in said.err
+    # How it ended is written down all the same.
+    assert json.loads((tmp_path / "m.run" / "run.json").read_text())["status"] == "converged"
+    assert run([*command, "--resume"]) == 0

@@ -21,7 +21,7 @@ import dask
 from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
 from distributed.client import ClosedClientError
 
-from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError
+from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError, in_words
 from bigsvm.machine import core_count
 from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_versions
 from bigsvm.run.execute.dask_shards import ShardVerbs
@@ -169,7 +169,7 @@ class DaskMapper:
         except Exception as error:
             if type(error).__name__ in ("CancelledError", "FutureCancelledError", "CommClosedError"):
                 raise Interrupted("the cluster was lost", hint=RESUME) from error
-            raise TaskFailed(f"a block task failed on a worker: {error!r}") from error
+            raise TaskFailed(f"a block task failed on a worker: {in_words(error, kind=True)}") from error
 
 
 @contextmanager

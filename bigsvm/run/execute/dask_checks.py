@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from distributed.protocol import pickle as wire
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
-from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, PlanRefused, UsageError
+from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, PlanRefused, UsageError, in_words
 from bigsvm.files.atomic import cannot_write
 from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
@@ -36,7 +36,7 @@ def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any
     except TimeoutError as error:
         raise Interrupted(f"a worker did not answer within {_ANSWER_S:g} seconds", hint=RESUME) from error
     except Exception as error:  # whatever dask calls a connection that is gone
-        raise Interrupted(f"the cluster was lost: {error!r}", hint=RESUME) from error
+        raise Interrupted(f"the cluster was lost: {in_words(error, kind=True)}", hint=RESUME) from error
     if not found:
         raise Interrupted("the cluster has no worker", hint="start one: dask worker --scheduler-file FILE")
     return dict(sorted(found.items()))
@@ -55,9 +55,11 @@ def check_versions(client: Any) -> int:
     ours, found = _versions(), answers(client, _versions)
     for worker, theirs in found.items():
         if isinstance(theirs, OSError):
-            raise Interrupted(f"worker {worker} was lost: {theirs!r}", hint=RESUME)
+            raise Interrupted(f"worker {worker} was lost: {in_words(theirs, kind=True)}", hint=RESUME)
         if isinstance(theirs, BaseException):
-            raise UsageError(f"worker {worker} cannot load bigsvm: {theirs!r}", hint="install it there, too")
+            raise UsageError(
+                f"worker {worker} cannot load bigsvm: {in_words(theirs, kind=True)}", hint="install it there, too"
+            )
         for name, version in ours.items():
             if theirs.get(name) != version:
                 what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"

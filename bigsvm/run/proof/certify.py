@@ -14,7 +14,7 @@ import numpy as np
 
 from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, PlanRefused
+from bigsvm.errors import DataError, PlanRefused, in_words
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
@@ -103,7 +103,9 @@ def rows_trained_on(model: Model, store: RowBlocks) -> RowBlocks:
     try:
         which = HashedShare(float(held_out["share"]), int(held_out["seed"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"calibration.json does not say which rows were held out: {error!r}", store.uri) from error
+        raise DataError(
+            f"calibration.json does not say which rows were held out: {in_words(error)}", store.uri
+        ) from error
     return cast(RowBlocks, WithheldRows(store, which))
 
 

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from bigsvm.errors import DataError, Unsupported
+from bigsvm.errors import DataError, Unsupported, in_words
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import Definite, How, Kernel
@@ -42,7 +42,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         bias, bias_scale = about["bias"], float(about["bias_scale"])
         kernel = _kernel_of(model, about.get("positive_semidefinite", {}))
     except (KeyError, TypeError, ValueError, AttributeError, Unsupported) as error:
-        raise DataError(f"model.json lacks or garbles the problem: {error!r}", "model.json") from error
+        raise DataError(f"model.json lacks or garbles the problem: {in_words(error)}", "model.json") from error
     sound = (
         C.shape == (n_models,)
         and class_weight.shape == (max(len(model.classes), 1),)

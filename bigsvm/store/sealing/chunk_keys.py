@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, in_words
 
 
 def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
@@ -29,7 +29,7 @@ def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
             name, separator = "v2", metadata.get("dimension_separator", ".")
         grid = [-(-_natural(length) // max(_natural(chunk), 1)) for length, chunk in zip(shape, chunks, strict=True)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"array metadata cannot be understood: {error!r}", path) from error
+        raise DataError(f"array metadata cannot be understood: {in_words(error)}", path) from error
     if name not in ("default", "v2") or separator not in ("/", "."):
         raise DataError(f"unknown chunk key encoding {name!r} with separator {separator!r}", path)
     if math.prod(grid) > 2**40:

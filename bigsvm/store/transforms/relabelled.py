@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, UsageError, in_words
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 from bigsvm.store.identity import digest_of
@@ -35,7 +35,7 @@ class Relabel:
             positive = document["positive"]
             return cls(names, None if positive is None else str(positive))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"no labels: {error!r}", "rows.json") from error
+            raise DataError(f"no labels: {in_words(error)}", "rows.json") from error
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, in_words
 
 Scale = Literal["none", "maxabs", "standard", "unit-norm"]
 SCALES = get_args(Scale)
@@ -129,7 +129,7 @@ class Scaling(NamedTuple):
             if mean is not None and (largest is None or largest.shape != mean.shape or not np.isfinite(mean).all()):
                 raise ValueError("means")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"no scaling of rows: {error!r}", "rows.json") from error
+            raise DataError(f"no scaling of rows: {in_words(error)}", "rows.json") from error
         return cls(kind, largest, mean, centred)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, UsageError, in_words
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
@@ -101,7 +101,7 @@ class Encoding:
                 raise ValueError("kind")
             return cls(columns, None if bits is None else int(bits), dtype)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"no encoding of a table's columns: {error!r}", "rows.json") from error
+            raise DataError(f"no encoding of a table's columns: {in_words(error)}", "rows.json") from error
 
     def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
         """Rows of a batch that has the columns by their names.
