@@ -79,6 +79,10 @@ def promote(
             compared, now = ("no model" if each is None else f"version {each}" for each in (over, former))
             raise CurrentMoved(f"was compared with {compared}, and {now} is current now", str(source))
         if former is not None and not allow_other_shape:
+            if not is_there(root, former):
+                what = f"the current version {former} is not there: nothing to compare features and classes with"
+                hint = f"bigsvm rollback {root} --to N first, or use --allow-other-shape"
+                raise DataError(what, str(root), hint)
             difference = shape_difference(model, check_model(_folder(root, former)))
             if difference:
                 raise DataError(difference, str(source), "use --allow-other-shape if you mean it")
@@ -114,7 +118,7 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
         to = _before_current(root) if to is None else to
         folder = _folder(root, to)
         # A copy that nobody made current, since whoever copied it died, is no version.
-        if not folder.is_dir() or to not in (entry["version"] for entry in history(root)):
+        if not is_there(root, to) or to not in (entry["version"] for entry in history(root)):
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
         _refuse_a_link(folder)
         check_model(folder)
@@ -178,15 +182,16 @@ def current(registry: str | Path) -> Path | None:
     if version is None:
         return None
     folder = _folder(Path(registry), version)
-    if not folder.is_dir():
-        raise DataError(f"the current version {version} is not there", str(registry), "roll back to one that is")
+    if not is_there(Path(registry), version):
+        hint = f"bigsvm rollback {registry} --to N makes one current that is"
+        raise DataError(f"the current version {version} is not there", str(registry), hint)
     _refuse_a_link(folder)
     return folder
 
 
 def is_there(root: Path, version: int) -> bool:
-    """Whether the folder of a version has not been deleted."""
-    return _folder(root, version).is_dir()
+    """Whether a version has not been deleted; what is left of a deletion that was cut short has no model.json."""
+    return (_folder(root, version) / "model.json").is_file()
 
 
 def current_version(root: Path) -> int | None:
@@ -199,7 +204,8 @@ def current_version(root: Path) -> int | None:
         raise DataError(f"not a link: {error.strerror}", str(root / CURRENT)) from error
     match = _LINK.fullmatch(target)
     if match is None:
-        raise DataError(f"links to {target!r}, which is no version", str(root / CURRENT))
+        hint = f"delete it, then: bigsvm rollback {root} --to N"
+        raise DataError(f"links to {target!r}, which is no version", str(root / CURRENT), hint)
     return int(match[1])
 
 
@@ -280,6 +286,8 @@ def _tidy(root: Path) -> None:
             path.unlink(missing_ok=True)
     entries, version = history(root), current_version(root)
     recorded = entries[-1]["version"] if entries else None
+    if version is not None and not is_there(root, version):
+        return  # of what is gone there is nothing to write down; who wants it compared or loaded is told
     if version is not None and version != recorded:
         action, note, metrics = _pending(root, version)
         # A rollback stays one: whoever asks what was promoted must not find it.
@@ -403,7 +411,10 @@ def _before_current(root: Path) -> int:
     pile: list[int] = []
     for version in (entry["version"] for entry in history(root)):
         pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
-    pile = [version for version in pile if _folder(root, version).exists()]  # others were deleted to save space
+    pile = [version for version in pile if is_there(root, version)]  # others were deleted to save space
+    former = current_version(root)
+    if former is not None and not is_there(root, former):
+        pile.append(former)  # it is gone, and lies on top all the same
     if len(pile) < 2:
         raise MissingInput("there is no earlier version to go back to", str(root))
     return pile[-2]
@@ -425,7 +436,7 @@ def _numbers(root: Path) -> list[int]:
 
 def _next_version(root: Path) -> int:
     """One more than any number that is or was in use."""
-    used = [*_numbers(root), *(entry["version"] for entry in history(root)), 0]
+    used = [*_numbers(root), *(entry["version"] for entry in history(root)), current_version(root) or 0]
     return max(used) + 1
 
 
