@@ -616,3 +616,15 @@ def test_a_registry_whose_current_version_is_gone_can_be_mended(
         anew()
     assert bigsvm("promote", root, wide, "--allow-other-shape").code == 0
     assert registry.current_version(root) == max(version, 3) + 1
+    assert registry.prune(root, 5) == []
+
+
+@pytest.mark.parametrize("keep", range(8))
+def test_the_newest_stay_however_few_there_are(keep: int, tmp_path: Path) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    for n in range(1, 6):
+        registry.promote(root, model)
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        shutil.copytree(root, tmp_path / "copy", symlinks=True)
+        stay = set(range(1, n + 1)[max(n - keep, 0) :]) | {n, n - 1}  # the current one, and the one before it
+        assert registry.prune(tmp_path / "copy", keep) == [number for number in range(1, n + 1) if number not in stay]

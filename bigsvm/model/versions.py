@@ -144,7 +144,7 @@ def prune(registry: str | Path, keep: int) -> list[int]:
     root = Path(registry)
     with _changing(root):
         numbers = _numbers(root)
-        stay = {*numbers[len(numbers) - max(keep, 0) :], current_version(root)}
+        stay = {*numbers[max(len(numbers) - max(keep, 0), 0) :], current_version(root)}
         try:
             stay.add(_before_current(root))
         except MissingInput:
