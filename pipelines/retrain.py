@@ -75,14 +75,15 @@ def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
         journal.forget_candidate(job.folder)  # first: as long as it is there, the next night tells of it again
         forget_profiles(job.folder, document["problem"])
         if job.keep_versions is not None:
-            document["deleted_versions"] = registry.prune(job.registry, job.keep_versions)
+            with session.watching() as emit:
+                document["deleted_versions"] = registry.prune(job.registry, job.keep_versions, emit)
     except (BigSVMError, OSError, KeyboardInterrupt) as error:
         session.warn(f"promoted, and then: {error or 'interrupted'}")
 
 
 def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[str, Any]:
-    registry.settle(job.registry)
     with session.watching() as emit:
+        registry.settle(job.registry, emit)
         added = steps.arrive(job, emit)
     found = steps.detect(job)
     session.warn_of(found.store)
@@ -115,7 +116,9 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
         if not verdict.passed:
             return {**about, **_ended("refused")}
         try:
-            return {**about, "version": steps.promote(job, found, candidate.path, verdict), **_ended("promoted")}
+            with session.watching() as emit:
+                version = steps.promote(job, found, candidate.path, verdict, emit)
+            return {**about, "version": version, **_ended("promoted")}
         except registry.CurrentMoved as error:  # somebody promoted, or rolled back, meanwhile
             if chance == steps.CHANCES:
                 raise

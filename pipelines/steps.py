@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError, OutputError
+from bigsvm.events import Emit, silent
 from bigsvm.files import locks
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
@@ -84,8 +85,10 @@ def promoted_already(job: Job, found: Found) -> int | None:
     return version if same and last.get("version") == version else None
 
 
-def promote(job: Job, found: Found, candidate: Path, verdict: Verdict) -> int:
+def promote(job: Job, found: Found, candidate: Path, verdict: Verdict, emit: Emit = silent) -> int:
     """Make a candidate current; its version.
+
+    emit : is told of another process that is waited for
 
     Raises OutputError, DataError; `registry.CurrentMoved` where the verdict compared it with another model than is
     current now.
@@ -100,6 +103,7 @@ def promote(job: Job, found: Found, candidate: Path, verdict: Verdict) -> int:
         metrics=plain(metrics),
         allow_other_shape=job.gates.allow_other_shape,
         over=verdict.current,
+        emit=emit,
     )
 
 

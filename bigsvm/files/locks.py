@@ -12,7 +12,7 @@ import os
 import platform
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,10 @@ from bigsvm.files.atomic import cannot_write
 from bigsvm.process import Process, this_process
 
 _LOOK_S = 0.01
+_UNTOLD_S = 1.0
+"""So long a lock is waited for without a word: most are held for less."""
 _LOOKS = 200  # at the lock of a process that is gone, before it is taken for held
+_NOBODY_KNOWN = "another process"
 _locks: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
 """All files that were locked here and may still be open."""
 
@@ -63,7 +66,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
                 if looks < _LOOKS and _holder_is_gone(lock):
                     time.sleep(_LOOK_S)  # a child that it had just forked has not let go yet
                     continue
-                raise OutputError(f"{what} is in use by {holder(lock)}", str(path.parent), "wait for it or stop it")
+                raise _in_use(path, what, lock)
             if not _is_that(path, lock):
                 continue  # its last holder took the file away between our opening and locking it
             sign(lock)
@@ -88,10 +91,41 @@ def take(lock: IO[Any], how: int) -> bool:
     return True
 
 
-def wait_for(lock: IO[Any]) -> None:
-    """Take a lock alone, however long others hold it."""
+def wait_for(lock: IO[Any], tell: Callable[[str], None] | None = None) -> None:
+    """Take a lock alone, however long others hold it.
+
+    tell : is called once with who holds it, where that takes longer than a second
+    """
     _locks.add(lock)
+    until = time.monotonic() + _UNTOLD_S
+    while tell is not None:
+        if take(lock, fcntl.LOCK_EX):
+            return
+        if time.monotonic() >= until:
+            # Who was killed has not taken its name away, and it is another one that holds the lock now.
+            tell(_NOBODY_KNOWN if _holder_is_gone(lock) else holder(lock))
+            break
+        time.sleep(_LOOK_S)
     fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def check_free(path: Path, what: str) -> None:
+    """Refuse what another process holds by `alone`; a file that the dead left stays.  Raises OutputError naming it."""
+    for look in range(1, _LOOKS + 1):
+        try:
+            lock = open(path, "r+")  # noqa: SIM115
+        except OSError:  # nobody holds what is not there; what cannot be opened is told by whoever takes it
+            return
+        with lock:
+            if take(lock, fcntl.LOCK_SH):
+                return
+            if look == _LOOKS or not _holder_is_gone(lock):
+                raise _in_use(path, what, lock)
+        time.sleep(_LOOK_S)
+
+
+def _in_use(path: Path, what: str, lock: IO[str]) -> OutputError:
+    return OutputError(f"{what} is in use by {holder(lock)}", str(path.parent), "wait for it or stop it")
 
 
 def sign(lock: IO[str]) -> None:
@@ -106,6 +140,12 @@ def sign(lock: IO[str]) -> None:
         pass
 
 
+def unsign(lock: IO[str]) -> None:
+    """Take our name out of a lock whose file stays, before we let go of it."""
+    with suppress(OSError):
+        os.ftruncate(lock.fileno(), 0)
+
+
 def holder(lock: IO[str]) -> str:
     """Who signed a lock, for a message."""
     try:
@@ -113,7 +153,7 @@ def holder(lock: IO[str]) -> str:
         who = json.loads(lock.read())
         return f"process {who['pid']} on {who['host']} since {who['since']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+        return _NOBODY_KNOWN
 
 
 class Holder(NamedTuple):

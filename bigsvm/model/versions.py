@@ -20,17 +20,19 @@ import os
 import platform
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
+from bigsvm.events import WAITING, Emit, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
-from bigsvm.files.locks import wait_for
+from bigsvm.files.locks import sign, unsign, wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.model.linear_model import Model, load_alpha, load_model
@@ -53,6 +55,7 @@ def promote(
     metrics: dict[str, Any] | None = None,
     allow_other_shape: bool = False,
     over: int | Literal["any"] | None = "any",
+    emit: Emit = silent,
 ) -> int:
     """Copy a model into the registry and make it current.
 
@@ -62,6 +65,7 @@ def promote(
     note, metrics : a line, and figures as JSON can hold them, for the history
     allow_other_shape : accept other classes or another number of features than the current model has
     over : the version that must be the current one still, None for none: what the model was compared with
+    emit : is told of another process that is waited for, since it is changing the registry
 
     Returns the new version's number.
 
@@ -73,7 +77,7 @@ def promote(
     """
     root, source = Path(registry), Path(model_path)
     model = check_model(source)
-    with _changing(root, create=True):
+    with _changing(root, emit, create=True):
         former = current_version(root)
         if over not in ("any", former):
             compared, now = ("no model" if each is None else f"version {each}" for each in (over, former))
@@ -101,19 +105,20 @@ def promote(
     return version
 
 
-def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int:
+def rollback(registry: str | Path, to: int | None = None, note: str = "", *, emit: Emit = silent) -> int:
     """Make an earlier version current again, byte for byte; returns its number.
 
     Parameters
     ----------
     to : a version; None: the one before the current one, so that a second rollback goes back further
+    emit : as of `promote`
 
     Raises
     ------
     MissingInput : there is no such version. DataError : it is damaged.  The current model stays in both cases.
     """
     root = Path(registry)
-    with _changing(root):
+    with _changing(root, emit):
         former = current_version(root)
         to = _before_current(root) if to is None else to
         folder = _folder(root, to)
@@ -127,22 +132,22 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "") -> int
     return to
 
 
-def settle(registry: str | Path) -> None:
+def settle(registry: str | Path, emit: Emit = silent) -> None:
     """Finish what somebody who died left half done: then the history says what the link says.  Raises OutputError."""
     root = Path(registry)
     if (root / VERSIONS).is_dir():
-        with _changing(root):
+        with _changing(root, emit):
             pass
 
 
-def prune(registry: str | Path, keep: int) -> list[int]:
+def prune(registry: str | Path, keep: int, emit: Emit = silent) -> list[int]:
     """Delete all but the `keep` newest versions; the current one and the one that a rollback goes to always stay.
 
     Returns the numbers that went, ascending.  A version without its model.json counts as gone, so a deletion that was
     cut short is taken up by the next one.  Raises MissingInput, OutputError.
     """
     root = Path(registry)
-    with _changing(root):
+    with _changing(root, emit):
         numbers = _numbers(root)
         stay = {*numbers[max(len(numbers) - max(keep, 0), 0) :], current_version(root)}
         try:
@@ -251,20 +256,41 @@ def model_fingerprint(path: str | Path) -> str:
 
 
 @contextmanager
-def _changing(root: Path, create: bool = False) -> Iterator[None]:
-    """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead."""
+def _changing(root: Path, emit: Emit, create: bool = False) -> Iterator[None]:
+    """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead.
+
+    emit : is told of another process that is waited for
+    """
     if not create and not (root / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
     check_place(root)
     try:
         (root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        lock = open(root / LOCK, "ab")  # noqa: SIM115
+        lock = open(root / LOCK, "a+")  # noqa: SIM115
     except OSError as error:
         raise cannot_write(root, error) from error
     with lock:
-        wait_for(lock)
-        _tidy(root)
-        yield
+        _wait_for(lock, emit)
+        sign(lock)
+        try:
+            _tidy(root)
+            yield
+        finally:
+            unsign(lock)
+
+
+def _wait_for(lock: IO[str], emit: Emit) -> None:
+    """Take the registry's lock; who has it for long is told of."""
+    waiting, began = "", time.monotonic()
+
+    def tell(who: str) -> None:
+        nonlocal waiting
+        waiting = f"{WAITING}{who}, which is changing the registry"
+        emit(WorkStarted(waiting, 0, ""))
+
+    wait_for(lock, tell)
+    if waiting:
+        emit(WorkEnded(waiting, time.monotonic() - began))
 
 
 def check_place(root: Path) -> None:

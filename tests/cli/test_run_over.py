@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from bigsvm.cli.main import run
 from bigsvm.config import OPTIONS
+from bigsvm.files.locks import alone
 from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.store.ingest.ingest import ingest
 
@@ -171,3 +173,32 @@ def test_a_record_of_events_that_cannot_be_written_is_a_warning_in_words(
     # How it ended is written down all the same.
     assert json.loads((tmp_path / "m.run" / "run.json").read_text())["status"] == "converged"
     assert run([*command, "--resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--resume"], ["--overwrite"], ["--resume", "--overwrite"], ["--c", "3", "--resume"]]
+)
+@pytest.mark.parametrize("left", ["checkpoint", "model", "nothing"])
+def test_a_run_that_is_going_on_is_said_to_be(
+    left: str, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of another command for it: not that it was stopped, is over, or is another fit."""
+    ingest((X[:20], y[:20]), tmp_path / "s.zarr")
+    folder, model = tmp_path / "m.run", tmp_path / "m"
+    folder.mkdir()
+    if left == "checkpoint":
+        (folder / "checkpoint" / "00000001").mkdir(parents=True)
+    elif left == "model":
+        model.mkdir()
+        (model / "model.json").write_text("{}")
+    command = ["fit", str(tmp_path / "s.zarr"), "-o", str(model), *flags]
+    with alone(folder / "lock", "the run"):
+        before = sorted(tmp_path.rglob("*"))
+        capsys.readouterr()
+        assert run(command) == 73
+        assert f"{folder}: the run is in use by process {os.getpid()} on" in capsys.readouterr().err
+        assert sorted(tmp_path.rglob("*")) == before
+    if left == "checkpoint" and flags == []:
+        (folder / "lock").touch()  # as a killed run leaves it
+        assert run(command) == 73
+        assert "holds the checkpoint of a fit that was stopped" in capsys.readouterr().err

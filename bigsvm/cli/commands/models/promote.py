@@ -30,7 +30,8 @@ def command(session: Session, registry: Path, model: Path, note: str, allow_othe
 def _promoted(session: Session, registry: Path, model: Path, note: str, allow_other_shape: bool) -> int:
     from bigsvm.model.versions import history, promote
 
-    version = promote(registry, model, note, allow_other_shape=allow_other_shape)
+    with session.watching() as emit:
+        version = promote(registry, model, note, allow_other_shape=allow_other_shape, emit=emit)
     entry = next(entry for entry in reversed(history(registry)) if entry["version"] == version)
     result = {"registry": str(registry), "model": str(model), "current": str(registry / "current"), **entry}
     lines = [

@@ -28,7 +28,8 @@ def _rolled_back(session: Session, registry: Path, to: int | None, note: str) ->
     from bigsvm.model.versions import current_version, model_fingerprint, rollback
 
     before = current_version(registry)
-    version = rollback(registry, to, note)
+    with session.watching() as emit:
+        version = rollback(registry, to, note, emit=emit)
     fingerprint = model_fingerprint(registry / "versions" / f"{version:06d}")
     result = {
         "registry": str(registry),

@@ -95,8 +95,11 @@ def command(
 
 def train(session: Session, job: Job, resume: bool) -> int:
     """Run a job, or go on with it; the exit code."""
+    from bigsvm.files.locks import check_free
+
     model, run = job.model, job.run
     check_places(job)
+    check_free(run / LOCK, "the run")  # first: what is going on is neither stopped nor over, nor another fit
     if job.report is not None:
         check_page(job.report, job.overwrite or resume)
     if job.mlflow is not None:

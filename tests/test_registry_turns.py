@@ -1,0 +1,119 @@
+"""One process at a time changes a registry; who waits for long is told for whom."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigsvm.events import Event, WorkEnded, WorkStarted
+from bigsvm.files import locks
+from bigsvm.model import versions as registry
+from tests.cli.conftest import Bigsvm, bigsvm
+from tests.test_registry import make_model
+
+__all__ = ["bigsvm"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A registry with two versions."""
+    model = make_model(tmp_path / "m")
+    for _ in range(2):
+        registry.promote(tmp_path / "reg", model)
+    return tmp_path / "reg"
+
+
+CHANGES: dict[str, Callable[..., Any]] = {
+    "promote": lambda root, **how: registry.promote(root, root.parent / "m", **how),
+    "rollback": lambda root, **how: registry.rollback(root, **how),
+    "settle": lambda root, **how: registry.settle(root, **how),
+    "prune": lambda root, **how: registry.prune(root, 1, **how),
+}
+
+
+def sign_as_dead(lock: Any) -> None:
+    """As a process leaves it that was killed while it held the lock."""
+    locks.sign(lock)
+    lock.seek(0)
+    who = {**json.loads(lock.read()), "started": 1}
+    os.ftruncate(lock.fileno(), 0)
+    os.write(lock.fileno(), json.dumps(who).encode())
+
+
+HOLDERS: dict[str, tuple[Callable[[Any], None], str]] = {
+    "ours": (locks.sign, f"process {os.getpid()} on "),
+    "another program": (lambda lock: None, "another process"),
+    "another program after one of ours was killed": (sign_as_dead, "another process"),
+}
+
+
+def held(root: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Hold the registry until it is asked for whom one waits, which is at once; what is said then."""
+    signed, said = HOLDERS[who]
+    lock = open(root / registry.LOCK, "a+")  # noqa: SIM115
+    assert locks.take(lock, fcntl.LOCK_EX)
+    signed(lock)
+    gone = locks._holder_is_gone
+
+    def asked(theirs: Any) -> bool:
+        found = gone(theirs)
+        if not lock.closed:
+            lock.close()
+        return found
+
+    monkeypatch.setattr(locks, "_UNTOLD_S", 0.0)
+    monkeypatch.setattr(locks, "_holder_is_gone", asked)
+    return said
+
+
+@pytest.mark.parametrize("who", HOLDERS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_waits_is_told_for_whom_and_goes_on(
+    change: str, who: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = held(root, who, monkeypatch)
+    seen: list[Event] = []
+    CHANGES[change](root, emit=seen.append)
+    begun, ended = seen
+    assert isinstance(begun, WorkStarted)
+    assert isinstance(ended, WorkEnded)
+    assert begun.what == ended.what
+    assert begun.what.startswith(f"waiting for {said}")
+    assert begun.what.endswith(", which is changing the registry")
+    assert (root / registry.LOCK).read_bytes() == b""  # whoever had it is not taken for the next one
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> None:
+    signed: list[str] = []
+    tidy = registry._tidy
+
+    def looked(root: Path) -> None:
+        found = locks.signed_by(root / registry.LOCK)
+        signed.append("" if found is None else found.who)
+        tidy(root)
+
+    seen: list[Event] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_tidy", looked)
+        CHANGES[change](root, emit=seen.append)
+    assert seen == []
+    assert [who.startswith(f"process {os.getpid()} on ") for who in signed] == [True]
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--quiet"], ["--log-format", "json"]], ids=" ".join)
+@pytest.mark.parametrize("command", ["promote", "rollback"])
+def test_the_commands_say_it_on_standard_error(
+    command: str, flags: list[str], root: Path, bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = held(root, "ours", monkeypatch)
+    done = bigsvm(command, root, *([root.parent / "m"] if command == "promote" else []), *flags)
+    assert done.code == 0, done.err
+    assert (f"waiting for {said}" in done.err) == (flags != ["--quiet"])
+    assert "waiting" not in done.out
