@@ -27,16 +27,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import numpy as np
-
-from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
+from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import WAITING, Emit, WorkEnded, WorkStarted, silent
-from bigsvm.files.atomic import cannot_write, file_digest, new_directory, sync_directory, temporary_name, write_bytes
+from bigsvm.files.atomic import cannot_write, new_directory, sync_directory, temporary_name, write_bytes
 from bigsvm.files.locks import sign, unsign, wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.files.undisturbed import it_is_done, undisturbed
-from bigsvm.model.linear_model import Model, load_alpha, load_model
-from bigsvm.model.model_files import is_finite
+from bigsvm.model.linear_model import Model
+from bigsvm.model.whole_models import check_model, model_fingerprint, shape_difference
 
 CURRENT, HISTORY, LOCK, PENDING, VERSIONS = "current", "history.jsonl", ".lock", ".pending.json", "versions"
 _LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
@@ -212,47 +210,6 @@ def current_version(root: Path) -> int | None:
         hint = f"delete it, then: bigsvm rollback {root} --to N"
         raise DataError(f"links to {target!r}, which is no version", str(root / CURRENT), hint)
     return int(match[1])
-
-
-def check_model(path: Path) -> Model:
-    """A model that readers may see: whole, finite, not empty.  Raises MissingInput, DataError."""
-    try:
-        model = load_model(path)
-        named = model.about["digests"]
-        for name, digest in named.items():
-            # A digest's name becomes a file name: it may not lead out of the model.
-            if Path(name).name != name or not (path / name).is_file():
-                raise DataError(f"model.json names {name!r}, which is not there", str(path))
-            if file_digest(path / name) != digest:
-                raise DataError("damaged: its digest does not match model.json", str(path / name))
-        alpha = load_alpha(path, model)
-    except (BigSVMError, OSError, MemoryError):
-        raise
-    except Exception as error:  # whatever else a garbled file can do to a parser
-        raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
-    if model.n_features < 1 or len(model.classes) == 1:
-        raise DataError(f"empty: {model.n_features} features, {len(model.classes)} classes", str(path))
-    if alpha is not None and not is_finite(alpha):
-        raise DataError("values that are not finite", str(path / "alpha.npy"))
-    if len(np.unique(model.classes)) != len(model.classes):
-        raise DataError("a class is named twice", str(path / "model.json"))
-    return model
-
-
-def shape_difference(model: Model, former: Model) -> str | None:
-    """In words, how a model's features or classes differ from another's; None where they do not."""
-    if model.n_features != former.n_features:
-        return f"the model has {model.n_features} features and the current one {former.n_features}"
-    if model.regression != former.regression:
-        gives = {True: "values", False: "labels"}
-        return f"the model gives {gives[model.regression]} and the current one {gives[former.regression]}"
-    ours, theirs = model.classes.tolist(), former.classes.tolist()
-    return None if ours == theirs else f"the model has the classes {ours} and the current one {theirs}"
-
-
-def model_fingerprint(path: str | Path) -> str:
-    """Digest of model.json, which holds the digests of the arrays: 32 hex digits."""
-    return file_digest(Path(path) / "model.json")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, silent
 from bigsvm.model import versions as registry
 from bigsvm.model.model_rows import check_alike
+from bigsvm.model.whole_models import check_model, shape_difference
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model
@@ -35,16 +36,16 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
     """
     verdict, gates = Verdict(), job.gates
     try:
-        model = registry.check_model(candidate)
+        model = check_model(candidate)
     except (DataError, MissingInput) as error:
         verdict.ask("sound", False, None, None, str(error))
         return verdict
     verdict.ask("sound", True, None, None, "it loads, its digests match, its numbers are finite")
     current_path = registry.current(job.registry)
     verdict.current = None if current_path is None else int(current_path.name)
-    current = None if current_path is None else registry.check_model(current_path)
+    current = None if current_path is None else check_model(current_path)
     if current is not None and not gates.allow_other_shape:
-        difference = registry.shape_difference(model, current)
+        difference = shape_difference(model, current)
         text = difference or "features and classes are the current model's"
         others = model.n_features != current.n_features  # else their numbers say nothing of what differs
         ours, theirs = (model.n_features, current.n_features) if others or difference is None else (None, None)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from bigsvm.model.versions import model_fingerprint
+from bigsvm.model.whole_models import model_fingerprint
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
