@@ -19,10 +19,11 @@ from bigsvm.errors import BudgetExceeded, DataError, OutputError, UsageError
 from bigsvm.events import Warned, silent
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.apply.predict import predict, scored_rows
-from bigsvm.run.apply.prediction_files import format_of, open_writer
+from bigsvm.run.apply.prediction_files import format_of, open_writer, writer_bytes
 from bigsvm.run.apply.scoring import TextReading, budget_of, plan_text
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
+from tests.products import each_of
 
 SMALL = FitConfig.of(memory=32 << 20, threads=2)
 N, D = 500, 12
@@ -278,6 +279,56 @@ def test_an_impossible_budget_is_refused_and_the_named_one_works(tmp_path: Path)
     least = seen.value.min_memory_bytes
     assert least is not None
     predict(make_model(), store, tmp_path / "o", "csv", FitConfig.of(memory=least, threads=1))
+
+
+@each_of(form=["parquet", "zarr"], n_models=[1, 3, 1000, 200_000], regression=[False, True])
+def test_tables_are_written_in_pieces_that_do_not_grow_with_the_scores(
+    form: str, n_models: int, regression: bool, tmp_path: Path
+) -> None:
+    n_models = 1 if regression else n_models
+    classes = np.arange(0 if regression else max(n_models, 2))
+    n_rows = min(300, 1_200_000 // n_models)
+    scores = np.arange(n_rows * n_models, dtype=np.float64).reshape(n_rows, n_models)
+    codes = np.arange(n_rows) % max(len(classes), 1)
+    largest = 0
+    with open_writer(tmp_path / "o", form, classes, n_models, True) as writer:
+        write = writer.write  # type: ignore[attr-defined]
+
+        def watched(codes: np.ndarray, scores: np.ndarray) -> None:
+            nonlocal largest
+            largest = max(largest, scores.nbytes)
+            write(codes, scores)
+
+        writer.write = watched  # type: ignore[attr-defined]
+        for first in range(0, n_rows, 7):  # blocks that end elsewhere than pieces
+            writer.append(first, codes[first : first + 7], scores[first : first + 7])
+    assert largest <= max(1 << 20, scores[:1].nbytes)
+    assert writer_bytes(form, n_models) >= 2 * largest
+    if form == "parquet":
+        table = pq.read_table(tmp_path / "o")
+        found = np.array(table["score"].to_pylist()).reshape(n_rows, n_models) if n_rows * n_models < 10**6 else scores
+        label = table["label"].to_numpy()
+    else:
+        group = zarr.open_group(tmp_path / "o", mode="r")
+        found, label = group["score"][:].reshape(n_rows, n_models), group["label"][:]
+    assert np.array_equal(found, scores)
+    assert np.array_equal(label, scores[:, 0] if regression else classes[codes])
+
+
+@each_of(form=["csv", "parquet", "zarr"], n_classes=[2, 5])
+def test_what_a_writer_holds_is_part_of_the_memory_that_a_refusal_names(
+    form: str, n_classes: int, tmp_path: Path
+) -> None:
+    store = write_store(tmp_path / "s.zarr", *make_rows())
+    model = make_model(np.arange(n_classes))
+    with pytest.raises(BudgetExceeded) as seen:
+        predict(model, store, tmp_path / "o", form, FitConfig.of(memory=100_000, threads=1))
+    least = seen.value.min_memory_bytes
+    assert least is not None
+    assert (least > 8 << 20) == (form != "csv")
+    with pytest.raises(BudgetExceeded):
+        predict(model, store, tmp_path / "o", form, FitConfig.of(memory=least - 1, threads=1))
+    predict(model, store, tmp_path / "o", form, FitConfig.of(memory=least, threads=1))
 
 
 def test_no_rows_of_text_give_an_empty_file(tmp_path: Path) -> None:

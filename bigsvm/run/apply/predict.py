@@ -16,7 +16,7 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
-from bigsvm.run.apply.prediction_files import load_libraries, open_writer
+from bigsvm.run.apply.prediction_files import load_libraries, open_writer, writer_bytes
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
@@ -85,7 +85,7 @@ def predict(
     n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
-        scored_rows(model, source, config, budget, zero_based, emit) as rows,
+        scored_rows(model, source, config, budget, zero_based, emit, written=writer_bytes(form, width)) as rows,
         open_writer(
             out,
             form,
@@ -170,14 +170,19 @@ def scored_rows(
     emit: Emit,
     what: str = "scoring",
     labelled: bool = False,
+    written: int = 0,
 ) -> Iterator[Iterator[Scored]]:
     """The scores of a store, or of text, by a mapper that lives as long as the block.
 
+    written : bytes that are held beside, by who writes them
+
     Raises BudgetExceeded, with the smallest budget that would do.
     """
-    check_least(budget, least_of_scoring(model, source))
+    writing = "predictions being written"
+    check_least(budget, {**least_of_scoring(model, source), writing: written})
     if isinstance(source, str):
         with (
+            budget.reserve(writing, written),
             budget.reserve("model weights", model.scorer_bytes),
             budget.reserve("unpacking the text", unpacking_bytes(source)),
         ):
@@ -185,7 +190,7 @@ def scored_rows(
             with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
                 yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
         return
-    with budget.reserve("model weights", model.scorer_bytes):
+    with budget.reserve(writing, written), budget.reserve("model weights", model.scorer_bytes):
         reading = plan_reading(source, model, budget, config)
         with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
             yield score_store(source, model, mapper, reading.block_rows, emit, what)

@@ -76,6 +76,13 @@ def load_libraries(form: str) -> None:
     """
     if form in _WRITTEN_BY:
         import_module(f"bigsvm.run.apply.{_WRITTEN_BY[form]}")
+    if form == "parquet":
+        import_module("pyarrow").array(np.zeros(1))  # the first one imports pandas, where that is installed
+
+
+def writer_bytes(form: str, n_models: int) -> int:
+    """Of the memory budget, what a writer of rows with so many scores holds; text is written as it comes."""
+    return import_module("bigsvm.run.apply.prediction_tables").gathered_bytes(n_models) if form in _WRITTEN_BY else 0
 
 
 @contextmanager
