@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ import zarr
 
 import bigsvm
 from bigsvm.errors import DataError
+from bigsvm.store.blocks import BlockRef
+from bigsvm.store.formats.chosen import column_labels
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import row_source
 from bigsvm.units import MIB
@@ -103,3 +106,30 @@ def test_parts_that_lack_classes_have_their_own(
     assert store.classes.tolist() == sorted(names)
     assert store.classes[store.read(store.refs(200)[0]).y].tolist() == 2 * labels
     assert store.content["class_counts"] == [2 * labels.count(name) for name in sorted(names)]
+
+
+@pytest.mark.parametrize("read_by", ["read", "labels_between"])
+@pytest.mark.parametrize("missing", ["refuse", "drop"])
+@pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith(".zarr")])
+def test_long_labels_of_a_block_are_coded_a_few_at_a_time(
+    form: str, missing: str, read_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [f"{row % 3} " + LONG for row in range(2000)]
+    store: Any = open_store(written(tmp_path, form, labels), missing=missing)
+    store = getattr(store, "below", store)  # where rows without a label are left out
+    assert store.classes is not None
+    held: list[int] = []
+    whole = column_labels.joined
+
+    def watched(columns: list[pa.Array]) -> pa.Array:
+        held.append(sum(column.nbytes for column in columns[:-1]))
+        return whole(columns)
+
+    monkeypatch.setattr(column_labels, "joined", watched)
+    for first, stop in [(0, 2000), (7, 1999), (1999, 2000)]:
+        if read_by == "labels_between":
+            y = store.labels_between(first, stop)
+        else:
+            y = store.read(BlockRef(first, stop, 0)).y
+        assert store.classes[y].tolist() == labels[first:stop]
+    assert max(held) <= MIB

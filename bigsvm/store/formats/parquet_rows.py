@@ -17,7 +17,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
 from bigsvm.store.checks import index_dtype
-from bigsvm.store.formats.chosen.column_labels import ColumnLabels, joined
+from bigsvm.store.formats.chosen.column_labels import ColumnLabels, LabelParts, joined
 from bigsvm.store.formats.parquet_columns import (
     Layout,
     check_size,
@@ -210,7 +210,7 @@ class ParquetRows(ColumnLabels):
         is_sparse, label, weighted = layout.sparse, layout.label, layout.weight
         # Of sparse rows an array of no rows by n_features may be larger than an array can be.
         dense = self._memory.array("dense", (0, 0) if is_sparse else (stop - start, n_features), self.dtype)
-        labels, weights = [], []
+        labels, weights = LabelParts(self._y, start), []
         numbers = np.empty(stop - start if as_lists is not None else 0, self._number_labels or np.uint8)
         in_one_go = numbers.view(np.uint8) if self._number_labels is not None else NO_LABELS
         for first, batch in self._files.batches(start, stop, layout.columns):
@@ -222,14 +222,17 @@ class ParquetRows(ColumnLabels):
                     known = plain_of(batch.column(label), self.uri, first)
                     numbers[first - start : first - start + batch.num_rows] = known
             if label is not None and not len(in_one_go):
-                labels.append(batch.column(label))
+                labels.add(batch.column(label))
             if weighted is not None:
                 weights.append(batch.column(weighted))
         X = sparse.whole() if is_sparse else dense
-        y = self._y(joined(labels), start) if labels else np.zeros(stop - start)
-        if len(in_one_go):
+        if label is None:
+            y = np.zeros(stop - start)
+        elif len(in_one_go):
             y = as_labels(numbers, self.uri, start)
             y = as_targets(y, self.uri, start) if classes is None else label_codes(y, classes)
+        else:
+            y = labels.y()
         weight = self._weights(joined(weights), str(weighted), start) if weights else None
         return Block(start, stop, X, y, weight)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ from bigsvm.store.labels import (
     scan_classes,
 )
 from bigsvm.store.transforms.expression import Column
+
+_TEXT_TOGETHER = 1 << 20  # bytes of labels that are coded together
 
 
 class ColumnLabels(StoreBase):
@@ -67,8 +69,10 @@ class ColumnLabels(StoreBase):
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
         """The y of rows [start, stop), as blocks have it, without reading X."""
-        name = self._label_name()
-        return self._y(joined([batch.column(0) for _, batch in self._files.batches(start, stop, [name])]), start)
+        labels = LabelParts(self._y, start)
+        for _, batch in self._files.batches(start, stop, [self._label_name()]):
+            labels.add(batch.column(0))
+        return labels.y()
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
         """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
@@ -188,6 +192,36 @@ class ColumnLabels(StoreBase):
                 yield distinct_of(column, where, first)[0]
             else:
                 yield as_labels(plain_of(column, where, first), self.uri, first, rows)
+
+
+class LabelParts:
+    """The labels of a block that come in parts; text is coded as it comes, since labels may be longer than a row is.
+
+    y_of : (labels, row of the first) -> class codes, or targets
+    """
+
+    def __init__(self, y_of: Callable[[pa.Array, int], np.ndarray], start: int) -> None:
+        self._y_of, self._row, self._held, self._nbytes = y_of, start, list[pa.Array](), 0
+        self._coded: list[np.ndarray] = []
+
+    def add(self, column: pa.Array) -> None:
+        """The labels of the next rows."""
+        self._held.append(column)
+        if is_text(column.type):
+            self._nbytes += column.nbytes
+            if self._nbytes > _TEXT_TOGETHER:
+                self._code()
+
+    def y(self) -> np.ndarray:
+        """Of all parts, of which there is one at least."""
+        if self._held:
+            self._code()
+        return self._coded[0] if len(self._coded) == 1 else np.concatenate(self._coded)
+
+    def _code(self) -> None:
+        column = joined(self._held)
+        self._coded.append(self._y_of(column, self._row))
+        self._row, self._held, self._nbytes = self._row + len(column), [], 0
 
 
 def joined(columns: list[pa.Array]) -> pa.Array:
