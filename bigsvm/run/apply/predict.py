@@ -15,6 +15,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.model.model_rows import rows_bytes
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.prediction_files import load_libraries, open_writer, writer_bytes
 from bigsvm.run.apply.scoring import (
@@ -34,6 +35,8 @@ from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.text.unpacking import unpacking_bytes
 from bigsvm.units import show_bytes
+
+_HELD, _UNPACKING = "model and output", "unpacking the text"
 
 
 def predict(
@@ -178,19 +181,19 @@ def scored_rows(
 
     Raises BudgetExceeded, with the smallest budget that would do.
     """
-    writing = "predictions being written"
-    check_least(budget, {**least_of_scoring(model, source), writing: written})
+    parts = {**least_of_scoring(model, source), "predictions being written": written}
+    check_least(budget, parts)
+    held = sum(size for name, size in parts.items() if name not in ("rows", _UNPACKING))
     if isinstance(source, str):
         with (
-            budget.reserve(writing, written),
-            budget.reserve("model weights", model.scorer_bytes),
-            budget.reserve("unpacking the text", unpacking_bytes(source)),
+            budget.reserve(_HELD, held),
+            budget.reserve(_UNPACKING, unpacking_bytes(source)),
         ):
             text = plan_text(model, budget, config)
             with open_mapper(dataclasses.replace(config, threads=text.threads)) as mapper:
                 yield score_text(source, model, mapper, budget, text, zero_based, emit, what, labelled)
         return
-    with budget.reserve(writing, written), budget.reserve("model weights", model.scorer_bytes):
+    with budget.reserve(_HELD, held):
         reading = plan_reading(source, model, budget, config)
         with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
             yield score_store(source, model, mapper, reading.block_rows, emit, what)
@@ -199,10 +202,11 @@ def scored_rows(
 def least_of_scoring(model: Model, source: RowBlocks | str) -> dict[str, int]:
     """Bytes without which no row can be scored, by what they are for: single rows on one thread."""
     if isinstance(source, str):
-        rows = {"unpacking the text": unpacking_bytes(source), "rows": least_of_text(model)}
+        rows = {_UNPACKING: unpacking_bytes(source), "rows": least_of_text(model)}
     else:
         rows = {"rows": least_of_store(source, model)}
-    return {"model weights": model.scorer_bytes, **rows}
+    names = rows_bytes(model.about.get("rows", {}))
+    return {"model weights": model.scorer_bytes, "names in the model": names, **rows}
 
 
 def check_least(budget: MemoryBudget, parts: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
@@ -177,17 +178,18 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
     # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
     # values are made of.
     chunks = int(1.5 * store.chunk_nbytes) + model.scoring_bytes
+    fixed = _FIXED + text_bytes(store.feature_names)
     threads = config.threads or core_count()
     while True:
         # A block may be read, scored, waiting or being written; decoding holds about as much again.
         copies = 2 * (threads + 3)
         held = threads * chunks
-        if threads == 1 or (held <= budget.free // 2 and _FIXED + held + copies * a_row <= budget.free):
+        if threads == 1 or (held <= budget.free // 2 and fixed + held + copies * a_row <= budget.free):
             break
         threads -= 1
-    with budget.reserve("blocks being scored", _FIXED + threads * chunks + copies * a_row):
+    with budget.reserve("blocks being scored", fixed + threads * chunks + copies * a_row):
         pass
-    room = (budget.free - _FIXED - threads * chunks) // copies
+    room = (budget.free - fixed - threads * chunks) // copies
     return Reading(max(1, min(store.n_samples, _LARGEST_BLOCK // a_row, room // a_row)), threads)
 
 
@@ -198,7 +200,8 @@ def least_of_store(store: RowBlocks, model: Model) -> int:
 
 def least_of_rows(store: RowBlocks, n_scores: int) -> int:
     """The same of linear models, of whose scores a row has so many."""
-    return _FIXED + int(1.5 * store.chunk_nbytes) + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
+    fixed = _FIXED + text_bytes(store.feature_names) + int(1.5 * store.chunk_nbytes)
+    return fixed + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
 
 
 def least_of_text(model: Model) -> int:

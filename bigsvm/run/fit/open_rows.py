@@ -10,6 +10,7 @@ from pathlib import Path
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import trim_heap
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
@@ -60,7 +61,7 @@ def open_rows(
             mapper,
             emit,
             plan.staging_workers,
-            max(plan.budget_bytes - FIXED, MIB),
+            max(plan.budget_bytes - FIXED - text_bytes(store.feature_names), MIB),
         ) as copy:
             _settle(store)
             near = config.worker_scratch is not None and not mapper.in_process

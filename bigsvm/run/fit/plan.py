@@ -19,7 +19,7 @@ from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
 from bigsvm.run.fit.choice import Chosen, choose, least_memory
-from bigsvm.run.fit.sizes import FIXED, PARALLEL, SPARE_SHARE
+from bigsvm.run.fit.sizes import PARALLEL, SPARE_SHARE
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
@@ -297,7 +297,7 @@ def _planned(
         # The check comes before all else that is kept beside the rows.
         decides_kernel=resident
         and problem.kernel.name == "precomputed"
-        and FIXED + window + checking + whole_bytes(store.n_samples) <= budget,
+        and sizes.fixed + window + checking + whole_bytes(store.n_samples) <= budget,
         cache=cache,
         spilled=tuple(spilled),
         scratch_bytes=scratch,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_row_buffer
 from bigsvm.store.blocks import RowBlocks, row_bytes
@@ -51,6 +52,7 @@ class Sizes:
         # An open store keeps the chunks it read last, and every reader decodes others beside them.
         self.open_chunks = store.chunk_nbytes
         self.decode = self.open_chunks * 3 // 2
+        self.fixed = FIXED + text_bytes(store.feature_names)
 
     def group_bytes(self, budget: int) -> int:
         return int(min(BLOCK_BYTES, max(budget // _GROUPS_A_BUDGET, _SMALLEST_GROUP)))
@@ -72,7 +74,7 @@ class Sizes:
     def beside_row_buffer(self, budget: int) -> int:
         # A store that was staged has let go of its chunks: the row buffer, and with it the bytes of the model, must not
         # depend on how it is chunked.
-        return FIXED + (0 if self.staged else self.open_chunks) + self.streaming(budget)
+        return self.fixed + (0 if self.staged else self.open_chunks) + self.streaming(budget)
 
     def row_buffer(self, store: RowBlocks, spare: int, unpacked: bool = False) -> int:
         """Bytes for rows that stay: all that is spare, if that is worth having; `unpacked` with what solves them."""
@@ -97,7 +99,7 @@ class Sizes:
         if resident:
             return max(int(_PIECE // self.row_bytes), 1)
         rows = self.block_rows(budget)
-        room = (budget - FIXED - self.open_chunks - PARALLEL * self.decode) / (_PIECE_COPIES * PARALLEL)
+        room = (budget - self.fixed - self.open_chunks - PARALLEL * self.decode) / (_PIECE_COPIES * PARALLEL)
         return max(int(min(room, 8 * _PIECE) // (self.row_bytes * rows)), 1) * rows
 
     def staging_bytes(self, piece_rows: int) -> int:
@@ -105,7 +107,7 @@ class Sizes:
         return int(_PIECE_COPIES * piece_rows * self.row_bytes) + self.decode
 
     def staging_workers(self, budget: int, piece_rows: int) -> int:
-        spare = budget - FIXED - self.open_chunks
+        spare = budget - self.fixed - self.open_chunks
         return int(min(max(spare // max(self.staging_bytes(piece_rows), 1), 1), 64))
 
     def window(self, budget: int, resident: bool) -> int:
@@ -131,8 +133,8 @@ class Sizes:
         training = self.streaming(budget) if streams else self.window(budget, resident) + loading + saving + self.beside
         if self.staged and not resident:  # the copy is made before training begins, and the store lets go of its chunks
             copying = self.open_chunks + self.staging_bytes(self.block_rows(budget))
-            return FIXED + max(copying, training, saving)
-        return FIXED + self.open_chunks + max(training, saving)
+            return self.fixed + max(copying, training, saving)
+        return self.fixed + self.open_chunks + max(training, saving)
 
     def streaming(self, budget: int) -> int:
         """What a pass over streamed rows holds: the rows, w and two copies of it, and a float64 one of a proof."""
@@ -145,7 +147,7 @@ class Sizes:
         chunking; where the chunks are larger than that, `resident_bytes` is what must be there.
         """
         state = sum(need.nbytes for need in self.needs if need.may_spill)
-        return FIXED + self.window(0, True) + _LOADING + self.wide_bytes() + self.beside + state
+        return self.fixed + self.window(0, True) + _LOADING + self.wide_bytes() + self.beside + state
 
     def wide_bytes(self) -> int:
         """Bytes for arrays as large as w: while rows in memory are certified, or while the model is saved."""

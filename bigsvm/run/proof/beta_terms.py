@@ -14,6 +14,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget
 from bigsvm.errors import DataError
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
@@ -233,7 +234,7 @@ class KernelTerms(BetaTerms):
             return self.problem
         n = store.n_samples
         needs = sum(need.nbytes for need in check_needs(kernel, n)) + int(3 * row_bytes(store) * refs[0].n_rows)
-        needs += store.chunk_nbytes * 2 + FIXED
+        needs += store.chunk_nbytes * 2 + FIXED + text_bytes(store.feature_names)
         decide = kernel.name == "precomputed" and needs + whole_bytes(n) <= budget
 
         def reading() -> Iterator[tuple[int, Matrix]]:

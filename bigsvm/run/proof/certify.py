@@ -16,9 +16,10 @@ from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, in_words
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
-from bigsvm.model.model_rows import check_alike
+from bigsvm.model.model_rows import check_alike, rows_bytes
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -169,7 +170,8 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
     """
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
     chunks = store.chunk_nbytes
-    spare = budget - terms.held_bytes - FIXED
+    fixed = FIXED + terms.held_bytes + text_bytes(store.feature_names) + rows_bytes(terms.model.about.get("rows", {}))
+    spare = budget - fixed
     while True:
         block_rows = min(terms.block_rows(block_bytes), store.n_samples)
         # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
@@ -182,7 +184,7 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
         if block_rows == 1 and block_bytes == 1:
             break
         block_bytes = max(block_bytes // 2, 1)
-    least = -(-(each + terms.held_bytes + FIXED) // MIB)
+    least = -(-(each + fixed) // MIB)
     raise PlanRefused(
         f"{show_bytes(budget)} of memory cannot hold this proof; {least} MiB would do",
         store.uri,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bigsvm.errors import DataError
+from bigsvm.files.packed_text import TextSequence, packed
+from bigsvm.machine import return_freed_memory, trim_heap
 from bigsvm.store.formats.zarr_label import Open
 
 RECIPE = "bigsvm-rows"
@@ -12,6 +15,7 @@ RECIPE = "bigsvm-rows"
 SPLIT = "bigsvm-split"
 """Attribute of a store's root: the share of its rows that fits train on unless they are told otherwise."""
 _MAX_NAMES = 1 << 20
+_AT_ONCE = 1 << 14
 
 
 def recipe_of(group: Any) -> dict[str, Any]:
@@ -28,7 +32,7 @@ def split_of(group: Any) -> float | None:
     raise DataError(f"{SPLIT} is {found!r}, not a share between 0 and 1", "zarr.json", "remove the attribute")
 
 
-def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> list[str] | None:
+def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> Sequence[str] | None:
     """The index of a `var` frame where it is of strings; None where there is none, or it is of numbers.
 
     Raises DataError for an index of another length.
@@ -48,5 +52,22 @@ def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> 
     array = open_array(path)
     if array.shape != (n_features,):
         raise DataError(f"{array.shape[0]} names for {n_features} features", path)
-    values = array.read(0, n_features).tolist()
-    return [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+
+    def parts() -> Iterator[list[str]]:
+        start = 0
+        while start < n_features:
+            end = start - start % array.unit_rows + array.unit_rows  # of a chunk
+            stop = min(start + _AT_ONCE, n_features, end if array.unit_rows >= _AT_ONCE else n_features)
+            values = array.read(start, stop).tolist()
+            yield [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+            del values
+            if stop in (end, n_features):
+                array.forget()  # before the next chunk is made, which is as many objects
+            start = stop
+
+    if n_features >= _AT_ONCE:
+        return_freed_memory()  # a chunk of strings, decoded on another thread, is large and lives shortly
+    names = packed(parts())
+    if isinstance(names, TextSequence):
+        trim_heap()
+    return names

@@ -13,6 +13,7 @@ import numpy as np
 from bigsvm.errors import DataError, OutputError, PlanRefused, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import check_replaceable
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import return_freed_memory
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.store.formats.chosen.split_rows import check_share
@@ -34,6 +35,7 @@ from bigsvm.units import MIB, as_names, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
 _FIXED = 4 * MIB  # labels, indices, interpreter objects
+_NAMES_COPIES = 5  # of many names of features: zarr writes them as objects, in one chunk
 
 
 def ingest(
@@ -228,7 +230,7 @@ def ingest(
 
 def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
     """Refuse what cannot be kept: the chunks being filled and encoded do not get smaller with the memory."""
-    least = _FIXED + 4 * chunk_bytes + rows.held_bytes
+    least = _FIXED + 4 * chunk_bytes + rows.held_bytes + _NAMES_COPIES * text_bytes(rows.feature_names)
     if memory < least:
         least = -(-least // MIB) * MIB
         raise PlanRefused(
