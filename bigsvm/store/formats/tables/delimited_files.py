@@ -88,6 +88,10 @@ class DelimitedFiles:
         """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES."""
         return self._known["categories"].get(name)
 
+    def forget_categories(self) -> None:
+        """Let go of the values of text columns, of which many may be of no feature: nobody asks for them again."""
+        self._known = {**self._known, "categories": {}}
+
     def nonzero(self, name: str) -> int:
         """Values of a column of numbers that are not 0."""
         return int(self._known["nonzero"].get(name, 0))

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError, in_words
+from bigsvm.files.packed_text import MANY_BYTES, TextSequence
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
+from bigsvm.store.identity import digest_of
 
 MAX_CATEGORIES = 1 << 16
 """Values of one column beyond which it is taken for no category."""
 MAX_HASH_BITS = 30
 Kind = Literal["number", "category", "hashed"]
-# Made without `pa.array` and `pa.scalar`, which import pandas where that is installed, in the middle
-# of a fit whose budget does not know of it.
-_NO_CATEGORY = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([-1], np.int32))])[0]
+_BESIDE = 160
+"""Bytes for each value of a text column beside itself: its places in a tuple, in lists and in a table, its number."""
 
 
 class Column(NamedTuple):
@@ -77,10 +79,12 @@ class Encoding:
     def n_features(self) -> int:
         return self.starts[-1] + (0 if self.hash_bits is None else 1 << self.hash_bits)
 
-    def feature_names(self) -> list[str] | None:
+    def feature_names(self) -> Sequence[str] | None:
         """`age`, and `city=Rome` for a value of a column; None where some are hashed: several values share one."""
         if self.hash_bits is not None:
             return None
+        if self._held > MANY_BYTES and all(column.categories for column in self.columns if column.kind == "category"):
+            return EncodedNames(self.columns, self.starts, self._held)
         found: list[str] = []
         for column in self.columns:
             found += [f"{column.name}={value}" for value in column.categories] or [column.name]
@@ -131,7 +135,7 @@ class Encoding:
                 continue
             texts = as_texts(array, f"{where}, column {column.name!r}", first_row)
             if column.kind == "category":
-                code = numbers_of(pc.fill_null(pc.index_in(texts, value_set=self._values_of(j)), _NO_CATEGORY))
+                code = self._codes(texts, j)
                 places[:, j] = start + code
                 values[code < 0, j] = 0
             else:
@@ -152,12 +156,28 @@ class Encoding:
                     )
         return found
 
-    def _values_of(self, j: int) -> pa.Array:
-        return self._value_sets[j]
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of `document()`."""
+        return digest_of(self.document())
 
     @functools.cached_property
-    def _value_sets(self) -> list[pa.Array]:
-        return [_texts_of(column.categories) for column in self.columns]
+    def _held(self) -> int:
+        """Bytes for the values of text columns, however many others refer to them."""
+        return sum(sys.getsizeof(value) + _BESIDE for column in self.columns for value in column.categories)
+
+    def _codes(self, texts: pa.Array, j: int) -> np.ndarray:
+        """Number of each text among the values of column j, -1 where it is none of them.
+
+        Arrow's `index_in` would want the values as an array, and copies that for each batch.
+        """
+        coded, places = texts.dictionary_encode(), self._places[j]
+        of_value = np.array([places.get(value, -1) for value in coded.dictionary.to_pylist()], np.int64)
+        return of_value[numbers_of(coded.indices)]
+
+    @functools.cached_property
+    def _places(self) -> list[dict[str, int]]:
+        return [{value: k for k, value in enumerate(column.categories)} for column in self.columns]
 
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
@@ -165,6 +185,24 @@ class Encoding:
         values = as_values(numbers_of(array), self.dtype, here, first_row)
         check_finite(values, here, first_row)  # while the column has its name: its feature has another number
         return values
+
+
+class EncodedNames(TextSequence):
+    """Names of the features of columns, made when they are asked for: they hold every value of a text column again.
+
+    starts : of an `Encoding`;  nbytes : that the values take, which are those of the encoding
+    """
+
+    def __init__(self, columns: Sequence[Column], starts: Sequence[int], nbytes: int) -> None:
+        self._columns, self._starts, self.nbytes = columns, starts, nbytes
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def text(self, place: int) -> str:
+        j = bisect.bisect_right(self._starts, place) - 1
+        column = self._columns[j]
+        return f"{column.name}={column.categories[place - self._starts[j]]}" if column.categories else column.name
 
 
 def encoding_of(
@@ -222,14 +260,6 @@ def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
     array = decoded(array)
     refuse_nulls(array, where, first_row)
     return array.cast(pa.large_string())
-
-
-def _texts_of(values: Sequence[str]) -> pa.Array:
-    """Strings as Arrow has them."""
-    encoded = [value.encode() for value in values]
-    ends = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(text) for text in encoded], out=ends[1:])
-    return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
 
 
 def _hashes(texts: pa.Array, name: str, size: int) -> np.ndarray:

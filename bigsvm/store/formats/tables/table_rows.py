@@ -94,7 +94,7 @@ class TableRows(ParquetRows):
             labelled,
             columns,
             hash_bits,
-            None if like is None else json.dumps(like),
+            like,
             missing,
             apart,
             sets,
@@ -150,9 +150,13 @@ class TableRows(ParquetRows):
                 self.warnings.append(_UNNAMED)
         self.recipe = {"encoding": encoding.document(), **({"columns": list(written)} if written else {})}
         self.feature_names = encoding.feature_names()
+        if isinstance(self._files, DelimitedFiles):
+            self._files.forget_categories()
 
     def __reduce__(self) -> tuple[Callable[..., TableRows], tuple[Any, ...]]:
-        return reopen, (self.uri, *self._options, self.fingerprint)
+        like = self._options[6]
+        told = None if like is None else json.dumps(like, default=list)  # names may be a sequence of their own
+        return reopen, (self.uri, *self._options[:6], told, *self._options[7:], self.fingerprint)
 
     def __repr__(self) -> str:
         return f"TableRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
@@ -189,7 +193,7 @@ class TableRows(ParquetRows):
             numbers = (c.name for c in self.encoding.columns if c.kind == "number")
             categories = sum(c.kind == "category" for c in self.encoding.columns)
             return sum(self._files.nonzero(name) for name in numbers) + categories * self.n_samples
-        key = "nnz " + digest_of(self.encoding.document())
+        key = "nnz " + self.encoding.digest
         if not isinstance(self._known.get(key), int):
             counts = 0
             for first, batch in self._files.batches(0, self.n_samples, list(self._layout.features)):
@@ -228,7 +232,7 @@ class TableRows(ParquetRows):
     def _matrix_name(self) -> str:
         parts = [super()._matrix_name()]
         if self.encoding is not None:
-            parts.append(digest_of(self.encoding.document()))
+            parts.append(self.encoding.digest)
         if isinstance(self._files, DelimitedFiles) and not self._files.header.written:
             parts.append(digest_of(list(self._files.header.names)))  # which column has which name is the caller's word
         return " ".join(parts)
