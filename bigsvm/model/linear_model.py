@@ -25,7 +25,7 @@ from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
 from bigsvm.model.model_files import json_labels, map_array, read_document, write_array, write_model
-from bigsvm.model.model_rows import read_rows
+from bigsvm.model.rows_file import read_rows
 from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix

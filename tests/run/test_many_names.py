@@ -18,7 +18,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.files import packed_text
 from bigsvm.files.packed_text import PackedText, packed, text_bytes
-from bigsvm.model import model_rows
+from bigsvm.model import rows_file
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
@@ -129,20 +129,20 @@ def test_rows_are_written_as_one_document_would_be(
     monkeypatch.setattr(packed_text, "MANY_BYTES", 0 if many else 1 << 20)
     plain = {**others, **({} if names is None else {"features": names})}
     rows = {**others, **({} if names is None else {"features": packed([names])})}
-    digest = model_rows.write_rows(tmp_path, rows)
+    digest = rows_file.write_rows(tmp_path, rows)
     text = json.dumps(plain, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
-    assert (tmp_path / model_rows.FILE).read_bytes() == text.encode() + b"\n"
-    read = model_rows.read_rows(tmp_path, {model_rows.FILE: digest})
+    assert (tmp_path / rows_file.FILE).read_bytes() == text.encode() + b"\n"
+    read = rows_file.read_rows(tmp_path, {rows_file.FILE: digest})
     assert read == plain
     assert isinstance(read.get("features", []), PackedText) == (many and bool(names))
 
 
 @pytest.mark.parametrize("features", ["null", "{}", "[1]", "[\n  1\n ]", '[\n  "a"\n  "b"\n ]', '[\n  "a"'])
 def test_names_that_are_none_are_refused(features: str, tmp_path: Path) -> None:
-    (tmp_path / model_rows.FILE).write_text(f'{{\n "features": {features}\n}}\n')
-    digest = model_rows.file_digest(tmp_path / model_rows.FILE)
+    (tmp_path / rows_file.FILE).write_text(f'{{\n "features": {features}\n}}\n')
+    digest = rows_file.file_digest(tmp_path / rows_file.FILE)
     with pytest.raises(DataError):
-        model_rows.read_rows(tmp_path, {model_rows.FILE: digest})
+        rows_file.read_rows(tmp_path, {rows_file.FILE: digest})
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

@@ -24,7 +24,8 @@ import numpy as np
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.files.atomic import new_directory
 from bigsvm.files.outputs import new_output
-from bigsvm.run.apply.prediction_tables import IDENTITY, Gathered
+from bigsvm.run.apply.gathered import Gathered
+from bigsvm.run.apply.prediction_tables import IDENTITY
 from bigsvm.store.sealing.manifest import FORMER, STEM
 from bigsvm.store.sealing.seal import seal
 from bigsvm.store.sealing.verify import verify_store

@@ -29,6 +29,7 @@ import numpy as np
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.files.atomic import cannot_write, new_directory
 from bigsvm.files.outputs import new_output
+from bigsvm.run.apply.gathered import gathered_bytes
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr", "anndata")
 _SUFFIXES = {
@@ -82,7 +83,7 @@ def load_libraries(form: str) -> None:
 
 def writer_bytes(form: str, n_models: int) -> int:
     """Of the memory budget, what a writer of rows with so many scores holds; text is written as it comes."""
-    return import_module("bigsvm.run.apply.prediction_tables").gathered_bytes(n_models) if form in _WRITTEN_BY else 0
+    return gathered_bytes(n_models) if form in _WRITTEN_BY else 0
 
 
 @contextmanager

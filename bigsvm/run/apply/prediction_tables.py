@@ -12,56 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
-_GATHER_BYTES = 1 << 20
-_PIECE_COPIES = 4  # of a piece: as it is gathered, as Arrow or the file has it, as it is encoded
+from bigsvm.run.apply.gathered import Gathered
+
 ENCODING = "bigsvm-predictions"
 IDENTITY = "bigsvm-identity"
-
-
-def gathered_bytes(n_models: int) -> int:
-    """What a writer holds of rows with so many scores, beside the block that it is given."""
-    return _PIECE_COPIES * max(_GATHER_BYTES, 8 * (n_models + 1))
-
-
-class Gathered:
-    """Gathers small blocks into pieces of exactly `piece_rows`, so that the output is not made of crumbs.
-
-    Blocks are copied to the place of one piece as they come, since those of thousands of scores a row are large.
-    """
-
-    def __init__(self, n_models: int) -> None:
-        self.piece_rows = max(1, _GATHER_BYTES // (8 * (n_models + 1)))
-        self._codes = self._scores = np.empty(0)
-        self._held = 0
-
-    def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
-        taken = 0
-        while taken < len(codes):
-            if not self._held:
-                self._make_room(codes, scores)
-            n = min(self.piece_rows - self._held, len(codes) - taken)
-            self._codes[self._held : self._held + n] = codes[taken : taken + n]
-            self._scores[self._held : self._held + n] = scores[taken : taken + n]
-            self._held, taken = self._held + n, taken + n
-            if self._held == self.piece_rows:
-                self._emit()
-
-    def _make_room(self, codes: np.ndarray, scores: np.ndarray) -> None:
-        """For one piece of rows like these, where there is none yet."""
-        if not len(self._scores):
-            self._codes = np.empty((self.piece_rows, *codes.shape[1:]), codes.dtype)
-            self._scores = np.empty((self.piece_rows, *scores.shape[1:]), scores.dtype)
-
-    def _emit(self) -> None:
-        self.write(self._codes[: self._held], self._scores[: self._held])
-        self._held = 0
-
-    def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        if self._held:
-            self._emit()
 
 
 class ParquetWriter(Gathered):
