@@ -96,7 +96,7 @@ def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_scores", [False, True])
 def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 20_000)
-    monkeypatch.setattr("bigsvm.run.apply.prediction_tables._GATHER_BYTES", 1)
+    monkeypatch.setattr("bigsvm.run.apply.gathered._GATHER_BYTES", 1)
     X, y = make_rows()
     model = make_model(classes)
     store = write_store(tmp_path / "s.zarr", X, y)
