@@ -9,6 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws.subproblem import Subproblem
+from bigsvm.store.blocks import readonly_view
+from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
 
 
@@ -35,3 +38,26 @@ def unscaled(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(8)
     X = rng.standard_normal((n, 5)) * np.array([1.0, 10.0, 100.0, 30.0, 3.0])
     return X, np.where(X @ (1.0 / np.array([1.0, 10.0, 100.0, 30.0, 3.0])) + rng.standard_normal(n) > 0, 1, -1)
+
+
+def subproblem(n: int = 300, d: int = 6, bias: float = 1.0, free: bool = False, **changes: Any) -> Subproblem:
+    X, y = random_problem(n, d, seed=n + d)
+    rng = np.random.default_rng(n)
+    given: dict[str, Any] = {
+        "parts": [readonly_view(X[:100]), readonly_view(X[100:])], "codes": (y > 0).astype(np.int32),
+        "C": rng.uniform(0.5, 2.0, n), "far": np.zeros(n, bool), "side": np.ones(n), "bias": bias, "free": free,
+        "lean": 0.1 * rng.standard_normal(d + 1), "at": np.zeros(d + 1),
+    }  # fmt: skip
+    given["lean"][-1] *= bias
+    return Subproblem(**{**given, **changes})
+
+
+def primal(problem: Subproblem, w: np.ndarray, loss: str) -> float:
+    s = np.maximum(problem.slacks(w), 0.0)
+    smooth = 0.5 * float(w @ (problem.regulariser * w)) - float(problem.lean @ (w - problem.at))
+    if problem.F is not None:
+        whole = np.zeros((len(w), len(w)))
+        whole[np.triu_indices(len(w))] = problem.F
+        whole += np.triu(whole, 1).T
+        smooth += 0.5 * float((w - problem.at) @ whole @ (w - problem.at))
+    return smooth + float(problem.C @ (s if loss == "hinge" else s * s))

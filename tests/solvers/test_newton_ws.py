@@ -28,33 +28,10 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
 from tests.products import WHOLE
-from tests.solvers.newton_ws_problems import bench, cloud
+from tests.solvers.newton_ws_problems import bench, cloud, primal, subproblem
 from tests.solvers.stepping import Bench, ElsewhereMapper
 
 N_MNIST = None if WHOLE else 15_000  # rows
-
-
-def subproblem(n: int = 300, d: int = 6, bias: float = 1.0, free: bool = False, **changes: Any) -> Subproblem:
-    X, y = random_problem(n, d, seed=n + d)
-    rng = np.random.default_rng(n)
-    given: dict[str, Any] = {
-        "parts": [readonly_view(X[:100]), readonly_view(X[100:])], "codes": (y > 0).astype(np.int32),
-        "C": rng.uniform(0.5, 2.0, n), "far": np.zeros(n, bool), "side": np.ones(n), "bias": bias, "free": free,
-        "lean": 0.1 * rng.standard_normal(d + 1), "at": np.zeros(d + 1),
-    }  # fmt: skip
-    given["lean"][-1] *= bias
-    return Subproblem(**{**given, **changes})
-
-
-def primal(problem: Subproblem, w: np.ndarray, loss: str) -> float:
-    s = np.maximum(problem.slacks(w), 0.0)
-    smooth = 0.5 * float(w @ (problem.regulariser * w)) - float(problem.lean @ (w - problem.at))
-    if problem.F is not None:
-        whole = np.zeros((len(w), len(w)))
-        whole[np.triu_indices(len(w))] = problem.F
-        whole += np.triu(whole, 1).T
-        smooth += 0.5 * float((w - problem.at) @ whole @ (w - problem.at))
-    return smooth + float(problem.C @ (s if loss == "hinge" else s * s))
 
 
 def lowest_around(problem: Subproblem, w: np.ndarray, loss: str) -> float:
@@ -318,17 +295,18 @@ def interior_rows(n: int = 50) -> tuple[np.ndarray, ...]:
     return s, C, alpha, room, xi, eta, 1.0 / (xi / room + eta / alpha)
 
 
-def test_the_corrector_aims_at_the_central_path() -> None:
-    """The products after the step are mu C but for what the corrector's own change adds to the predictor's."""
+@pytest.mark.parametrize("cap", [1.0, np.inf])
+def test_the_corrector_aims_at_the_central_path(cap: float) -> None:
+    """The products after the step are mu min(C, cap), but for what the corrector's own change adds."""
     s, C, alpha, room, xi, eta, h = interior_rows()
     p, mu, t1, t2 = np.random.default_rng(8).standard_normal(len(s)), 0.1, np.empty(len(s)), np.empty(len(s))
-    interior.second_order(interior.RowsOnPath(s, alpha, room, xi, eta), h, p, C, mu, interior.Targets(t1, t2))
+    interior.second_order(interior.RowsOnPath(s, alpha, room, xi, eta), h, p, C, cap, mu, interior.Targets(t1, t2))
     da = -h * (p - s)
     de, dx = -eta - eta * da / alpha, -xi + xi * da / room
     linear = alpha * eta + eta * da + alpha * de  # what Newton's equation makes of alpha eta with its target 0
     np.testing.assert_allclose(linear, 0.0, atol=1e-13)
-    np.testing.assert_allclose((alpha + da) * (eta + de) + t1, mu * C, atol=1e-12)
-    np.testing.assert_allclose((room - da) * (xi + dx) + t2, mu * C, atol=1e-12)
+    np.testing.assert_allclose((alpha + da) * (eta + de) + t1, mu * np.minimum(C, cap), atol=1e-12)
+    np.testing.assert_allclose((room - da) * (xi + dx) + t2, mu * np.minimum(C, cap), atol=1e-12)
 
 
 def test_rows_go_to_the_bound_that_they_are_clearly_at() -> None:

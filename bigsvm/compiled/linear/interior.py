@@ -3,7 +3,10 @@
 A row with cost C, slack s = 1 - y f(x) and dual variable alpha has room = C - alpha, and the two multipliers of
 0 <= alpha <= C: eta (of alpha >= 0) and xi (of alpha <= C), with xi - eta = s.  On the central path of parameter mu
 
-    alpha eta = room xi = mu C.
+    alpha eta = room xi = mu min(C, cap).
+
+`cap` is for rows whose C is far above that of all others.  mu is a mean over all rows: such a row would hold nearly
+all of its sum, and the targets of the others would lie as far below where they are.
 
 h is what a row weighs in the Hessian, p its product y (x.dw) with a direction; `dual` and `primal` say how far a step
 goes.  All arrays are float64, shape (n_rows,).
@@ -131,18 +134,19 @@ def products_after(rows, h, p, targets, dual, primal):
 
 
 @inner_loop
-def second_order(rows, h, p, C, mu, targets):
-    """Targets of Mehrotra's corrector: mu C, less the products of what the predictor (targets 0) would change."""
+def second_order(rows, h, p, C, cap, mu, targets):
+    """Targets of Mehrotra's corrector: mu min(C, cap), less what the predictor (targets 0) would make of products."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], 0.0, 0.0)
-        t1[i], t2[i] = mu * C[i] - da * de, mu * C[i] + da * dx
+        central = mu * min(C[i], cap)
+        t1[i], t2[i] = central - da * de, central + da * dx
 
 
 @inner_loop
-def recentre(rows, h, p, C, mu, targets, dual, primal, out):
-    """Targets of Gondzio's correctors: `targets`, with products that such steps leave far from mu C brought back.
+def recentre(rows, h, p, C, cap, mu, targets, dual, primal, out):
+    """Targets of Gondzio's correctors: `targets`, with products brought back that such steps leave far from the path.
 
     out : `Targets`, filled
     """
@@ -151,8 +155,9 @@ def recentre(rows, h, p, C, mu, targets, dual, primal, out):
     n1, n2 = out
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], t1[i], t2[i])
-        n1[i] = t1[i] + _back((alpha[i] + dual * da) * (eta[i] + primal * de), mu * C[i])
-        n2[i] = t2[i] + _back((room[i] - dual * da) * (xi[i] + primal * dx), mu * C[i])
+        central = mu * min(C[i], cap)
+        n1[i] = t1[i] + _back((alpha[i] + dual * da) * (eta[i] + primal * de), central)
+        n2[i] = t2[i] + _back((room[i] - dual * da) * (xi[i] + primal * dx), central)
 
 
 @inner_loop

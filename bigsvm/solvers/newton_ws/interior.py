@@ -23,6 +23,9 @@ _BACK_OFF = 0.99  # of the step at which a variable would be 0
 _CORRECTORS = 3
 _WORTH = 1.01, 0.005  # a corrector whose steps are longer than that, times and plus
 _MOST = 100  # iterations
+# Times the C of the middle row that a row's C counts as at most on the central path.  One row of 1e6 among others of 1
+# held nearly all of the sum that mu is taken from: 100 iterations, of steps of a few hundredths, did not arrive.
+_UNEVEN = 1000.0
 
 
 class GapSums(NamedTuple):
@@ -40,7 +43,7 @@ class OnPath(Protocol):
     """
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
-        """Put each row on the central path at its slack; the sum of C, 0 where there are no rows."""
+        """Put each row inside its box by its slack; the sum of what C counts as, 0 where there are no rows."""
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
         """Put sum h [x, bias] [x, bias]' into H[0]; sum alpha eta + room xi, and the pull of targets 0."""
@@ -161,6 +164,9 @@ class PathRows:
 
     def __init__(self, problem: Subproblem) -> None:
         self.problem, self.C = problem, problem.C
+        usual = float(np.median(self.C)) if len(self.C) else 0.0
+        # Rows of the sample cost as much as all that they stand for, on purpose: they count in full.
+        self._cap = max(_UNEVEN * usual, float(self.C[problem.far].max(initial=0.0)))
 
     @property
     def alpha(self) -> np.ndarray:
@@ -173,7 +179,7 @@ class PathRows:
         n = len(s)
         self._rows, self._h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
         kernel.centre(self._rows, self.C, mu)
-        return float(self.C.sum()), self._gap()
+        return float(np.minimum(self.C, self._cap).sum()), self._gap()
 
     def _gap(self) -> GapSums:
         s, alpha, *_ = self._rows
@@ -206,14 +212,14 @@ class PathRows:
     def correct(self, mu: float) -> np.ndarray:
         """As `OnPath` says."""
         targets = self._new_targets()
-        kernel.second_order(self._rows, self._h, self._p, self.C, mu, targets)
+        kernel.second_order(self._rows, self._h, self._p, self.C, self._cap, mu, targets)
         return self._aim(targets)
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
         """As `OnPath` says."""
         self._good = self._p, self._targets
         targets = self._new_targets()
-        kernel.recentre(self._rows, self._h, self._p, self.C, mu, self._targets, dual, primal, targets)
+        kernel.recentre(self._rows, self._h, self._p, self.C, self._cap, mu, self._targets, dual, primal, targets)
         return self._aim(targets)
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:
