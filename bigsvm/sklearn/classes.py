@@ -63,6 +63,24 @@ def weights_of_classes(
     return weights
 
 
+def check_classes_weigh(
+    of_classes: np.ndarray, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None, each: bool = False
+) -> None:
+    """Raise ValueError where weights of classes leave less than two of them: `bigsvm.fit` would name the code.
+
+    codes : of the rows, places in `classes`;  weights : of the rows
+    each : a class whose rows all weigh 0 is refused too: it has a problem of its own, with its weight in that alone
+    """
+    rows = np.bincount(codes if weights is None else codes[weights > 0], minlength=len(classes))
+    weighs = (rows > 0) & (of_classes > 0.0)
+    taking_part, others = classes[weighs].tolist(), classes[~weighs].tolist()
+    if len(taking_part) < 2:
+        which = f"only class {taking_part[0]!r} takes" if taking_part else "no class takes"
+        raise ValueError(f"{which} part: every other row has weight 0")
+    if each and others:
+        raise ValueError(f"every row of class {others[0]!r} has weight 0: its model has nothing to separate")
+
+
 def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, float] | None:
     """Weights of classes as the option class_weight takes them; None where all are 1.
 

@@ -18,6 +18,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import (
     by_code,
+    check_classes_weigh,
     check_weighted_classes,
     coded,
     of_store,
@@ -268,7 +269,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     def _fit_large(self, X: Any, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> LinearSVC:
         """Fit rows of a dask array or frame, whose labels are classes[codes]."""
         check_weighted_classes(codes, weights)
-        class_weight = by_code(weights_of_classes(self.class_weight, classes, codes, weights))
+        of_classes = weights_of_classes(self.class_weight, classes, codes, weights)
+        check_classes_weigh(of_classes, classes, codes, weights)
+        class_weight = by_code(of_classes)
         with on_disk(self, X, codes, weights, regression=False) as rows:
             take_names(self, rows, X)
             self._trained([(rows, {"class_weight": class_weight, **self._rule})])
@@ -285,7 +288,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         present, dense = present_codes(codes)
         of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights)
         parts = [(codes, by_code(of_classes, present))]
-        if len(of_classes) > 2 and parts[0][1] is not None and not self._joint:
+        apart = len(of_classes) > 2 and parts[0][1] is not None and not self._joint
+        check_classes_weigh(of_classes, classes[present], dense, weights, each=apart)
+        if apart:
             # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
             parts = [((dense == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
         with errors_of_scikit_learn():

@@ -15,6 +15,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import appended, declared_classes, declared_codes, several_classes
 from bigsvm.sklearn.classes import (
     by_code,
+    check_classes_weigh,
     check_weighted_classes,
     coded,
     of_store,
@@ -160,8 +161,10 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             classes, codes = coded(_check_y(np.asarray(y), estimator=self))
             weights = row_weights(sample_weight, codes)
             check_weighted_classes(codes, weights)
-            of_classes = by_code(weights_of_classes(self.class_weight, classes, codes, None))
-            result = self._trained_on_disk(X, codes, weights, False, {"class_weight": of_classes, **self._loss()})
+            of_classes = weights_of_classes(self.class_weight, classes, codes, None)
+            check_classes_weigh(of_classes, classes, codes, weights)
+            options = {"class_weight": by_code(of_classes), **self._loss()}
+            result = self._trained_on_disk(X, codes, weights, False, options)
         else:
             X, values, y = self._array_rows(X, y)
             classes, codes = coded(y)
@@ -204,10 +207,11 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         """What is to be fitted of rows, whose codes are places in `classes`, of which some may not be there."""
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
-        of_classes = by_code(weights_of_classes(self.class_weight, classes[present], dense, None), present)
+        of_classes = weights_of_classes(self.class_weight, classes[present], dense, None)
+        check_classes_weigh(of_classes, classes[present], dense, weights)
         with errors_of_scikit_learn():
             rows = open_store((values, codes, weights), task="classification")
-        return rows, {"class_weight": of_classes, **self._loss()}
+        return rows, {"class_weight": by_code(of_classes, present), **self._loss()}
 
     def _took(self, result: FitResult, classes: np.ndarray) -> SVC:
         """What a fit says besides what those of regression say."""

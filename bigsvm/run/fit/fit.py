@@ -278,9 +278,9 @@ def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
                 which = "every row" if n else "no row"
                 raise DataError(f"{which} that takes part has label {name!r}", store.uri, "leave it out of --labels")
         return
-    taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)]
+    taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)].tolist()
     if len(taking_part) < 2:
-        which = f"only class {taking_part[0]} takes" if len(taking_part) else "no class takes"
+        which = f"only class {taking_part[0]!r} takes" if taking_part else "no class takes"
         raise DataError(f"{which} part: every other row has weight 0", store.uri)
 
 
