@@ -21,11 +21,11 @@ import numpy as np
 from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
+from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
 from bigsvm.model.model_files import json_labels, map_array, read_document, write_array, write_model
-from bigsvm.model.rows_file import read_rows
 from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix

@@ -21,10 +21,10 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, new_directory, read_bytes
 from bigsvm.files.paths import check_own_files
 from bigsvm.files.plain_arrays import load_array
+from bigsvm.files.rows_file import FILE as ROWS
+from bigsvm.files.rows_file import write_rows
 from bigsvm.model.probability.calibration_file import FILE as CALIBRATION
 from bigsvm.model.probability.calibration_file import write_calibration
-from bigsvm.model.rows_file import FILE as ROWS
-from bigsvm.model.rows_file import write_rows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import listed_classes
 

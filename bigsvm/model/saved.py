@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import models_of, n_models_of
 from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
 from bigsvm.model.probability.calibration_file import read_calibration
-from bigsvm.model.rows_file import read_rows
 from bigsvm.model.support_files import map_support
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix

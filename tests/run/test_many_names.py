@@ -16,9 +16,8 @@ import zarr
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
-from bigsvm.files import packed_text
+from bigsvm.files import packed_text, rows_file
 from bigsvm.files.packed_text import PackedText, packed, text_bytes
-from bigsvm.model import rows_file
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict

@@ -144,7 +144,6 @@ def _trained(
             )
         if earlier is not None and earlier.alpha is not None:
             check_rows(earlier, store, plan.piece_rows, mapper, note)
-        store.forget()  # what was kept from reading labels and metadata is none of the base
         memory = stack.enter_context(PeakMemory())
         plan, config = with_gamma(store, plan, config, note)
         scratch = make_scratch(config)
@@ -238,6 +237,7 @@ def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None
     precompile(store, plan, config, note)
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
+    store.forget()  # what was kept from reading labels and metadata is none of the base
     return _Ready(plan, earlier, planned, compiled)
 
 

@@ -164,7 +164,8 @@ class PathRows:
 
     def __init__(self, problem: Subproblem) -> None:
         self.problem, self.C = problem, problem.C
-        usual = float(np.median(self.C)) if len(self.C) else 0.0
+        positive = self.C[self.C > 0]  # a row of weight 0 is none of the usual ones
+        usual = float(np.median(positive)) if len(positive) else 0.0
         # Rows of the sample cost as much as all that they stand for, on purpose: they count in full.
         self._cap = max(_UNEVEN * usual, float(self.C[problem.far].max(initial=0.0)))
 
