@@ -51,6 +51,7 @@ def test_a_first_day_with_a_table(bigsvm: Bigsvm, tmp_path: Path) -> None:
     assert {item["feature"] for item in top[1]["features"]} == {"age", "city=New York"}
     assert "for yes" in ok(bigsvm("inspect", "m", "--top", "2")).out
     assert bigsvm("inspect", "train.csv", *label, "--top", "2").code == 2
+    assert bigsvm("inspect", "no.model", "--top", "2").code == 66  # what is wrong is the path
     quality = ok(bigsvm("evaluate", "m", "test.csv", *label, "--json")).document["result"]
     assert quality["accuracy"] > 0.85
     lines = ok(bigsvm("predict", "m", "test.csv", *label)).out.splitlines()

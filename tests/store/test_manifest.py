@@ -323,6 +323,12 @@ def test_array_metadata_that_makes_no_sense_is_refused(metadata: dict) -> None:
         list(chunk_keys("X", metadata))
 
 
+def test_chunks_of_several_sizes_are_named() -> None:
+    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": [[2, 3]]}}
+    with pytest.raises(DataError, match="chunks in a rectilinear grid are not read"):
+        list(chunk_keys("X", {"node_type": "array", "shape": [5], "chunk_grid": grid}))
+
+
 def test_chunk_keys() -> None:
     grid = {"name": "regular", "configuration": {"chunk_shape": [2, 5]}}
     array: dict = {"node_type": "array", "shape": [3, 11], "chunk_grid": grid}

@@ -446,6 +446,8 @@ def test_files_of_another_kind_in_a_folder_are_not_left_out_in_silence(one: str,
     for name, suffix in (("one", one), ("other", other)):
         getattr(frame, KINDS[suffix])(tmp_path / (name + suffix), **({"index": False} if suffix == ".csv" else {}))
     (tmp_path / "README.md").write_text("no rows")
+    if {one, other} <= {".parquet", ".pq"}:
+        assert open_store(str(tmp_path / "o*")).n_samples == 20
     store = open_store(tmp_path)
     alike = KINDS[one] == KINDS[other]
     assert store.n_samples == (20 if alike else 10)

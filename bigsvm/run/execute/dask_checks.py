@@ -19,7 +19,7 @@ from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB, show_bytes
 
-RESUME = "start it again and repeat the command"
+RESUME = "start it again and repeat the command, a fit with --resume"
 _ANSWER_S = 60.0  # in which a worker answers a question
 _BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 

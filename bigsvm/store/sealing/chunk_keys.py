@@ -18,6 +18,9 @@ def chunk_keys(path: str, metadata: dict[str, Any]) -> Iterator[str]:
     """
     v3 = metadata.get("node_type") == "array"
     try:
+        if v3 and metadata["chunk_grid"]["name"] != "regular":
+            hint = "write the array anew, with chunks of one size"
+            raise DataError(f"chunks in a {metadata['chunk_grid']['name']} grid are not read", path, hint)
         shape = metadata["shape"]
         chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"] if v3 else metadata["chunks"]
         if v3:

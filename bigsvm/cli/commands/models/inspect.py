@@ -14,6 +14,7 @@ from bigsvm.cli.record import EVENTS, RUN
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import Source
 from bigsvm.errors import UsageError
+from bigsvm.store.remote.names import is_remote
 from bigsvm.units import show_bytes
 
 _SHOWN_BY = {"history.jsonl": "history", "search.json": "plot", "curve.json": "plot"}
@@ -42,7 +43,7 @@ def command(
 
         result = inspect_model(folder, top)
         return session.finish(result, _model_text(result))
-    if top is not None:
+    if top is not None and (folder.exists() or is_remote(path)):  # what is not there is told below
         raise UsageError("--top is for models", path, "leave it out")
     if (folder / EVENTS).exists() or (folder / RUN).exists():
         result = _run(folder)
@@ -53,7 +54,6 @@ def command(
 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store
-    from bigsvm.store.remote.names import is_remote
 
     store = open_store(path, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(store)
