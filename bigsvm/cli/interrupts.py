@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,7 @@ from bigsvm.files.undisturbed import is_done
 from bigsvm.run.execute.signals import INTERRUPTED, handled_by
 
 _AGAIN_S = 0.02  # until a signal that came within an import is sent again
+_TELLING_S = 1.0  # in which a program tells what it did: signals that come meanwhile are let pass
 _COMPILER = re.compile(r"/(numba|llvmlite)/")
 _came: list[int] = []
 
@@ -38,20 +40,21 @@ def check_interrupted() -> None:
 def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     """The first signal raises Interruption, a second one ends the process at once with 75.
 
-    Where the command has done what it is for (`is_done`), the first is let pass: it would be told that it failed.
+    Where the command has done what it is for (`is_done`), it is let pass: it would be told that it failed.
 
     to_the_end : as in `handled_by`
     """
 
     later: list[threading.Timer] = []
-    too_late: list[int] = []
+    too_late: list[float] = []
     user = sys._getframe(2)  # beyond the generator and the context manager
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if is_done():
-            if too_late:  # somebody does not read what is told
+            now = time.monotonic()
+            if too_late and now - too_late[0] > _TELLING_S:  # somebody does not read what is told
                 os._exit(0)
-            too_late.append(number)
+            too_late.append(now)
             return
         if _came:
             os._exit(INTERRUPTED)

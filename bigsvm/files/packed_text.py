@@ -68,6 +68,13 @@ def packed(parts: Iterable[Iterable[str]]) -> Sequence[str]:
     return whole if whole.nbytes > MANY_BYTES else list(whole)
 
 
+def listed(strings: object) -> list[str]:
+    """For `json.dumps(..., default=listed)`.  Raises TypeError, as it does, for what is something else."""
+    if isinstance(strings, TextSequence):
+        return list(strings)
+    raise TypeError(f"a {type(strings).__name__} is no JSON")
+
+
 def text_bytes(strings: Sequence[str] | None) -> int:
     """What is held for strings and is to be counted; of a few nothing is."""
     return strings.nbytes if isinstance(strings, TextSequence) else 0

@@ -7,38 +7,41 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_done: list[bool] = []  # of the calls that go on, the last one innermost
+_places: list[str] = []  # what the command that goes on is to change
+_done: set[str] = set()  # of them, what it has changed
 
 
 @contextmanager
-def that_is_done_once() -> Iterator[None]:
-    """Around a command which must not be repeated once it has done what it is for: adding rows, promoting a model.
+def that_is_done_once(place: Path) -> Iterator[None]:
+    """Around a command which must not be repeated once it has changed `place`: adding rows, promoting a model.
 
     Its last step calls `it_is_done`.  What comes after only tells of it, so a signal must not say that it failed.
     """
-    _done.append(False)
+    _places.append(os.path.realpath(place))
     try:
         yield
     finally:
-        _done.pop()
+        _done.discard(_places.pop())
 
 
-def it_is_done() -> None:
-    """What the innermost `that_is_done_once` is for has been done; of no effect outside of one."""
-    if _done:
-        _done[-1] = True
+def it_is_done(place: Path) -> None:
+    """What a `that_is_done_once` is for has been done, if `place` is its own; small work elsewhere is none of it."""
+    found = os.path.realpath(place)
+    if found in _places:
+        _done.add(found)
 
 
 def is_done() -> bool:
     """Whether a signal comes too late to stop what the program was called for."""
-    return bool(_done) and _done[-1]
+    return bool(_done)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """SIGTERM, SIGINT and SIGHUP that come while the block runs are sent again after it.
+    """Of SIGTERM, SIGINT and SIGHUP that come while the block runs the first is sent again after it.
 
     Only the main thread handles signals: in another one nothing is changed, and nothing is interrupted.
     """
@@ -54,5 +57,5 @@ def undisturbed() -> Iterator[None]:
     finally:
         for each, handler in former.items():
             signal.signal(each, handler)
-        for number in came:
+        for number in came[:1]:  # several at once are no impatience
             os.kill(os.getpid(), number)

@@ -298,7 +298,7 @@ def _swap(
             _swap_back(root, version, former, error)
             raise
         (root / PENDING).unlink(missing_ok=True)
-        it_is_done()
+        it_is_done(root)
 
 
 def _swap_back(root: Path, version: int, former: int | None, error: OutputError) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm.cli import text
+from bigsvm import compile_in_child
+from bigsvm.cli import interrupts, text
 from bigsvm.cli.main import run
 from bigsvm.model import versions
 from bigsvm.model.linear_model import LinearModel
@@ -20,6 +21,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import ingest as ingest_module
 from bigsvm.store.ingest.appending import commit
 from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.sealing import one_writer
 from tests.products import each_of
 
 X = np.random.default_rng(0).standard_normal((30, 3))
@@ -125,7 +127,54 @@ def test_a_second_signal_ends_a_program_that_cannot_tell_what_it_did(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     plain = versions.history
     monkeypatch.setattr(versions, "history", twice)
+    monkeypatch.setattr(interrupts, "_TELLING_S", -1.0)
     monkeypatch.setattr(os, "_exit", ended.append)
     assert run(command) == 0
     assert ended == [0]
+    assert done()
+
+
+@pytest.mark.parametrize("way", ["append", "ingest"])
+def test_a_small_store_that_was_made_before_is_not_what_was_asked_for(
+    way: str, tmp_path: Path, models: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is made so that all code is compiled; from then on no signal was heeded any more."""
+    command, done = STEPS[way][0](tmp_path, models)
+    compile_in_child._called.clear()
+    made: list[Path] = []
+    plain, load = ingest_module._copy, one_writer.it_is_done
+
+    def disturbed(*given: Any, **named: Any) -> Any:
+        if made:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(*given, **named)
+
+    def noted(place: Path) -> None:
+        made.append(place)
+        load(place)
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    monkeypatch.setattr(one_writer, "it_is_done", noted)
+    monkeypatch.setattr(ingest_module, "_copy", disturbed)
+    assert run([*command, "--json"]) == 75
+    assert len(made) == 1  # the small one
+    assert not done()
+    assert json.loads(capsys.readouterr().out)["status"] == "interrupted"
+
+
+def test_several_signals_at_once_are_one(tmp_path: Path, models: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of processes gets SIGINT and SIGTERM together; within the last step both wait for its end."""
+    command, done = promoting(tmp_path, models)
+    plain = versions._point_to
+
+    def twice(*given: Any) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(os.getpid(), number)
+        plain(*given)
+
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(versions, "_point_to", twice)
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"ended with {code}"))
+    assert run(command) == 0
     assert done()

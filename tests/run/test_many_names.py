@@ -164,3 +164,28 @@ def test_packed_text_is_a_sequence_of_the_same_strings(size: int, monkeypatch: p
     assert text_bytes(found) == sum(len(t.encode("utf-8", "surrogatepass")) for t in texts) + 8 * len(texts)
     with pytest.raises(IndexError):
         found[len(texts)]
+
+
+@pytest.mark.parametrize("form", ["npz", "liblinear", "onnx"])
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_model_with_many_names_is_exported(form: str, loaded: bool, folder: Path, tmp_path: Path) -> None:
+    if form == "onnx":
+        pytest.importorskip("onnx")
+    fitted: Any = folder / "named.model"
+    if not loaded:
+        fitted = bigsvm.fit(folder / "named.zarr", memory="256MiB", **OPTIONS).model
+    bigsvm.export_model(fitted, tmp_path / "m", form)
+    if form == "npz":
+        with np.load(tmp_path / "m", allow_pickle=False) as arrays:
+            assert json.loads(str(arrays["about"]))["rows"]["features"] == NAMES
+
+
+def test_a_fit_of_many_values_is_exported(tmp_path: Path) -> None:
+    """Its names of features are made when they are asked for."""
+    lines = ["city,label", *(f"{'x' * 40}{row:06d},{row % 2}" for row in range(8000))]
+    (tmp_path / "c.csv").write_text("\n".join(lines) + "\n")
+    model = bigsvm.fit(tmp_path / "c.csv", memory="256MiB", **OPTIONS).model
+    assert not isinstance(model.about["rows"]["features"], list)
+    bigsvm.export_model(model, tmp_path / "m.npz")
+    with np.load(tmp_path / "m.npz", allow_pickle=False) as arrays:
+        assert len(json.loads(str(arrays["about"]))["rows"]["features"]) == 8000

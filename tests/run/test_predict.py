@@ -315,6 +315,28 @@ def test_tables_are_written_in_pieces_that_do_not_grow_with_the_scores(
     assert np.array_equal(label, scores[:, 0] if regression else classes[codes])
 
 
+@pytest.mark.parametrize("form", ["parquet", "zarr"])
+@pytest.mark.parametrize(("n_models", "several"), [(4000, False), (40, True), (1, False)])
+def test_scores_that_are_not_written_make_no_small_pieces(
+    form: str, n_models: int, several: bool, tmp_path: Path
+) -> None:
+    classes, n_rows = np.arange(max(n_models, 2)), 3000
+    codes = np.zeros((n_rows, n_models), np.int8) if several else np.arange(n_rows) % len(classes)
+    pieces: list[int] = []
+    with open_writer(tmp_path / "o", form, classes, n_models, False, several=several) as writer:
+        write = writer.write  # type: ignore[attr-defined]
+
+        def watched(codes: np.ndarray, scores: np.ndarray) -> None:
+            pieces.append(len(codes))
+            assert codes.nbytes + scores.nbytes <= 1 << 20
+            write(codes, scores)
+
+        writer.write = watched  # type: ignore[attr-defined]
+        for first in range(0, n_rows, 100):
+            writer.append(first, codes[first : first + 100], np.ones((100, n_models)))
+    assert (len(pieces), sum(pieces)) == (1, n_rows)
+
+
 @each_of(form=["csv", "parquet", "zarr"], n_classes=[2, 5])
 def test_what_a_writer_holds_is_part_of_the_memory_that_a_refusal_names(
     form: str, n_classes: int, tmp_path: Path

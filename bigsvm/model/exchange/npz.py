@@ -25,6 +25,7 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.packed_text import listed
 from bigsvm.files.plain_arrays import load_arrays
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
@@ -51,7 +52,7 @@ def write(file: BinaryIO, model: Model) -> None:
             arrays["support"] = np.asarray(support)
     else:
         arrays["coef"] = model.coef
-    arrays["about"] = np.array(json.dumps(about, sort_keys=True, allow_nan=False))
+    arrays["about"] = np.array(json.dumps(about, sort_keys=True, allow_nan=False, default=listed))
     np.savez(file, allow_pickle=False, **arrays)
 
 

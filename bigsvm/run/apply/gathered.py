@@ -10,7 +10,12 @@ _PIECE_COPIES = 4  # of a piece: as it is gathered, as Arrow or the file has it,
 
 def gathered_bytes(n_models: int) -> int:
     """What a writer holds of rows with so many scores, beside the block that it is given."""
-    return _PIECE_COPIES * max(_GATHER_BYTES, 8 * (n_models + 1))
+    return _PIECE_COPIES * max(_GATHER_BYTES, _row_bytes(n_models, True, True))
+
+
+def _row_bytes(n_models: int, with_scores: bool, several: bool) -> int:
+    """Of a row in a piece: its scores, of which a regression has one in any case, and its label, or all of several."""
+    return 8 * (n_models if with_scores else 1) + 8 * (n_models if several else 1)
 
 
 class Gathered:
@@ -19,13 +24,14 @@ class Gathered:
     Blocks are copied to the place of one piece as they come, since those of thousands of scores a row are large.
     """
 
-    def __init__(self, n_models: int) -> None:
-        self.piece_rows = max(1, _GATHER_BYTES // (8 * (n_models + 1)))
+    def __init__(self, n_models: int, with_scores: bool, several: bool = False) -> None:
+        self.piece_rows = max(1, _GATHER_BYTES // _row_bytes(n_models, with_scores, several))
+        self._n_scores = n_models if with_scores else 1
         self._codes = self._scores = np.empty(0)
         self._held = 0
 
     def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
-        taken = 0
+        scores, taken = scores[:, : self._n_scores], 0
         while taken < len(codes):
             if not self._held:
                 self._make_room(codes, scores)

@@ -49,8 +49,11 @@ def anndata_writer(
     overwrite: bool,
     identity: dict[str, Any] | None,
     name: str,
+    sets: bool,
 ) -> Iterator[AnnDataWriter]:
     """A writer of predictions into a copy of `source`, the rows of all of an AnnData store of this machine.
+
+    sets : a row may have several labels
 
     Raises
     ------
@@ -62,7 +65,7 @@ def anndata_writer(
     assert isinstance(out, Path)
     if overwrite and out.exists() and not _is_such_a_copy(out):
         raise OutputError(f"has no obs/{COLUMN}, so --overwrite will not replace it", str(out), "choose another name")
-    options = (source.n_samples, classes, n_models, with_scores, identity, name, str(path))
+    options = (source.n_samples, classes, n_models, with_scores, identity, name, str(path), sets)
     if path.is_dir():
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
             yield from _into_zarr(path, folder, options)
@@ -155,9 +158,9 @@ class AnnDataWriter(Gathered):
 
     def __init__(
         self, root: Any, n_samples: int, classes: np.ndarray, n_models: int, with_scores: bool,
-        identity: dict[str, Any] | None, name: str, where: str,
+        identity: dict[str, Any] | None, name: str, where: str, sets: bool,
     ) -> None:  # fmt: skip
-        super().__init__(n_models)
+        super().__init__(n_models, with_scores, sets)
         self._root, self._classes, self._where, self._start = root, classes, where, 0
         self._is_h5 = hasattr(root, "create_dataset") and type(root).__module__.startswith("h5py")
         self._regression = len(classes) == 0

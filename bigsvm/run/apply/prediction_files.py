@@ -116,7 +116,7 @@ def open_writer(
     if form == "anndata":
         from bigsvm.run.apply.prediction_anndata import anndata_writer  # what few ask for
 
-        with anndata_writer(out, source, classes, n_models, with_scores, overwrite, identity, name) as copied:
+        with anndata_writer(out, source, classes, n_models, with_scores, overwrite, identity, name, several) as copied:
             yield copied
         return
     if not isinstance(out, Path):

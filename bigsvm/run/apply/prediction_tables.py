@@ -23,7 +23,7 @@ class ParquetWriter(Gathered):
         self, file: BinaryIO, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None,
         name: str, several: bool,
     ) -> None:  # fmt: skip
-        super().__init__(n_models)
+        super().__init__(n_models, with_scores, several)
         self._classes, self._n_models, self._with_scores = classes, n_models, with_scores
         self._regression = len(classes) == 0
         label = pa.float64() if self._regression else pa.array(classes[:1]).type
@@ -61,7 +61,7 @@ class ZarrWriter(Gathered):
         self, folder: Path, classes: np.ndarray, n_models: int, with_scores: bool, identity: dict[str, Any] | None,
         name: str, several: bool,
     ) -> None:  # fmt: skip
-        super().__init__(n_models)
+        super().__init__(n_models, with_scores, several)
         numbers, self._regression = classes.dtype.kind in "biuf", len(classes) == 0
         self._values = classes if numbers else np.arange(len(classes), dtype=np.int32)
         attributes = {"encoding-type": ENCODING, "classes": classes.tolist()}

@@ -387,7 +387,7 @@ def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any])
 
 def _is_parquet(path: Path) -> bool:
     if any(mark in path.name for mark in "*?["):
-        return any(Path(found).suffix.lower() in PARQUET for found in glob.glob(str(path)) or [path])
+        return any(Path(found).suffix.lower() in PARQUET for found in glob.glob(str(path)) or [str(path)])
     if path.is_dir():
         return any(found.suffix.lower() in PARQUET and found.name[0] not in "._" for found in path.iterdir())
     return path.is_file() and path.suffix.lower() in PARQUET

@@ -40,4 +40,4 @@ def new_store(root: Path, overwrite: bool, marks: Sequence[str]) -> Iterator[Pat
         new_directory(root, overwrite, marks, "store") as made,
     ):
         yield made
-    it_is_done()
+    it_is_done(root)

@@ -23,7 +23,7 @@ from bigsvm.files.undisturbed import that_is_done_once
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 @click.option("--allow-other-shape", is_flag=True, help="Accept other features or classes than the current model's.")
 def command(session: Session, registry: Path, model: Path, note: str, allow_other_shape: bool) -> int:
-    with that_is_done_once():
+    with that_is_done_once(registry):
         return _promoted(session, registry, model, note, allow_other_shape)
 
 

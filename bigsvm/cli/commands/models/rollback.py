@@ -20,7 +20,7 @@ from bigsvm.files.undisturbed import that_is_done_once
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to this version instead.")
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 def command(session: Session, registry: Path, to: int | None, note: str) -> int:
-    with that_is_done_once():
+    with that_is_done_once(registry):
         return _rolled_back(session, registry, to, note)
 
 

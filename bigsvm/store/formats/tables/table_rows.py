@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.packed_text import listed
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
@@ -155,7 +156,7 @@ class TableRows(ParquetRows):
 
     def __reduce__(self) -> tuple[Callable[..., TableRows], tuple[Any, ...]]:
         like = self._options[6]
-        told = None if like is None else json.dumps(like, default=list)  # names may be a sequence of their own
+        told = None if like is None else json.dumps(like, default=listed)
         return reopen, (self.uri, *self._options[:6], told, *self._options[7:], self.fingerprint)
 
     def __repr__(self) -> str:

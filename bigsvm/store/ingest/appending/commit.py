@@ -108,7 +108,7 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
     sync_directory(root)
     with undisturbed():
         os.replace(aside / f"{STEM}.json", root / f"{STEM}.json")
-        it_is_done()
+        it_is_done(root)
         sync_directory(root)
         for key, now in changed.items():
             put_kept(root, key, now)
