@@ -628,3 +628,11 @@ def test_the_newest_stay_however_few_there_are(keep: int, tmp_path: Path) -> Non
         shutil.copytree(root, tmp_path / "copy", symlinks=True)
         stay = set(range(1, n + 1)[max(n - keep, 0) :]) | {n, n - 1}  # the current one, and the one before it
         assert registry.prune(tmp_path / "copy", keep) == [number for number in range(1, n + 1) if number not in stay]
+
+
+def test_what_is_left_of_a_deletion_counts_for_no_version(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    for seed in range(5):
+        registry.promote(root, make_model(tmp_path / f"m{seed}", seed))
+    (root / "versions" / "000003" / "model.json").unlink()
+    assert registry.prune(root, 3) == [1, 3]  # 2, 4 and 5 are the newest that are there

@@ -71,7 +71,7 @@ class Job:
 
 def is_unfinished(run: Path) -> bool:
     """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
-    if not (run / EVENTS).exists():
+    if not ((run / EVENTS).exists() or (run / RUN).exists()):  # a full disk may have no room for events
         return (run / LOCK).exists()  # killed, or still alive, before its first event
     try:
         return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")

@@ -147,7 +147,8 @@ def prune(registry: str | Path, keep: int, emit: Emit = silent) -> list[int]:
     root = Path(registry)
     with _changing(root, emit):
         numbers = _numbers(root)
-        stay = {*numbers[max(len(numbers) - max(keep, 0), 0) :], current_version(root)}
+        there = [number for number in numbers if is_there(root, number)]
+        stay = {*there[max(len(there) - max(keep, 0), 0) :], current_version(root)}
         try:
             stay.add(_before_current(root))
         except MissingInput:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bigsvm.cli.job import is_unfinished
 from bigsvm.cli.main import run
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
@@ -260,3 +261,14 @@ def test_a_stopped_fit_says_as_json_how_far_it_came(
     if proofs:
         assert result["objective"] == proofs[-1]["objective"]
         assert result["duality_gap"] == proofs[-1]["objective"] - proofs[-1]["dual_objective"]
+
+
+@pytest.mark.parametrize("status", ["error", "interrupted", "running", None])
+def test_a_record_without_events_is_of_a_run_that_wrote_no_model(status: str | None, tmp_path: Path) -> None:
+    """A full disk may have had no room for events: the record of the run stands in nobody's way."""
+    run = tmp_path / "m.run"
+    run.mkdir()
+    (run / "run.json").write_text("torn" if status is None else json.dumps({"status": status}))
+    assert is_unfinished(run)
+    (run / "run.json").write_text(json.dumps({"status": "converged"}))
+    assert not is_unfinished(run)
