@@ -82,7 +82,10 @@ def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
     """
     if not isinstance(given, str):
         return tuple(map(str, given))
-    names = tuple(next(csv.reader([given], skipinitialspace=True), ()))
+    try:
+        names = tuple(next(csv.reader([given], skipinitialspace=True), ()))
+    except csv.Error:  # a line end
+        names = ()
     if not names or not all(names) or len(set(names)) != len(names):
         raise UsageError(f"{given!r} is no list of different names")
     return names

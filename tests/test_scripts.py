@@ -17,6 +17,7 @@ import pytest
 
 from bigsvm.compiled.cache.places import lacks
 from tests.forked import Run, scripts
+from tests.products import WHOLE
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 
@@ -133,6 +134,7 @@ def test_bench_linear_smoke(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not WHOLE, reason="its parts but for the sets are those of the other smoke tests")
 def test_bench_linear_hard_suite_and_its_second_start(run: Run, tmp_path: Path) -> None:
     figures, curves = tmp_path / "hard.json", tmp_path / "hard.svg"
     arguments = ("--suite", "hard", "--smoke", "--work", str(tmp_path), "--json", str(figures))

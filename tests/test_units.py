@@ -78,7 +78,7 @@ def test_names_are_a_list_or_text_with_commas(given: str | list[str], names: tup
     assert as_names(given) == names
 
 
-@pytest.mark.parametrize("text", ["", "a,,b", "a,a"])
+@pytest.mark.parametrize("text", ["", "a,,b", "a,a", "a\nb"])
 def test_text_that_lists_no_names_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no list of different names"):
         as_names(text)

@@ -23,6 +23,7 @@ from bigsvm.problem.kernel import Kernel, poly_of_bracket, rbf_of_sigma, rbf_of_
 from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
 from bigsvm.store.blocks import readonly_view  # as fits have rows: other kinds of arrays are compiled for anew
 from bigsvm.testing.problems import as_csr, random_problem
+from tests.products import each_of
 
 KERNELS = [
     Kernel(),
@@ -163,8 +164,7 @@ def test_bits_depend_on_the_two_rows_alone(layout: str, monkeypatch: pytest.Monk
     many.close()
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float32, np.float64])
-@pytest.mark.parametrize("layout", ["dense", "csr"])
+@each_of(dtype=[np.int8, np.uint8, np.float32, np.float64], layout=["dense", "csr"])
 def test_rows_of_every_type(layout: str, dtype: type) -> None:
     dense = np.random.default_rng(4).integers(0, 5, (40, 6)).astype(dtype)
     X = readonly_view(dense if layout == "dense" else as_csr(dense))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product, repeat
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from bigsvm.compiled.shared.many import few, many_axpys, many_dots, row_entry, r
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.store.blocks import readonly_view
+from tests.products import on_request
 
 N, FEATURES = 6, 65_600  # features on both sides of 2^16
 KINDS = ["dense", "packed dense", "csr", "packed"]
@@ -97,7 +98,8 @@ def rows(kind: str) -> tuple[Any, int]:
 @pytest.mark.parametrize(
     ("kind", "dtype", "layout"),
     [
-        *product(KINDS, (np.float32, np.float64), ("lines",)),
+        *zip(KINDS, 2 * (np.float64, np.float32), repeat("lines"), strict=False),
+        *on_request(*zip(KINDS, 2 * (np.float32, np.float64), repeat("lines"), strict=False)),
         # Not in C order: the loop of two and of three models takes all, which `lines` has of every kind and type.
         *zip(KINDS, 2 * (np.float32, np.float64), repeat("apart"), strict=False),
     ],

@@ -18,6 +18,7 @@ from bigsvm.compiled.shared.packed import PackedCSR, PackedDense, pack_row
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, row_axpy, row_axpys, row_dot, row_dots
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr
+from tests.products import each_of
 
 ERROR = 1.6e-5  # of the row's largest value
 LARGEST_FEATURE = 140_000
@@ -125,8 +126,7 @@ def exact(X: Any, i: int, n_features: int) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@each_of(kind=KINDS, dtype=[np.float32, np.float64])
 @given(seed=st.integers(0, 10_000))
 def test_products_with_packed_rows_are_those_of_the_rows(kind: str, dtype: type, seed: int) -> None:
     X, d = example(kind, 12, seed, dtype)
@@ -208,8 +208,7 @@ def filled(kind: str, n: int, seed: int, weights: bool) -> Any:
     return A, slots, n, streams, X, d, (at, codes, weight, norms.astype(np.float32), score)
 
 
-@pytest.mark.parametrize("kind", KEPT)
-@pytest.mark.parametrize("weights", [True, False])
+@each_of(kind=KEPT, weights=[True, False])
 @given(seed=st.integers(0, 10_000), share=st.floats(0, 1), n=st.integers(1, 60))
 def test_rows_that_stay_keep_their_order_and_all_that_is_known_of_them(
     kind: str, weights: bool, seed: int, share: float, n: int

@@ -22,6 +22,7 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.model.support import SupportPieces, support_blocks
 from bigsvm.problem.kernel import Kernel
 from tests.problem.svc_models import KERNELS, labels, rows, svc, svr, to_csr
+from tests.products import each_of, on_request
 
 D = 6
 
@@ -77,8 +78,9 @@ def test_the_same_bits_whatever_is_worked_on_at_one_time(support: str, monkeypat
     np.testing.assert_array_equal(model.scores(to_csr(new)), of_sparse)
 
 
-@pytest.mark.parametrize("block", [0, 1 << 20])
-@pytest.mark.parametrize(("support", "dtype"), [("dense", np.float32), ("csr", np.float32), ("csr", np.uint8)])
+@each_of(
+    block=[0, 1 << 20], support__dtype=[("dense", np.float32), ("csr", np.float32), *on_request(("csr", np.uint8))]
+)
 def test_narrow_sparse_rows_are_padded_and_others_refused(
     support: str, dtype: Any, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

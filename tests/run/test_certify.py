@@ -136,7 +136,7 @@ def test_models_of_two_groups_are_scaled_each_by_its_own() -> None:
     assert model.intercept.tolist() == [2.0, 4.0, 60.0, 80.0]
 
 
-@pairs_of(kernel=["linear", "rbf"], n_classes=[2, 40], layout=["csr", "dense"])
+@pairs_of(kernel=["linear", "rbf"], n_classes=[2, 16], layout=["csr", "dense"])
 def test_the_memory_that_a_refusal_names_is_enough(kernel: str, n_classes: int, layout: str, tmp_path: Path) -> None:
     """Of wide rows and of many models, too; in less memory blocks are smaller, and the gap is the same."""
     rng = np.random.default_rng(0)

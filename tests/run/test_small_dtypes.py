@@ -15,7 +15,7 @@ from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.fit import sizes as planning
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
-from tests.products import each_of
+from tests.products import each_of, on_request
 
 
 def problem(dtype: str, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ def test_same_objective_streamed(
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-9)
 
 
-@pytest.mark.parametrize("layout", ["csr", "dense"])
+@pytest.mark.parametrize("layout", ["csr", *on_request("dense")])
 def test_scores_figures_and_certificates_are_those_of_float32(tmp_path: Path, layout: str) -> None:
     X, y = problem("int8", 3)
     for stored in ("int8", "float32"):

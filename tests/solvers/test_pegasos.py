@@ -29,7 +29,7 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, random_problem
-from tests.products import pairs_of
+from tests.products import WHOLE, pairs_of
 from tests.solvers.stepping import choose_solver
 
 PUBLISHED = {28: 5.0695504, 911: 0.5545929, 1273: 0.5455888, 1361: 0.5447137, 1376: 0.5446285}
@@ -80,7 +80,7 @@ def test_the_published_primal_values_of_the_batch_method(
 ) -> None:
     X, y = mnist_zero
     with bench(Pegasos(batch=0), ArrayRows(X, y), tmp_path, lam=100.0, bias="none") as batch:
-        for t, published in PUBLISHED.items():
+        for t, published in PUBLISHED.items() if WHOLE else [(28, PUBLISHED[28])]:
             while batch.state.iteration < t:
                 batch.run(1)
             assert batch.state.primal[0] * 100.0 == pytest.approx(published, abs=5.1e-8)

@@ -25,6 +25,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables.column_choice import chosen_columns
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.contracts import dense
+from tests.products import on_request
 
 N = 40
 rng = np.random.default_rng(0)
@@ -180,7 +181,7 @@ def test_columns_of_a_dask_dataframe(tmp_path: Path) -> None:
         ingest(frame, tmp_path / "other.zarr", columns=["q*"])
 
 
-@pytest.mark.parametrize("way", ["open_store", "ingest", "fit", "tune", "fit of a collection", "labels"])
+@pytest.mark.parametrize("way", ["open_store", "ingest", "fit", "labels", *on_request("tune", "fit of a collection")])
 def test_text_names_columns_as_on_the_command_line(way: str, tmp_path: Path) -> None:
     """A string is a sequence of strings, too: its letters were taken for names."""
     path, found = write(tmp_path, "parquet"), tmp_path / "rows.zarr"

@@ -30,7 +30,7 @@ from bigsvm.store.formats.tables.encoding import Column, EncodedNames, Encoding
 from bigsvm.units import MIB
 from tests.products import pairs_of
 
-N = 4000
+N = 1800
 OPTIONS = {"tol": 0.1, "threads": 1}
 
 

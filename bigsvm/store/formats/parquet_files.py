@@ -30,6 +30,7 @@ _FOOTER = (
     1152,
     10,
 )  # bytes of a column of a row group once a footer is read, and of a byte of it; 1107 and 9 were seen
+_OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at least: one file is left for the next
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
@@ -61,8 +62,8 @@ class ParquetFiles:
 
     Of data, about a page and a dictionary per column and a batch are held for each thread: `page_bytes`, by the largest
     row group of each file and the first pages there.  Of many short columns up to twice as much was measured, which
-    plans leave room for: they count a reader two and a half times.  `page_bytes` has two footers, too: all threads
-    share that of the file that is read, which takes ten times its bytes in the file.
+    plans leave room for: they count a reader two and a half times.  `page_bytes` has footers, too: all threads share
+    that of the file that is read, which takes ten times its bytes in the file.
     """
 
     def __init__(self, paths: list[str]) -> None:
@@ -85,7 +86,7 @@ class ParquetFiles:
             else:
                 refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File.of(path, status, tuple(starts)))
-        self.page_bytes += int(2 * footer_bytes * _OF_LARGE)
+        self.page_bytes += int(_OF_FOOTERS * footer_bytes)
         # Not by the schema of a file's metadata: each holds the other, until Python looks for cycles.
         self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bigsvm.files.atomic import check_replaceable, new_directory, remove_dead
 from bigsvm.files.locks import alone
+from bigsvm.files.paths import no_such_store
 from bigsvm.files.undisturbed import it_is_done
 from bigsvm.store.sealing.former import finish_pending
 
@@ -17,7 +18,9 @@ _WHAT = "the store"
 
 @contextmanager
 def changing(root: Path) -> Iterator[None]:
-    """Alone with a store, whose last writer's work is done.  Raises OutputError naming who has it."""
+    """Alone with a store, whose last writer's work is done.  Raises MissingInput, OutputError naming who has it."""
+    if not root.is_dir():
+        raise no_such_store(str(root))
     with alone(root / LOCK, _WHAT):
         finish_pending(root)
         final = root.resolve()
