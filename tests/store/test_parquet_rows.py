@@ -406,7 +406,7 @@ def test_the_largest_row_group_is_what_counts(tmp_path: Path) -> None:
     assert with_small == pytest.approx(parquet_files.ParquetFiles([str(path)]).page_bytes, abs=1 << 13)
 
 
-def footers() -> list[Any]:
+def footers() -> list[object]:
     """All that this process holds, and what holds them."""
     return [found for found in gc.get_objects() if type(found) in (pq.FileMetaData, pq.ParquetSchema)]
 
