@@ -616,7 +616,8 @@ def test_a_registry_whose_current_version_is_gone_can_be_mended(
         anew()
     assert bigsvm("promote", root, wide, "--allow-other-shape").code == 0
     assert registry.current_version(root) == max(version, 3) + 1
-    assert registry.prune(root, 5) == []
+    ruins = [version] if os.path.lexists(root / "versions" / f"{version:06d}") else []
+    assert registry.prune(root, 5) == ruins  # what is left of a deletion goes, and no version does
 
 
 @pytest.mark.parametrize("keep", range(8))
