@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,29 @@ def test_rows_are_not_added_to_a_store_that_took_the_place_of_theirs(
     if exchanged:
         assert open_store(path).n_samples == 9
         assert verify_store(path)["n_bad"] == 0
+
+
+@pytest.mark.parametrize("in_use", [True, False])
+def test_a_store_that_came_meanwhile_is_not_taken_from_who_writes_into_it(
+    in_use: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.zarr"
+    with ExitStack() as held:
+
+        def come() -> None:
+            ingest(rows(20), path)
+            if in_use:
+                held.enter_context(changing(path))
+
+        in_the_midst(monkeypatch, "overwrite", come)
+        if in_use:
+            with pytest.raises(OutputError, match="the store is in use by process"):
+                change("overwrite", path)
+        else:
+            change("overwrite", path)
+    assert open_store(path).n_samples == (20 if in_use else 7)
+    assert [found.name for found in tmp_path.iterdir()] == ["rows.zarr"]
+    assert not (path / LOCK).exists()
 
 
 def test_who_lets_go_leaves_the_lock_of_another_store_alone(tmp_path: Path) -> None:

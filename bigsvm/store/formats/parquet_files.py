@@ -26,10 +26,8 @@ _FLAT_BATCH_BYTES = 2 << 20  # of plain columns, each of which costs something a
 _PIECE = 1 << 20
 _USUAL = 3 * _PIECE  # of a column's pages, where they have 1 MiB as most writers make them
 _OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans count a reader 1.5 times at least
-_FOOTER = (
-    1152,
-    10,
-)  # bytes of a column of a row group once a footer is read, and of a byte of it; 1107 and 9 were seen
+_FOOTER_COLUMN = 1152  # bytes in memory of a column of a row group, once the footer is read; 1107 were seen
+_FOOTER_BYTE = 10  # the same of a byte of the footer in the file; 9 were seen
 _OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at least: one file is left for the next
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
@@ -250,8 +248,8 @@ def _has_lists(kind: pa.DataType) -> bool:
 
 def _footer_bytes(metadata: Any) -> int:
     """Memory that a footer takes once it is read."""
-    a_column, a_byte = _FOOTER
-    return max(a_column * metadata.num_columns * metadata.num_row_groups, a_byte * metadata.serialized_size)
+    by_columns = _FOOTER_COLUMN * metadata.num_columns * metadata.num_row_groups
+    return max(by_columns, _FOOTER_BYTE * metadata.serialized_size)
 
 
 def _batch_rows(group: Any, nbytes: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bigsvm.files.atomic import check_replaceable, new_directory, remove_dead
@@ -33,14 +33,21 @@ def new_store(root: Path, overwrite: bool, marks: Sequence[str]) -> Iterator[Pat
     """A temporary folder that becomes the store at `root`, as `new_directory` has it.
 
     The store that it replaces is held from the beginning to the end: who added rows to it meanwhile would lose them.
+    One that came to lie there only meanwhile is held from then on.
 
     Raises OutputError : as `new_directory`; or somebody else writes into the store that is there.
     """
     check_replaceable(root, overwrite, marks, "store")
-    is_store = overwrite and any((root / mark).exists() for mark in marks)
-    with (
-        alone(root / LOCK, _WHAT) if is_store else nullcontext(),
-        new_directory(root, overwrite, marks, "store") as made,
-    ):
-        yield made
+
+    def is_store() -> bool:
+        return overwrite and any((root / mark).exists() for mark in marks)
+
+    with ExitStack() as held:
+        was_there = is_store()
+        if was_there:
+            held.enter_context(alone(root / LOCK, _WHAT))
+        with new_directory(root, overwrite, marks, "store") as made:
+            yield made
+            if is_store() and not was_there:
+                held.enter_context(alone(root / LOCK, _WHAT))
     it_is_done(root)
