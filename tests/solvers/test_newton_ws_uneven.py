@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import bigsvm
-from bigsvm.solvers.newton_ws.interior import solve_hinge
+from bigsvm.solvers.newton_ws import sharded_working
+from bigsvm.solvers.newton_ws.interior import RowCosts, follow, most_counted, solve_hinge
 from bigsvm.testing.problems import random_problem
 from tests.solvers.newton_ws_problems import primal, subproblem
 
@@ -30,3 +33,33 @@ def test_a_free_bias_and_one_heavy_row_converge(weight: float) -> None:
     weights = np.where(np.arange(300) == 5, weight, 1.0)
     found = bigsvm.fit((X, y, weights), loss="hinge", bias="free", solver="newton-ws", tol=1e-5)
     assert found.status == "converged"
+
+
+def test_a_shard_of_heavy_rows_alone_counts_by_the_middle_row_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own middle row nothing of it was heavy, and one shard held all of the sum that mu is taken from."""
+    taken: list[int] = []
+
+    def counted(*args: Any) -> tuple[np.ndarray, int]:
+        w, iterations = follow(*args)
+        taken.append(iterations)
+        return w, iterations
+
+    monkeypatch.setattr(sharded_working, "follow", counted)
+    X, y = random_problem(3000, 12, seed=5, noise=0.3)
+    weights = np.where(np.arange(3000) < 750, 1e5, 1.0)
+    found = bigsvm.fit((X, y, weights), loss="hinge", solver="newton-ws", tol=1e-5, shards=4)
+    assert found.status == "converged"
+    assert 0 < max(taken) < 25  # 37 by the middle rows of shards, 14 by that of all, 8 where all rows are in one place
+
+
+def costs_of(C: np.ndarray) -> RowCosts:
+    return RowCosts.of(subproblem(C=C, far=np.zeros(len(C), bool)))
+
+
+@pytest.mark.parametrize("n_heavy", [0, 1, 40, 100])
+def test_what_counts_at_most_is_alike_for_rows_in_one_part_and_in_several(n_heavy: int) -> None:
+    """Rows of 1 and of 1e6: the middle one is of either kind, whatever part it lies in; weight 0 counts for nothing."""
+    C = np.r_[np.zeros(30), np.where(np.arange(120) < n_heavy, 1e6, 1.0)]
+    whole = most_counted([costs_of(C)])
+    assert most_counted([costs_of(part) for part in np.split(C, [30, 70, 100])]) == whole
+    assert whole == (1e9 if n_heavy > 60 else 1e3)

@@ -9,6 +9,7 @@ What an iteration wants of the rows is sums and least values alone (`OnPath`), s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +35,40 @@ class GapSums(NamedTuple):
     losses: float
     linear: float
     pulled: np.ndarray
+
+
+class RowCosts(NamedTuple):
+    """What the C of some rows are like: their sum, the middle one of so many positive ones, the largest of far rows."""
+
+    total: float
+    middle: float
+    positive: int
+    far: float
+
+    @classmethod
+    def of(cls, problem: Subproblem) -> RowCosts:
+        """Of the rows of a problem."""
+        C = problem.C
+        positive = C[C > 0]  # a row of weight 0 is none of the usual ones
+        middle = float(np.median(positive)) if len(positive) else 0.0
+        return cls(float(C.sum()), middle, len(positive), float(C[problem.far].max(initial=0.0)))
+
+
+def most_counted(costs: Sequence[RowCosts]) -> float:
+    """What C of a row counts as at most on the central path, from the C of all rows, in one part or several.
+
+    Of several parts the middle row is the middle one of that part which the middle row of all falls into, where parts
+    are in the order of their middle rows.
+    """
+    middle, seen = 0.0, 0
+    rows = sum(part.positive for part in costs)
+    for part in sorted(costs, key=lambda part: part.middle):
+        seen += part.positive
+        if 2 * seen >= rows > 0:
+            middle = part.middle
+            break
+    # Rows of the sample cost as much as all that they stand for, on purpose: they count in full.
+    return max(_UNEVEN * middle, max((part.far for part in costs), default=0.0))
 
 
 class OnPath(Protocol):
@@ -160,14 +195,14 @@ def _lengths(reach: tuple[float, float]) -> tuple[float, float]:
 
 
 class PathRows:
-    """`OnPath` of rows that are here."""
+    """`OnPath` of rows that are here.
+
+    most : that C of a row counts as on the central path; a shard is told what it is among the rows of all shards
+    """
 
     def __init__(self, problem: Subproblem) -> None:
         self.problem, self.C = problem, problem.C
-        positive = self.C[self.C > 0]  # a row of weight 0 is none of the usual ones
-        usual = float(np.median(positive)) if len(positive) else 0.0
-        # Rows of the sample cost as much as all that they stand for, on purpose: they count in full.
-        self._cap = max(_UNEVEN * usual, float(self.C[problem.far].max(initial=0.0)))
+        self.most = most_counted([RowCosts.of(problem)])
 
     @property
     def alpha(self) -> np.ndarray:
@@ -180,7 +215,7 @@ class PathRows:
         n = len(s)
         self._rows, self._h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
         kernel.centre(self._rows, self.C, mu)
-        return float(np.minimum(self.C, self._cap).sum()), self._gap()
+        return float(np.minimum(self.C, self.most).sum()), self._gap()
 
     def _gap(self) -> GapSums:
         s, alpha, *_ = self._rows
@@ -213,14 +248,14 @@ class PathRows:
     def correct(self, mu: float) -> np.ndarray:
         """As `OnPath` says."""
         targets = self._new_targets()
-        kernel.second_order(self._rows, self._h, self._p, self.C, self._cap, mu, targets)
+        kernel.second_order(self._rows, self._h, self._p, self.C, self.most, mu, targets)
         return self._aim(targets)
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
         """As `OnPath` says."""
         self._good = self._p, self._targets
         targets = self._new_targets()
-        kernel.recentre(self._rows, self._h, self._p, self.C, self._cap, mu, self._targets, dual, primal, targets)
+        kernel.recentre(self._rows, self._h, self._p, self.C, self.most, mu, self._targets, dual, primal, targets)
         return self._aim(targets)
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:

@@ -13,7 +13,7 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room
-from bigsvm.solvers.newton_ws.interior import GapSums, follow
+from bigsvm.solvers.newton_ws.interior import GapSums, RowCosts, follow, most_counted
 from bigsvm.solvers.newton_ws.subproblem import Around
 from bigsvm.solvers.newton_ws.working_newton import descend
 from bigsvm.solvers.newton_ws.working_pass import LONGEST, is_whole
@@ -130,7 +130,9 @@ class PosedOnShards:
 
     def __init__(self, rows: ShardedWorkingRows, m: int, around: Around, sampled: bool) -> None:
         self._rows, self._m, self._around = rows, m, around
-        self.costs = float(summed(rows.tell("pose", [m, sampled], around.at).each))
+        each = [RowCosts(*costs) for costs in rows.tell("pose", [m, sampled], around.at).each]
+        self.costs = float(summed(part.total for part in each))
+        self._most = most_counted(each)
 
     def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
         """As `Posed` says."""
@@ -156,7 +158,7 @@ class PosedOnShards:
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
         """As `OnPath` says."""
-        total = self._rows.tell("start", [mu], w)
+        total = self._rows.tell("start", [mu, self._most], w)
         return float(summed(each[2] for each in total.each)), _gap_sums(total)
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:

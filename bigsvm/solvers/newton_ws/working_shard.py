@@ -17,7 +17,7 @@ import numpy as np
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.newton_ws.capacity import Room
-from bigsvm.solvers.newton_ws.interior import GapSums, PathRows
+from bigsvm.solvers.newton_ws.interior import GapSums, PathRows, RowCosts
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
 from bigsvm.solvers.newton_ws.working_newton import NewtonRows
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass, slope_at_one
@@ -203,15 +203,17 @@ class WorkingShard(PrimalShard):
     # -- the problem on the kept rows ----------------------------------------------------------------------------------
 
     def _pose(self, w: np.ndarray, m: int, sampled: bool) -> ShardSum:
-        """The problem of model m, whose lean and F are where it is solved; the sum of its C."""
+        """The problem of model m, whose lean and F are where it is solved; what its C are like."""
         assert self._found is not None
         nothing = np.zeros(len(w))
         part = kept_rows(self._problem, self._found, m, nothing, nothing, self._threads, self._scale, sampled)
         self._posed = NewtonRows(part) if self._problem.loss.smooth else PathRows(part)
-        return ShardSum((float(part.C.sum()),))
+        return ShardSum((tuple(RowCosts.of(part)),))
 
-    def _start(self, w: np.ndarray, mu: float) -> ShardSum:
-        costs, sums = self._on_path().start(w, mu)
+    def _start(self, w: np.ndarray, mu: float, most: float) -> ShardSum:
+        rows = self._on_path()
+        rows.most = most
+        costs, sums = rows.start(w, mu)
         return _with_sums(sums, costs)
 
     def _weigh(self, w: np.ndarray) -> ShardSum:
