@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,28 @@ def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -
         for inner, outer, of_inner, of_outer in ((path, there, what, other), (there, path, other, what)):
             if contains(outer, inner):
                 raise OutputError(f"{of_inner} would lie in {of_outer} {outer}", str(inner), "choose another folder")
+
+
+def standard_output() -> BinaryIO:
+    """Standard output, for data that were asked for there.
+
+    Raises OutputError where the caller of this process closed it (`>&-`): what is written would be lost in silence.
+    """
+    if sys.__stdout__ is None:  # Python's mark of a descriptor that was closed at the start
+        raise OutputError("standard output is closed", "-", "redirect it, or name a file")
+    return sys.stdout.buffer
+
+
+@contextmanager
+def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
+    """Standard output for "-", else a `new_output`."""
+    if str(out) == "-":
+        file = standard_output()
+        yield file
+        file.flush()
+        return
+    with new_output(Path(out), overwrite) as file:
+        yield file
 
 
 @contextmanager

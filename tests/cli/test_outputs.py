@@ -74,6 +74,20 @@ def test_closed_streams_are_no_failure(store: Path, tmp_path: Path, streams: str
     assert (tmp_path / "m" / "model.json").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["predict", "MODEL", "STORE"], ["dump", "STORE", "-"], ["dump", "STORE", "-", "--format", "jsonl"],
+     ["export", "MODEL", "-", "--format", "liblinear"], ["report", "MODEL", "-o", "-"]],
+)  # fmt: skip
+def test_data_that_were_asked_for_on_a_closed_stream_are_a_failure(
+    store: Path, model: Path, command: list[str]
+) -> None:
+    """They ended with 0, and were nowhere."""
+    named = [{"STORE": str(store), "MODEL": str(model)}.get(part, part) for part in command]
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *PROGRAM, *named], capture_output=True, text=True, check=False)
+    assert (done.returncode, "standard output is closed" in done.stderr) == (73, True)
+
+
 def test_a_path_that_is_not_utf8_is_valid_json(store: Path, tmp_path: Path) -> None:
     command = [*map(str.encode, PROGRAM), b"fit", str(store).encode(), b"-o", b"\xff.model", b"--json", b"--quiet"]
     done = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path)

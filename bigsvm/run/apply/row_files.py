@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from bigsvm.csr import CSR
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write
-from bigsvm.files.outputs import new_output
+from bigsvm.files.outputs import output_file
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
 from bigsvm.store.text.dump import dump
 from bigsvm.store.transforms.label_sets import LABEL_SETS
@@ -91,7 +90,7 @@ def write_rows(
     emit(WorkStarted("dump", store.n_samples, "rows"))
     width = row_bytes(store) if store.layout == "dense" or form != "csv" else 8 * store.n_features + 16
     nnz = 0
-    with _opened(out, overwrite) as file:
+    with output_file(out, overwrite) as file:
         counted = _Counted(file, Path(out))
         with _writer(counted, form, layout) as writer:
             for ref in store.refs(max(1, int(_BLOCK_BYTES / max(width, 1)))):
@@ -198,16 +197,6 @@ class _Counted:
 
     def seekable(self) -> bool:
         return False
-
-
-@contextmanager
-def _opened(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
-    if str(out) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with new_output(Path(out), overwrite) as file:
-        yield file
 
 
 def _writer(file: _Counted, form: str, layout: _Layout) -> Any:

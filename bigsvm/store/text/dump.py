@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +13,7 @@ from bigsvm.compiled.text import svmlight as kernel
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write
-from bigsvm.files.outputs import new_output
+from bigsvm.files.outputs import output_file
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.label_sets import LabelSets
@@ -60,7 +57,7 @@ def dump(
     emit(WorkStarted("dump", store.n_samples, "rows"))
     precompile_reading(store, emit)
     written = nnz = width = 0
-    with _text_file(out, overwrite) as file:
+    with output_file(out, overwrite) as file:
         for ref in store.refs(rows):
             block = store.read(ref)
             X = _as_csr(block.X)
@@ -161,14 +158,3 @@ def exact_decimals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         mantissas[place] = int(whole + fraction)
         exponents[place] = int(power or 0) - len(fraction)
     return mantissas, exponents
-
-
-@contextmanager
-def _text_file(out: str | Path, overwrite: bool) -> Iterator[IO[bytes]]:
-    """Standard output for "-", else a file that takes the name `out` when the block ends well."""
-    if str(out) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with new_output(Path(out), overwrite) as file:
-        yield file

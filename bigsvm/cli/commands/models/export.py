@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
     if (file is None) == (out is None):
         raise click.UsageError("name the file to write once: bigsvm export MODEL -o FILE")
 
+    from bigsvm.files.outputs import standard_output
     from bigsvm.model.exchange.exchange import export_model
 
     target = out or file
@@ -43,7 +43,7 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
     to_stdout = str(target) == "-"
     if to_stdout and session.as_json:
         raise UsageError("--json and the model cannot both go to standard output", hint="name a file with -o")
-    where = sys.stdout.buffer if to_stdout else target
+    where = standard_output() if to_stdout else target
     result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
     for warning in result.pop("warnings"):
         session.warn(warning)

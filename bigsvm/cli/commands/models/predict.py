@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def command(
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
-    from bigsvm.files.outputs import check_apart, check_plain_output
+    from bigsvm.files.outputs import check_apart, check_plain_output, standard_output
     from bigsvm.model.linear_model import load_model
     from bigsvm.model.whole_models import model_fingerprint
     from bigsvm.run.apply.predict import predict
@@ -71,6 +70,7 @@ def command(
     from bigsvm.store.formats.opener import check_text, is_text, open_store
     from bigsvm.store.remote.names import here, is_remote
 
+    target = standard_output() if out == "-" else Path(out)
     if out != "-":
         check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
     form = format_of(out, form)
@@ -99,7 +99,7 @@ def command(
         result = predict(
             loaded,
             text_or_rows,
-            sys.stdout.buffer if out == "-" else Path(out),
+            target,
             form,
             config,
             with_scores=scores,

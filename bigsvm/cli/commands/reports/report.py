@@ -44,6 +44,7 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> int:
+    from bigsvm.files.outputs import standard_output
     from bigsvm.report.make import figures, make_report, place_of
 
     if (experiment := options.pop("mlflow")) is not None:
@@ -52,6 +53,8 @@ def command(
         raise UsageError("--text goes to standard output", str(output), "leave -o out, or --text")
     if output == "-" and session.as_json:
         raise UsageError("the page and the JSON document cannot both go to standard output", hint="name a file")
+    if output == "-":
+        standard_output()
     out = None if as_text or output == "-" else Path(output) if output else place_of(path)
     if not as_text:
         check_page(out, overwrite)
