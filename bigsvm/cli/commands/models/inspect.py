@@ -195,7 +195,7 @@ def _store_text(result: dict[str, Any]) -> str:
         ("store", result["store_fingerprint"]),
         ("content", result["content_fingerprint"]),
         ("a fit", None if cost is None else _cost_text(cost)),
-        ("", None if cost is None else f"at least --memory {show_bytes(cost['min_memory_bytes'])}"),
+        ("", None if cost is None else _least_text(result)),
     ]
     return f"{result['path']}: a store\n" + text.rows(lines)
 
@@ -203,6 +203,11 @@ def _store_text(result: dict[str, Any]) -> str:
 def _size_text(result: dict[str, Any]) -> str:
     decoded, stored = f"{show_bytes(result['data_bytes'])} decoded", result["stored_bytes"]
     return decoded if stored is None else f"{decoded}, {show_bytes(stored)} on disk"
+
+
+def _least_text(result: dict[str, Any]) -> str:
+    least = f"at least --memory {show_bytes(result['cost']['min_memory_bytes'])}"
+    return least if result["split"] is None else f"{least}; this is for all rows, bigsvm plan tells of the split"
 
 
 def _cost_text(cost: dict[str, Any]) -> str:
