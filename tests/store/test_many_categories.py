@@ -26,7 +26,7 @@ from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import encoding
-from bigsvm.store.formats.tables.encoding import Column, EncodedNames, Encoding
+from bigsvm.store.formats.tables.encoding import Column, EncodedNames, Encoding, KnownTexts, known_texts
 from bigsvm.units import MIB
 from tests.products import pairs_of
 
@@ -102,9 +102,26 @@ def test_an_open_table_holds_each_value_once(form: str, folder: Path) -> None:
     assert all(np.array_equal(a, b) for X in block[1:] for a, b in zip(block[0], X, strict=True))
 
 
+def test_values_that_are_short_are_packed_and_found_without_a_string_of_each_row() -> None:
+    values = tuple(f"{k:04d}" for k in range(3000))
+    made = Encoding.of([Column("c", "category", values)], None, np.dtype(np.float32))
+    rng = np.random.default_rng(0)
+    asked = rng.integers(0, 4000, 5000)
+    texts = pa.array([f"{k:04d}" for k in asked], pa.large_string())
+    found = KnownTexts([value.encode() for value in values]).codes(texts.slice(7, 4000))
+    assert np.array_equal(found, np.where(asked < 3000, asked, -1)[7:4007])
+    assert isinstance(known_texts(values), KnownTexts)
+    assert isinstance(known_texts([value * 100 for value in values]), dict), (
+        "a second copy of long texts is not counted"
+    )
+    assert [call.kind for call in made.compiled_calls] == [("texts as codes",)]
+    batch = pa.record_batch({"c": texts})
+    assert made.count_entries([(0, batch), (5000, batch)], "") == 2 * len(made.csr(batch, "", 0).data)
+
+
 @pairs_of(
     kinds=["c", "nc", "cn", "ncc", "cnnc"],
-    values=[[], ["a"], ["", "b", "\u00e9", "\U0001f600"], [f"{k:03d}" for k in range(300)]],
+    values=[[], ["a"], ["", "b", "\u00e9", "\U0001f600"], [f"{k:03d}" for k in range(300)], ["p" * 90, "p" * 91]],
     many=[False, True],
 )
 def test_texts_are_coded_and_named_as_their_values_say(

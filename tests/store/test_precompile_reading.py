@@ -43,7 +43,8 @@ _READ = """
 warnings.simplefilter("ignore")
 before = signatures()
 store = open_store(sys.argv[1], **json.loads(sys.argv[2]))
-store.classes, store.n_features
+store.classes, store.n_features, store.nnz
+assert sys.argv[2] != "{}" or signatures() == before, "entries are counted by nothing that is compiled"
 for one in store.compiled_calls:
     one.call()
 named = signatures() - before
@@ -102,13 +103,13 @@ def table(form: str, kind: str, stored: str) -> pa.Table:
     return pa.table({**labels, **columns})
 
 
-COLUMNS, SPARSE, LISTS = "find_columns turn_columns", "take_rows", "take_rows add_lists"
+COLUMNS, TEXTS, LISTS = "find_columns turn_columns", "take_rows place_texts code_texts", "take_rows add_lists"
 TEXT = f"read_columns {COLUMNS}"
 FORMS = [
     ("parquet", "lists", LISTS), ("parquet", "vectors", LISTS), ("parquet", "mixed vectors", LISTS),
     ("parquet", "fixed", "take_values"), ("parquet", "columns", COLUMNS), ("parquet", "several types", COLUMNS),
-    ("feather", "columns", COLUMNS), ("feather", "texts", SPARSE), ("feather", "lists", LISTS),
-    ("csv", "columns", TEXT), ("csv", "texts", SPARSE),
+    ("feather", "columns", COLUMNS), ("feather", "texts", TEXTS), ("feather", "lists", LISTS),
+    ("csv", "columns", TEXT), ("csv", "texts", TEXTS),
 ]  # fmt: skip
 WRITERS: dict[str, Any] = {
     "parquet": lambda table, path: pq.write_table(table, path, row_group_size=7),
@@ -190,6 +191,7 @@ def test_a_dask_dataframe_compiles_before_it_is_read(texts: bool, tmp_path: Path
     }
     ingest(frames.from_pandas(pandas.DataFrame(columns), npartitions=2), tmp_path / "rows.zarr")
     assert (("reading", "columns as rows", "float64") in kinds) == (not texts)
+    assert (("reading", "texts as codes") in kinds) == texts
 
 
 def test_warming_compiles_what_tables_of_the_usual_kinds_are_read_by(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -14,8 +14,10 @@ import pyarrow as pa
 import xxhash
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.compiled.tables.coded_texts import code_texts, place_texts
 from bigsvm.errors import DataError, UsageError, in_words
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence
+from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
@@ -27,6 +29,8 @@ MAX_HASH_BITS = 30
 Kind = Literal["number", "category", "hashed"]
 _BESIDE = 160
 """Bytes for each value of a text column beside itself: its places in a tuple, in lists and in a table, its number."""
+_SHORT = 64
+"""Bytes of a value, on average, up to which it is packed beside itself to be found by: so many are in `_BESIDE`."""
 
 
 class Column(NamedTuple):
@@ -169,15 +173,47 @@ class Encoding:
     def _codes(self, texts: pa.Array, j: int) -> np.ndarray:
         """Number of each text among the values of column j, -1 where it is none of them.
 
-        Arrow's `index_in` would want the values as an array, and copies that for each batch.
+        Arrow's `index_in` would make a table of the values anew for each batch.
         """
-        coded, places = texts.dictionary_encode(), self._places[j]
-        of_value = np.array([places.get(value, -1) for value in coded.dictionary.to_pylist()], np.int64)
+        known = self._known[j]
+        if isinstance(known, KnownTexts):
+            return known.codes(texts)
+        coded = texts.dictionary_encode()
+        of_value = np.array([known.get(value, -1) for value in coded.dictionary.to_pylist()], np.int64)
         return of_value[numbers_of(coded.indices)]
 
     @functools.cached_property
-    def _places(self) -> list[dict[str, int]]:
-        return [{value: k for k, value in enumerate(column.categories)} for column in self.columns]
+    def _known(self) -> list[KnownTexts | dict[str, int]]:
+        return [known_texts(column.categories) for column in self.columns]
+
+    @property
+    def compiled_calls(self) -> tuple[CompiledCall, ...]:
+        """What `matrix` calls."""
+        if not self.sparse:
+            return self.as_rows.compiled_calls
+        of_columns = zip(self.columns, self._known, strict=True)
+        coded = any(column.kind == "category" and isinstance(known, KnownTexts) for column, known in of_columns)
+        return (CompiledCall(("texts as codes",), code_one),) if coded else ()
+
+    def count_entries(self, batches: Iterable[tuple[int, pa.RecordBatch]], where: str) -> int:
+        """Entries that `csr` stores of batches, each after the number of its first row; nothing compiled is called."""
+        known: list[set[str]] = []
+        if self.hash_bits is None:
+            known = [set(column.categories) for column in self.columns]
+        count = 0
+        for first, batch in batches:
+            if self.hash_bits is not None:
+                count += len(self.csr(batch, where, first).data)
+                continue
+            for column, values in zip(self.columns, known, strict=True):
+                array = batch.column(column.name)
+                if column.kind == "number":
+                    count += int(np.count_nonzero(self._numbers(array, column.name, where, first)))
+                    continue
+                coded = as_texts(array, f"{where}, column {column.name!r}", first).dictionary_encode()
+                there = np.array([value in values for value in coded.dictionary.to_pylist()], bool)
+                count += int(there[numbers_of(coded.indices)].sum())
+        return count
 
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
@@ -185,6 +221,43 @@ class Encoding:
         values = as_values(numbers_of(array), self.dtype, here, first_row)
         check_finite(values, here, first_row)  # while the column has its name: its feature has another number
         return values
+
+
+class KnownTexts:
+    """Different texts, packed, and a table that finds them by their hash: a dict takes five times as long to ask."""
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        ends = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=ends[1:])
+        self._ends, self._text = frozen(ends), frozen(np.frombuffer(b"".join(encoded), np.uint8))
+        self._table: np.ndarray | None = None
+
+    def codes(self, texts: pa.Array) -> np.ndarray:
+        """Number of each text of a `large_string` array without nulls among these, -1 where it is none of them."""
+        if self._table is None:  # and not before: whoever opens a table calls nothing that is compiled
+            table = np.full(2 << len(self._ends).bit_length(), -1, np.int32)
+            place_texts(self._ends, self._text, table)
+            self._table = frozen(table)
+        _, offsets, data = texts.buffers()
+        where = np.frombuffer(offsets, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, int)
+        codes = np.empty(len(texts), np.int64)
+        encoded = np.frombuffer(data or b"", np.uint8)
+        code_texts(frozen(where), frozen(encoded), self._ends, self._text, self._table, codes)
+        return codes
+
+
+def known_texts(values: Sequence[str]) -> KnownTexts | dict[str, int]:
+    """What numbers texts: packed ones, and a table of the strings themselves where packed they would take much more."""
+    encoded = [value.encode("utf-8", "surrogatepass") for value in values]
+    if sum(map(len, encoded)) <= _SHORT * len(encoded):
+        return KnownTexts(encoded)
+    return {value: k for k, value in enumerate(values)}
+
+
+def code_one() -> None:
+    """`KnownTexts.codes` of one text."""
+    buffers = [None, pa.py_buffer(np.array([0, 1])), pa.py_buffer(b"a")]
+    KnownTexts([b"a"]).codes(pa.Array.from_buffers(pa.large_string(), 1, buffers))
 
 
 class EncodedNames(TextSequence):

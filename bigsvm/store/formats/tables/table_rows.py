@@ -196,12 +196,14 @@ class TableRows(ParquetRows):
             return sum(self._files.nonzero(name) for name in numbers) + categories * self.n_samples
         key = "nnz " + self.encoding.digest
         if not isinstance(self._known.get(key), int):
-            counts = 0
-            for first, batch in self._files.batches(0, self.n_samples, list(self._layout.features)):
-                counts += len(self._csr(batch, first).data)
-            self._known = {**self._known, key: counts}
+            self._known = {**self._known, key: self.entries_of(0, self.n_samples)}
             self._remember(self._known)
         return int(self._known[key])
+
+    def entries_of(self, start: int, stop: int) -> int:
+        if self.encoding is None or not self.encoding.sparse:
+            return super().entries_of(start, stop)
+        return self.encoding.count_entries(self._files.batches(start, stop, list(self._layout.features)), self.uri)
 
     def _foreign(self) -> bool:
         """Whether the columns are read as those of another table."""
@@ -221,10 +223,12 @@ class TableRows(ParquetRows):
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
         """Of `read`."""
-        if self.encoding is None or self.encoding.sparse:
+        if self.encoding is None:
             return super().compiled_calls
+        if self.encoding.sparse:
+            return (*super().compiled_calls, *self.encoding.compiled_calls)
         of_text = self._files.compiled_calls if isinstance(self._files, DelimitedFiles) else ()
-        return (*of_text, *self.encoding.as_rows.compiled_calls)
+        return (*of_text, *self.encoding.compiled_calls)
 
     def _stored_indices(self) -> np.dtype:
         """The type of indices that `_csr` gives."""

@@ -103,7 +103,7 @@ def dask_source(
         {} if frame is None else {"encoding": frame.encoding.document()},
         None if frame is None else frame.encoding.feature_names(),
         f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
-        [] if frame is None or frame.encoding.sparse else frame.encoding.as_rows.compiled_calls,
+        [] if frame is None else frame.encoding.compiled_calls,
         reader.take_place if reader.makes_chunks else None,
     )  # fmt: skip
 
