@@ -22,6 +22,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import pieces
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.contracts import dense
+from tests.products import pairs_of
 
 CITIES = ["Rome", "New York", "Oslo"]
 
@@ -168,7 +169,6 @@ def test_arrow_dictionaries_are_categories(tmp_path: Path) -> None:
 def test_a_null_of_a_dictionary_is_a_null(role: str, values: list[Any], missing: Any, tmp_path: Path) -> None:
     """As of a column without a dictionary: told, left out, or met by no condition; never a class named None."""
     n = 30
-    texts = isinstance(values[0], str)
     coded = pa.DictionaryArray.from_arrays(pa.array(np.arange(n) % 3, pa.int8()), pa.array(values))
     columns: dict[str, Any] = {"label": pa.array(np.arange(n) % 2), "x": pa.array(np.arange(n) + 0.5)}
     columns["label" if role == "label" else "weight" if role == "weight" else "other"] = coded
@@ -191,12 +191,81 @@ def test_a_null_of_a_dictionary_is_a_null(role: str, values: list[Any], missing:
         weights = [None if block.sample_weight is None else block.sample_weight.tolist() for block in blocks]
         return rows, [block.y.tolist() for block in blocks], weights, [str(name) for name in store.classes]
 
-    if role == "feature" and not texts:
-        assert read("dictionary") == "row 1 holds a null"  # as text: a dictionary of numbers is one of names
+    assert read("dictionary") == read("plain")
+    refused = role in ("feature", "weight") or (role == "label" and missing == "refuse")
+    assert isinstance(read("plain"), str) == refused
+
+
+def test_a_model_whose_categories_are_numbers_reads_a_dictionary_of_them(tmp_path: Path) -> None:
+    """As earlier versions made it of such a column."""
+    text = pd.DataFrame({"label": [0, 1] * 10, "z": pd.Categorical([str(k % 3 + 5) for k in range(20)])})
+    numbers = text.assign(z=pd.Categorical([k % 3 + 5 for k in range(20)]))
+    for name, frame in (("text", text), ("numbers", numbers)):
+        pa.feather.write_feather(frame, tmp_path / f"{name}.feather")
+    store = open_store(tmp_path / "text.feather")
+    again = open_store(tmp_path / "numbers.feather", like=store.recipe)
+    assert store.n_features == 3
+    assert not again.warnings
+    np.testing.assert_array_equal(whole(again), whole(store))
+    wide = pa.table({"label": np.arange(20) % 2, **{f"x{k}": numbers.z for k in range(50)}})
+    pa.feather.write_feather(wide, tmp_path / "wide.feather")
+    alone = open_store(tmp_path / "numbers.feather").chunk_nbytes
+    assert open_store(tmp_path / "wide.feather").chunk_nbytes == alone + 49 * 8 * 20  # a batch without its dictionaries
+
+
+NUMBERS = [
+    np.array([7, -1, 30]),
+    np.array([7, 0, 30], np.uint8),
+    np.array([1.5, 0.25, -2.0]),
+    np.array([1.5, 0, 2], np.float32),
+    np.array([True, False]),
+]
+
+
+@pairs_of(
+    numbers=NUMBERS,
+    role=["feature", "label", "weight"],
+    form=["parquet", "feather", "batches", "csv", "dask", "unknown"],
+)
+def test_numbers_with_a_dictionary_are_numbers_in_every_format(
+    numbers: np.ndarray, role: str, form: str, tmp_path: Path
+) -> None:
+    """As pandas writes a categorical column of numbers."""
+    n = 30
+    if role == "weight":
+        numbers = np.abs(numbers)
+    of_rows = np.arange(n) % len(numbers)
+    columns: dict[str, Any] = {"label": np.arange(n) % 2, "x": np.arange(n) + 0.5, "weight": np.arange(n) + 1.0}
+    name = "z" if role == "feature" else role
+    plain = pd.DataFrame({**columns, name: numbers[of_rows]})
+    frame = plain.assign(**{name: pd.Categorical.from_codes(of_rows, numbers)})
+    assert pa.types.is_dictionary(pa.Schema.from_pandas(frame).field(name).type)
+    path = tmp_path / f"rows.{form}"
+    if form == "parquet":
+        frame.to_parquet(path)
+    elif form == "csv":
+        frame.to_csv(path, index=False)
+    elif form in ("feather", "batches"):
+        path = tmp_path / "rows.feather"
+        pa.feather.write_feather(frame, path, chunksize=7 if form == "batches" else None)
     else:
-        assert read("dictionary") == read("plain")
-        refused = role in ("feature", "weight") or (role == "label" and missing == "refuse")
-        assert isinstance(read("plain"), str) == refused
+        dask_frames = pytest.importorskip("dask.dataframe")
+        collection = dask_frames.from_pandas(frame, npartitions=3)
+        if form == "unknown":
+            collection = dask_frames.from_pandas(plain, npartitions=1).astype({name: "category"})
+        ingest(collection, path)
+    pa.feather.write_feather(plain, tmp_path / "plain.feather")
+    known = tmp_path / "plain.feather"
+    if form in ("dask", "unknown"):  # `ingest` takes numbers of any kind for classes
+        ingest(known, known := tmp_path / "plain")
+    store, expected = open_store(path), open_store(known)
+    assert (store.n_features, store.feature_names) == (expected.n_features, expected.feature_names)
+    np.testing.assert_array_equal(whole(store), whole(expected))
+    assert str(store.classes) == str(expected.classes)
+    for ref in store.refs(n):
+        block, other = store.read(ref), expected.read(ref)
+        np.testing.assert_array_equal(block.y, other.y)
+        np.testing.assert_array_equal(block.sample_weight, other.sample_weight)
 
 
 def test_several_files_are_one(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
 from bigsvm.store.formats.parquet_files import refuse_other_columns
-from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of
+from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of, plain_batch, plain_schema
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
@@ -36,20 +36,25 @@ class ArrowFiles:
         self.schema: pa.Schema | None = None
         self._batches: list[tuple[int, int]] = []  # (file, number in it)
         self._starts: list[int] = []
+        self._coded, self._plain_bytes = False, 0  # of numbers that have a dictionary, which a batch is read without
         for number, path in enumerate(paths):
             status = stat_file(path)
             self.files.append(File.of(path, status))
             with _arrow_errors(path):
                 self._add(number, path)
+        self.page_bytes += self._plain_bytes
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
 
     def _add(self, number: int, path: str) -> None:
         reader = _open(path)
+        schema = plain_schema(reader.schema)
+        coded = sum(kind != other for kind, other in zip(schema.types, reader.schema.types, strict=True))
+        self._coded |= coded > 0
         if self.schema is None:
-            self.schema = reader.schema
+            self.schema = schema
         else:
-            refuse_other_columns(reader.schema, self.schema, path, self.files[0].path)
+            refuse_other_columns(schema, self.schema, path, self.files[0].path)
         narrow = _open(path, [0]) if len(reader.schema) else reader
         most = 0
         for k in range(reader.num_record_batches):
@@ -64,6 +69,7 @@ class ArrowFiles:
             batch = reader.get_batch(0)
             if pa.total_allocated_bytes() - before > batch.nbytes // 2:  # unpacked, and no map
                 self.page_bytes = max(self.page_bytes, batch.nbytes // max(batch.num_rows, 1) * most)
+        self._plain_bytes = max(self._plain_bytes, 8 * coded * min(most, _BATCH_ROWS))
 
     def fingerprint(self) -> str:
         """xxh3-128 over sizes and bytes of all files; one pass."""
@@ -79,7 +85,7 @@ class ArrowFiles:
         while start < stop:
             number = bisect.bisect_right(self._starts, start) - 1
             batch = self._batch(number, columns).slice(start - self._starts[number], min(stop - start, _BATCH_ROWS))
-            yield start, batch
+            yield start, plain_batch(batch) if self._coded else batch
             start += batch.num_rows
 
     def categories(self, name: str) -> list[str] | None:

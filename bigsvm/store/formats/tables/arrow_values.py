@@ -42,6 +42,29 @@ def decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode()
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column without its dictionary, where that is one of numbers or truth values; else as it is.
+
+    That numbers are packed says nothing of what they mean: Parquet and text do not even keep it.
+    """
+    if not pa.types.is_dictionary(kind):
+        return kind
+    value = kind.value_type
+    is_number = pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_boolean(value)
+    return value if is_number else kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema of such types."""
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema], schema.metadata)
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of such types."""
+    columns = [decoded(column) if plain_type(column.type) != column.type else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
+
+
 def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
     """Raise DataError naming the first row without a value; `per_row` values make a row."""
     if column.null_count:

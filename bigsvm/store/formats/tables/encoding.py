@@ -19,7 +19,7 @@ from bigsvm.errors import DataError, UsageError, in_words
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite
-from bigsvm.store.formats.parquet_columns import as_number_type, is_plain_text
+from bigsvm.store.formats.parquet_columns import as_number_type, is_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
 from bigsvm.store.identity import digest_of
 
@@ -318,14 +318,6 @@ def too_many_categories(name: str, where: str) -> DataError:
     """The error of a column with too many values."""
     what = f"column {name!r} has more than {MAX_CATEGORIES} different values: is it a feature?"
     return DataError(what, where, "leave it out with --columns, or hash it with --hash-bits 20")
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column is of text; a dictionary of whole numbers is one of names, too."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        return is_text(kind) or pa.types.is_integer(kind)
-    return is_plain_text(kind)
 
 
 def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:

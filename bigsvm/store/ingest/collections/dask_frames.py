@@ -14,14 +14,14 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_finite
-from bigsvm.store.formats.parquet_columns import as_number_type, plain_of
+from bigsvm.store.formats.parquet_columns import as_number_type, is_text, plain_of
+from bigsvm.store.formats.tables.arrow_values import plain_batch, plain_schema, plain_type
 from bigsvm.store.formats.tables.column_choice import chosen_columns
 from bigsvm.store.formats.tables.encoding import (
     MAX_CATEGORIES,
     Encoding,
     as_texts,
     encoding_of,
-    is_text,
     too_many_categories,
 )
 from bigsvm.store.labels import Missing
@@ -82,11 +82,15 @@ class Frame:
         batch = _as_batch(part, f"{self.where}, partition {number}")
         for column in self.encoding.columns:
             kind = batch.schema.field(column.name).type if column.name in batch.schema.names else None
-            good = kind is not None and (as_number_type(kind) is not None if column.kind == "number" else is_text(kind))
+            plain = None if kind is None else plain_type(kind)
+            # Earlier versions took numbers with a dictionary for texts: such rows join a store that one of them made.
+            good = plain is not None and (
+                as_number_type(plain) is not None if column.kind == "number" else is_text(plain) or plain != kind
+            )
             if not good and not (kind is not None and pa.types.is_null(kind)):  # whose row is named elsewhere
                 what = f"column {column.name!r} of partition {number} is of type {kind}, and of {column.kind} elsewhere"
                 raise DataError(what, self.where, "astype() on the collection makes one type of it")
-        return batch
+        return plain_batch(batch)
 
 
 def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], where: str, parts: Any) -> Frame:
@@ -125,10 +129,24 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
     frame = Frame(wanted, Encoding.of([], None, np.dtype(np.float32)), label, weight, options.missing, where)
     if before is not None:
         return replace(frame, encoding=encoding)
+    schema = _told_of_categories(schema, collection, features, where, parts)
     texts = [n for n in features if is_text(schema.field(n).type)] if options.hash_bits is None else []
     values = _values(collection, names, texts, where, parts)
     encoding = encoding_of(schema, features, options.hash_bits, lambda name: values[name], where)
     return replace(frame, encoding=encoding)
+
+
+def _told_of_categories(schema: pa.Schema, collection: Any, features: list[str], where: str, parts: Any) -> pa.Schema:
+    """The schema without dictionaries of numbers; where dask knows no categories, of the first partition."""
+    columns = [column for column in collection.columns if str(column) in features]
+    unknown = [column for column in columns if collection._meta.dtypes[column] == "category"
+               and not collection[column].cat.known]  # fmt: skip
+    if unknown:
+        (first,) = parts(collection[unknown])[0].first()
+        for field in _as_batch(first, f"{where}, partition 0").schema:
+            if plain_type(field.type) != field.type:
+                schema = schema.set(schema.get_field_index(field.name), field)
+    return plain_schema(schema)
 
 
 def _values(
