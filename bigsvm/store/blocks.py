@@ -234,6 +234,8 @@ class StoreBase:
     feature_names: Sequence[str] | None = None
     recorded_split: float | None = None
     """The share of its rows that a store says fits shall train on (`bigsvm ingest --split`)."""
+    came_as: str = ""
+    """Type of the values as they lie, where they may be read as another one: messages name it."""
     given: Any = None
     """The `GivenArrays` of rows that lie in arrays of a caller."""
 

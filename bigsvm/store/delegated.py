@@ -34,6 +34,7 @@ class DelegatedRows(StoreBase):
         self.has_weights, self.fingerprint = store.has_weights, store.fingerprint
         self.row_order, self.working_row, self.feature_order = store.row_order, store.working_row, store.feature_order
         self.warnings, self.empty_chunks, self.feature_names = store.warnings, store.empty_chunks, store.feature_names
+        self.came_as = getattr(store, "came_as", "")
         self.recipe = {**store.recipe, **(recipe or {})}
         self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), **selected})
 

@@ -12,7 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import zarr
@@ -33,6 +37,7 @@ from bigsvm.store.sealing.manifest import FORMER
 from bigsvm.store.sealing.one_writer import LOCK
 from bigsvm.store.sealing.seal import seal
 from bigsvm.store.sealing.verify import verify_store
+from tests.products import pairs_of
 
 WIDTH = 12
 Part = tuple[Any, np.ndarray]
@@ -278,6 +283,57 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_changes(case: str, tmp
     assert {name: (path / name).read_bytes() for name in files_of(path)} == before
     assert not (path / FORMER).exists()
     assert [entry.name for entry in tmp_path.iterdir() if ".tmp-" in entry.name] == []
+
+
+def _table(folder: Path, dtype: str) -> pa.Table:
+    return pa.table({"label": [0, 1], **{f"f{j}": np.arange(2).astype(dtype) for j in range(3)}})
+
+
+def _zarr(folder: Path, dtype: str) -> Path:
+    group = zarr.open_group(folder / "x.zarr", mode="w")
+    group.create_array("X", data=np.ones((2, 3), dtype))
+    group.create_array("obs/label", data=np.arange(2))
+    return folder / "x.zarr"
+
+
+def _parquet_lists(folder: Path, dtype: str) -> Path:
+    offsets, values = pa.array([0, 1, 2], pa.int32()), pa.array(np.arange(2).astype(dtype))
+    lists = {"indices": pa.array([0, 2], pa.int32()), "values": values}
+    columns = {name: pa.ListArray.from_arrays(offsets, of) for name, of in lists.items()}
+    pq.write_table(pa.table({"label": [0, 1], **columns}), folder / "x.parquet")
+    return folder / "x.parquet"
+
+
+CAME_AS: dict[str, Callable[[Path, str], Any]] = {
+    "arrays": lambda _, dtype: (np.ones((2, 3), dtype), [0, 1]),
+    "sparse": lambda _, dtype: (sp.csr_matrix(np.ones((2, 3), dtype)), [0, 1]),
+    "dask": lambda _, dtype: (da.ones((2, 3), dtype=dtype), da.arange(2)),
+    "parquet": lambda folder, dtype: (
+        pq.write_table(_table(folder, dtype), folder / "x.parquet") or folder / "x.parquet"
+    ),
+    "feather": lambda folder, dtype: (
+        pa.feather.write_feather(_table(folder, dtype), folder / "x.feather") or folder / "x.feather"
+    ),
+    "lists": _parquet_lists,
+    "zarr": _zarr,
+}
+
+
+READ = [
+    ("int32", "int32, which are read as float64,"),
+    ("uint64", "uint64, which are read as float64,"),
+    ("float64", "float64"),
+]
+
+
+@pairs_of(form=CAME_AS, dtype__read=READ)
+def test_values_that_do_not_fit_are_told_as_they_came(form: str, dtype: str, read: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.zarr"
+    layout = sp.csr_matrix if form in ("sparse", "lists") else np.asarray
+    ingest((layout(np.ones((2, 3), np.float32)), [0, 1]), path)
+    with pytest.raises(DataError) as caught:
+        ingest(CAME_AS[form](tmp_path, dtype), path, append=True)
+    assert caught.value.what == f"the values are {read} and the store holds float32, which would round them"
 
 
 def test_stores_that_are_not_of_ingest_are_left_alone(tmp_path: Path) -> None:

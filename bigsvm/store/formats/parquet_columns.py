@@ -166,6 +166,18 @@ def as_number_type(kind: pa.DataType) -> np.dtype | None:
     return value_dtype(np.dtype(kind.to_pandas_dtype()), "")
 
 
+def came_as(schema: pa.Schema, layout: Layout) -> str:
+    """Types of the columns by which values are of the layout's dtype."""
+    kinds = [schema.field(name).type for name in layout.features]
+    if layout.form == "spark":
+        kinds = [kinds[0].field("values").type]
+    kinds = [kind.value_type if _is_list(kind) or pa.types.is_fixed_size_list(kind) else kind for kind in kinds]
+    if layout.form == "lists":
+        kinds = kinds[1:]
+    names = [np.dtype(kind.to_pandas_dtype()).name for kind in kinds if as_number_type(kind) == layout.dtype]
+    return " and ".join(dict.fromkeys(names))
+
+
 def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR:
     """Rows of a batch of a sparse form; indices as they are stored, not yet checked against the data's `width`."""
     if layout.form == "lists":

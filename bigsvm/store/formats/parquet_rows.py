@@ -20,6 +20,7 @@ from bigsvm.store.checks import index_dtype
 from bigsvm.store.formats.chosen.column_labels import ColumnLabels, LabelParts, joined
 from bigsvm.store.formats.parquet_columns import (
     Layout,
+    came_as,
     check_size,
     csr_of,
     dense_calls,
@@ -117,6 +118,7 @@ class ParquetRows(ColumnLabels):
         self.n_samples = self._files.n_samples
         self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
         self.dtype = self._layout.dtype
+        self.came_as = came_as(self._files.schema, self._layout)
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]

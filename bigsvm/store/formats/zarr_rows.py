@@ -286,7 +286,7 @@ class ZarrRows(StoreBase):
             self._data, self._indices, self._indptr = parts
             self.nnz = len(self._data)
             self.index_dtype = index_dtype(self.n_features)
-        self.dtype = value_dtype(self._data.dtype, path)
+        self.dtype, self.came_as = value_dtype(self._data.dtype, path), self._data.dtype.name
 
     def _open_weights(self, group: Any, open_array: Open, weight: str | None) -> None:
         path = _column(weight or "weight")

@@ -56,6 +56,8 @@ class RowSource:
     """What to try where memory does not suffice."""
     compiled_calls: Sequence[CompiledCall] = ()
     """What reading such rows calls of compiled code."""
+    came_as: str = ""
+    """Type of the values as they came, where they may be read as another one."""
     placed: Callable[[Any], None] | None = None
     """Takes the `ChunkPlace` where workers may write, before `rows` is called; None: nobody would."""
 
@@ -100,7 +102,7 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
             row += n
 
     total = n_samples * row_nbytes
-    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows)
+    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows, came_as=X.dtype.name)
 
 
 def csr_source(
@@ -141,7 +143,8 @@ def csr_source(
             yield _rows(X, y, weights, n, row, consumed)
             row += n
 
-    return RowSource(data.where, "csr", out, n_features, weights is not None, nnz * entry, rows)
+    total, has_weights = nnz * entry, weights is not None
+    return RowSource(data.where, "csr", out, n_features, has_weights, total, rows, came_as=data.dtype.name)
 
 
 def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -> Iterator[np.ndarray]:
@@ -196,6 +199,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     return RowSource(
         store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
         _recipe_of(store), store.feature_names, compiled_calls=store.compiled_calls,
+        came_as=getattr(store, "came_as", ""),
     )  # fmt: skip
 
 

@@ -43,7 +43,9 @@ def check_fits(former: SealedStore, rows: RowSource) -> None:
     if rows.n_features not in (None, former.n_features):
         raise DataError(f"the rows have {rows.n_features} features and the store has {former.n_features}", where)
     if not np.can_cast(rows.dtype, former.dtype, "safe"):
-        what = f"the values are {rows.dtype} and the store holds {former.dtype}, which would round them"
+        came_as = rows.came_as or rows.dtype.name
+        read_as = "" if came_as == rows.dtype.name else f", which are read as {rows.dtype},"
+        what = f"the values are {came_as}{read_as} and the store holds {former.dtype}, which would round them"
         raise DataError(what, where, "--dtype float32 does that" if former.dtype == np.float32 else "")
     if rows.has_weights != former.has_weights:
         if former.has_weights:

@@ -104,6 +104,7 @@ def dask_source(
         None if frame is None else frame.encoding.feature_names(),
         f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
         [] if frame is None else frame.encoding.compiled_calls,
+        reader.came_as,
         reader.take_place if reader.makes_chunks else None,
     )  # fmt: skip
 
@@ -143,13 +144,13 @@ class _Reader:
         self.layout: Literal["csr", "dense"]
         if frame is not None:
             self.layout = "csr" if frame.encoding.sparse else "dense"
-            self.dtype = stored_dtype(frame.encoding.dtype, dtype, WHERE)
+            self.dtype, self.came_as = stored_dtype(frame.encoding.dtype, dtype, WHERE), ""
             self.n_features, self.has_weights = frame.encoding.n_features, frame.weight is not None
             return
         X, _, weights = self._arrays.split(first[0], 0)
         self.layout = "csr" if scipy.sparse.issparse(X) else "dense"
         self.dtype, self.n_features = stored_dtype(X.dtype, dtype, WHERE), int(X.shape[1])
-        self.has_weights = weights is not None
+        self.has_weights, self.came_as = weights is not None, np.dtype(X.dtype).name
         self._arrays = self._arrays._replace(
             layout=self.layout, dtype=self.dtype, n_features=self.n_features, asked=dtype
         )
