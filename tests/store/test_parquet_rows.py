@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -427,6 +428,40 @@ def test_no_footer_stays_in_memory(tmp_path: Path) -> None:
         assert [found for found in footers() if not any(found is other for other in before)] == []
     finally:
         gc.enable()
+
+
+def test_a_few_small_footers_are_kept_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that read here and there would throw one footer to and fro."""
+    for k in range(4):
+        pq.write_table(pa.table({"label": [0, 1] * 10, "a": np.arange(20.0)}), tmp_path / f"{k}.parquet")
+    paths, opened = parquet_files.find_files(str(tmp_path)), []
+
+    def open_parquet(path: str, n_columns: int = 1, footer: Any = None) -> Any:
+        opened.extend([path] if footer is None else [])
+        return plain(path, n_columns, footer)
+
+    plain, one = parquet_files.open_parquet, parquet_files._footer_bytes(pq.read_metadata(paths[0]))
+    monkeypatch.setattr(parquet_files, "open_parquet", open_parquet)
+
+    def read_again(kept: float) -> tuple[int, int]:
+        """(footers that are read where four files are read in turn, three times; what a reader is counted for)."""
+        monkeypatch.setattr(parquet_files, "_KEPT_FOOTERS", int(kept * one))
+        files = parquet_files.ParquetFiles(paths)
+        opened.clear()
+        for file in [0, 1, 2, 3] * 3:
+            assert [batch.num_rows for _, batch in files.batches(20 * file, 20 * file + 20, ["a"])] == [20]
+            assert len(files._footers) <= max(kept, 1)
+        return len(opened), files.page_bytes
+
+    (each, by_one), (few, by_two), (once, by_four) = map(read_again, (0, 2.5, 4))
+    assert (each, few, once) == (12, 12, 4)
+    assert by_two == pytest.approx(by_one + 0.8 * 1.5 * one, abs=1)
+    assert by_four == pytest.approx(by_one + 0.8 * 3 * one, abs=1)
+    monkeypatch.setattr(parquet_files, "_KEPT_FOOTERS", 5 * one)
+    files = parquet_files.ParquetFiles(paths)
+    assert len({id(files.footer_of(paths[0])) for _ in range(3)}) == 1
+    files.forget()
+    assert not files._footers
 
 
 @pytest.mark.parametrize("row_group_size", [5, 1000])

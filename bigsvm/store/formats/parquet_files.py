@@ -6,6 +6,7 @@ import bisect
 import glob
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ _OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans c
 _FOOTER_COLUMN = 1152  # bytes in memory of a column of a row group, once the footer is read; 1107 were seen
 _FOOTER_BYTE = 10  # the same of a byte of the footer in the file; 9 were seen
 _OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at least: one file is left for the next
+_KEPT_FOOTERS = 1 << 20  # bytes of footers that are kept together, if they are more than one: reads go to and fro
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
@@ -60,15 +62,15 @@ class ParquetFiles:
 
     Of data, about a page and a dictionary per column and a batch are held for each thread: `page_bytes`, by the largest
     row group of each file and the first pages there.  Of many short columns up to twice as much was measured, which
-    plans leave room for: they count a reader two and a half times.  `page_bytes` has footers, too: all threads share
-    that of the file that is read, which takes ten times its bytes in the file.
+    plans leave room for: they count a reader two and a half times.  `page_bytes` has footers, too, which take ten times
+    their bytes in the file: all threads share that of the file that is read, and small ones of a few others.
     """
 
     def __init__(self, paths: list[str]) -> None:
         self.files: list[File] = []
         self.n_samples = self.page_bytes = 0
         self.schema: pa.Schema | None = None
-        footer_bytes = 0
+        self._footer_bytes: dict[str, int] = {}
         for path in paths:
             status = stat_file(path)
             with parquet_errors(path), open_parquet(path) as file:
@@ -78,18 +80,20 @@ class ParquetFiles:
                     starts.append(self.n_samples)
                     self.n_samples += metadata.row_group(group).num_rows
                 self.page_bytes = max(self.page_bytes, _page_bytes(path, metadata))
-                footer_bytes = max(footer_bytes, _footer_bytes(metadata))
+                self._footer_bytes[path] = _footer_bytes(metadata)
             if self.schema is None:
                 self.schema = schema
             else:
                 refuse_other_columns(schema, self.schema, path, paths[0])
             self.files.append(File.of(path, status, tuple(starts)))
-        self.page_bytes += int(_OF_FOOTERS * footer_bytes)
+        each = self._footer_bytes.values()
+        self.page_bytes += int(_OF_FOOTERS * max(max(each, default=0), min(sum(each), _KEPT_FOOTERS)))
         # Not by the schema of a file's metadata: each holds the other, until Python looks for cycles.
         self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
-        self._lock, self._footer = threading.Lock(), ("", None)
+        self._lock = threading.Lock()
+        self._footers: OrderedDict[str, Any] = OrderedDict()  # the one asked for last at the end
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order.
@@ -110,17 +114,25 @@ class ParquetFiles:
     def forget(self) -> None:
         """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
         self._threads = threading.local()
-        self._footer = ("", None)
+        with self._lock:
+            self._footers.clear()
         pa.default_memory_pool().release_unused()
 
     def footer_of(self, path: str) -> Any:
-        """The footer of a file, read once as long as no thread comes to another file."""
+        """The footer of a file, read once as long as threads come to few others."""
         with self._lock:
-            if self._footer[0] != path:
-                self._footer = ("", None)
+            if path not in self._footers:
+                self._let_go(self._footer_bytes[path])
                 with open_parquet(path) as file:
-                    self._footer = (path, file.metadata)
-            return self._footer[1]
+                    self._footers[path] = file.metadata
+            self._footers.move_to_end(path)
+            return self._footers[path]
+
+    def _let_go(self, room: int) -> None:
+        """Of the footers that were asked for longest ago, so that another one may be kept."""
+        held = sum(map(self._footer_bytes.__getitem__, self._footers)) + room
+        while self._footers and held > _KEPT_FOOTERS:
+            held -= self._footer_bytes[self._footers.popitem(last=False)[0]]
 
     def group_of(self, row: int) -> tuple[int, int]:
         """(file number, row group number) of a row."""
