@@ -19,6 +19,7 @@ import pytest
 import zarr
 
 import bigsvm
+from bigsvm.cli.main import run
 from bigsvm.errors import MissingInput
 from bigsvm.events import Warned
 from bigsvm.store.copy.copy_folder import copies_folder, copies_in
@@ -31,12 +32,12 @@ pytest.importorskip("obstore")
 class Handler(BaseHTTPRequestHandler):
     """Files by path, and a CSV for each query.
 
-    head : the status that every HEAD is answered with; 0: as GET.  ranges : whether they are given
+    head : the status that every HEAD is answered with; 0: as GET.  ranges, lengths : whether they are given
     """
 
     protocol_version = "HTTP/1.1"
     folder: ClassVar[Path]
-    head, ranges = 0, True
+    head, ranges, lengths = 0, True, True
 
     def log_message(self, *_: object) -> None: ...
 
@@ -64,9 +65,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response_only(status)  # no date either
-        for name, value in {"content-length": str(len(body)), **headers}.items():
+        length = {"content-length": str(len(body))} if self.lengths else {"connection": "close"}
+        for name, value in {**length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
+        self.close_connection |= not self.lengths
         if self.command != "HEAD":
             self.wfile.write(body)
 
@@ -118,6 +121,22 @@ def test_a_server_that_answers_no_head_is_asked_by_get(
     for name in ("other.csv", "folder"):
         with pytest.raises(MissingInput, match="nothing is there"):
             bigsvm.open_store(f"{url}/{name}")
+
+
+@pytest.mark.parametrize("status", [0, 403, 405])
+def test_a_server_that_tells_no_length_is_refused_with_the_remedy(
+    status: int, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As what is made, or packed, while it is sent."""
+    monkeypatch.setattr(Handler, "head", status)
+    monkeypatch.setattr(Handler, "lengths", False)
+    monkeypatch.setattr(Handler, "ranges", False)
+    (tmp_path / "www" / "rows.csv").write_bytes(table(7))
+    assert run(["fit", f"{url}/rows.csv", "-o", str(tmp_path / "m")]) == 66
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert f"{url}/rows.csv: the server does not say how long it is (no Content-Length)" in said[0]
+    assert "(download it first (curl -o FILE URL), and name FILE)" in said[0]
 
 
 @pytest.mark.parametrize("came", ["rows", "weights", "rows and weights"])

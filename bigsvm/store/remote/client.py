@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bigsvm.errors import UsageError
 from bigsvm.files.paths import BUCKETS
-from bigsvm.store.remote.faults import Believed, Changed, NoRanges, Passing
+from bigsvm.store.remote.faults import Believed, Changed, NoRanges, Passing, Unmeasured
 from bigsvm.store.remote.names import with_secrets, without_secrets
 from bigsvm.store.remote.race import Pace, racing
 from bigsvm.store.remote.settings import Storage
@@ -146,7 +146,7 @@ class Client:
         try:
             return next(racing(lambda: self._heads(key), self._pace))
         except Believed as fault:
-            if self.lists or not (fault.kind == "denied" or fault.kind.startswith("refused")):
+            if self.lists or not (fault.kind in ("denied", "length") or fault.kind.startswith("refused")):
                 raise
         # A URL that is signed for GET answers HEAD with 403, and some servers know no HEAD.
         for whole in (False, True):
@@ -158,7 +158,7 @@ class Client:
                 if fault.kind == "refused 405":  # a folder's answer
                     raise Believed("is not there (HTTP 405)", "absent") from None
                 raise
-        raise Believed("the server does not say how long it is", "refused")
+        raise Unmeasured
 
     def get(self, listed: Listed, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of an object, which is still the one that was listed.

@@ -53,7 +53,8 @@ class Silence(Passing):
 class Believed(Fault):
     """Believed once it has been the answer several times in a row.
 
-    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), path, or refused with a status
+    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), path, length (that nobody says), or
+        refused with a status
     """
 
     def __init__(self, what: str, kind: str) -> None:
@@ -66,6 +67,13 @@ class Changed(Believed):
 
     def __init__(self) -> None:
         super().__init__("changed since it was listed", "changed")
+
+
+class Unmeasured(Believed):
+    """An answer without its length, as of a page that is made, or packed, while it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the server does not say how long it is (no Content-Length)", "length")
 
 
 class NoRanges(Fault):
@@ -100,7 +108,7 @@ def fault_of(error: BaseException) -> Fault:
         return Passing(f"HTTP {status}")
     low = text.lower()
     if "content-length" in low or "content length" in low or "contentlength" in low:
-        return Believed("the server does not say how long it is", "refused")
+        return Unmeasured()
     if "dns error" in low:
         return Passing("the host's name is not known")
     if "kind: connect" in low:
@@ -192,6 +200,9 @@ def _believed(fault: Believed, where: str) -> Exception:
         return DataError(fault.what, where, "rename that object, or name a folder that is without it")
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
+    if fault.kind == "length":
+        # Without it nobody knows what room the copy needs, nor whether all of it came.
+        return MissingInput(fault.what, where, "download it first (curl -o FILE URL), and name FILE")
     if fault.kind == "denied":
         if where.startswith("http"):
             return MissingInput(fault.what, where, "may it be read?  User and password may stand in the URL")
