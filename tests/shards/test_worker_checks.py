@@ -10,11 +10,14 @@ from typing import Any
 
 import dask
 import numpy as np
+import pyarrow as pa
 import pytest
 from distributed.client import ClosedClientError
+from pyarrow import feather
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, MissingInput, PlanRefused, UsageError
+from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import MemoryLimit
 from bigsvm.run.execute import dask as dask_mapper
 from bigsvm.run.execute import dask_checks
@@ -130,6 +133,31 @@ def test_what_a_worker_holds_falls_with_the_workers(solver: str) -> None:
     plan = make_plan(rows, config)
     held = {need.what: need.nbytes for need in plan.needs}
     assert one >= plan.row_buffer_bytes + held.get("slacks", 0) + held.get("working set", 0) + held["alpha"] - 8
+
+
+@pytest.mark.parametrize("form", ["names", "categories"])
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("solver", ["dcd", "newton-ws"])
+def test_names_and_categories_are_part_of_what_a_worker_needs(
+    solver: str, shards: int, form: str, tmp_path: Path
+) -> None:
+    def needs(length: int) -> tuple[int, int]:
+        """(bytes of a worker; of the names that the store holds)."""
+        texts = [f"{k:05d}" + length * "n" for k in range(2000)]
+        if form == "names":
+            path = tmp_path / f"{length}.zarr"
+            feather.write_feather(pa.table({"label": [0, 1] * 4, **{name: np.arange(8.0) for name in texts}}), path)
+            ingest(path.rename(tmp_path / "names.feather"), path)
+        else:
+            path = tmp_path / f"{length}.feather"
+            feather.write_feather(pa.table({"label": np.arange(2000) % 2, "x": texts}), path)
+        rows = open_store(path)
+        config = FitConfig.of(solver=solver, loss="hinge", shards=shards, memory="512MiB")
+        return worker_bytes(make_plan(rows, config), 2), text_bytes(rows.feature_names)
+
+    (short, _), (long, names) = needs(1), needs(1000)
+    assert names >= 2_000_000
+    assert long - short == names
 
 
 def test_workers_that_nobody_starts_again_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,8 @@ class Plan:
     """Segments that are copied at one time, as the budget allows."""
     data_bytes: int
     """Of X, y and weights decoded; an estimate until everything was read."""
+    fixed_bytes: int
+    """Of what every process holds whatever it does: small things, names of features, values of text columns."""
     needs: tuple[Need, ...]
     decides_kernel: bool
     """There is room to factorise a precomputed kernel, which decides whether it is positive semidefinite."""
@@ -289,6 +291,7 @@ def _planned(
         piece_rows=(piece_rows := sizes.piece_rows(budget, resident)),
         staging_workers=sizes.staging_workers(budget, piece_rows),
         data_bytes=sizes.data_bytes,
+        fixed_bytes=sizes.fixed,
         needs=(
             *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
             *([Need("row buffer", row_buffer)] if row_buffer else []),

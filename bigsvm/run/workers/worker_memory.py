@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigsvm.run.fit.plan import Plan
-from bigsvm.run.fit.sizes import FIXED, READ_DEPTH
+from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.units import MIB
 
 _WEIGHTS = 9  # vectors of the size of w: published ones of two rounds, of a proof, local ones, a change, two of a sum
@@ -16,6 +16,7 @@ _OF_SHARDS = ("working set",)  # and that each shard has a part of
 def worker_bytes(plan: Plan, workers: int) -> int:
     """Bytes that each of so many workers holds at most, beside its interpreter.
 
+    Each opens the store, and has the names of its features, and the values of its text columns, as the caller has.
     With shards: their alpha (slacks and products of primal solvers, too), rows kept in memory, the weights, matrices,
     and rows on their way (all rows, where the plan keeps them in memory).  Without: tasks over blocks, of
     which the largest holds all that the plan counts as a window, and what is as large as w.
@@ -24,7 +25,7 @@ def worker_bytes(plan: Plan, workers: int) -> int:
     window = next(need.nbytes for need in plan.needs if need.what in ("resident data", "block window"))
     weights = _WEIGHTS * shape.weight_bytes * (shape.n_features + 1) * shape.n_models
     if plan.shards == 1:
-        return FIXED + weights + (0 if plan.resident else READ_DEPTH * window)
+        return plan.fixed_bytes + weights + (0 if plan.resident else READ_DEPTH * window)
     here = -(-plan.shards // max(workers, 1))
     rows = -(-shape.n_samples // plan.shards)
     if not plan.solver.in_rounds:
@@ -32,7 +33,7 @@ def worker_bytes(plan: Plan, workers: int) -> int:
         matrix, held = (
             sum(need.nbytes for need in plan.needs if need.what in names) for names in (_OF_A_WORKER, _OF_SHARDS)
         )
-        return FIXED + weights + here * ((of_rows + held) // plan.shards) + matrix + window
+        return plan.fixed_bytes + weights + here * ((of_rows + held) // plan.shards) + matrix + window
     kept = plan.row_buffer_bytes // plan.shards
     share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last
-    return FIXED + weights + here * (rows * shape.n_models * _ROW + kept + share) + window
+    return plan.fixed_bytes + weights + here * (rows * shape.n_models * _ROW + kept + share) + window
