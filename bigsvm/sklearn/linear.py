@@ -35,7 +35,7 @@ from bigsvm.sklearn.estimator import (
     relative_gap_for,
     take_width,
 )
-from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
+from bigsvm.sklearn.rows import SMALL, alone, as_real, checked_X, is_source, open_source, row_weights
 from bigsvm.store.formats.opener import open_store
 
 _POSITIVE = Interval(Real, 0.0, None, closed="neither")
@@ -424,7 +424,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
         """
         if is_large(X, y):
-            y = _check_y(np.asarray(y), y_numeric=True, estimator=self)
+            y = as_real(_check_y(np.asarray(y), y_numeric=True, estimator=self))
             with on_disk(self, X, y.astype(np.float64), row_weights(sample_weight, y), regression=True) as rows:
                 take_names(self, rows, X)
                 self._trained([(rows, {"epsilon": float(self.epsilon)})])

@@ -15,10 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from bigsvm.errors import DataError
 from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.checks import unmasked
+from bigsvm.store.checks import check_whole, check_whole_columns, is_frame, unmasked
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
-from bigsvm.store.labels import Task
+from bigsvm.store.labels import Task, as_targets
 
 FLOATS = (np.float64, np.float32)
 SMALL = (*FLOATS, np.int8, np.uint8, np.bool_)
@@ -57,11 +57,13 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
         check_room(estimator, X)
         X = X.compute()
-    if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what lies under the mask
-        try:
+    try:
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what lies under the mask
             unmasked(X, "X")
-        except DataError as error:
-            raise ValueError(str(error)) from error
+        if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
+            _refuse_rounded(X)
+    except DataError as error:
+        raise ValueError(str(error)) from error
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
     try:
         checked = validate_data(estimator, X, y, reset=reset, **options)
@@ -74,7 +76,33 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
         raise
     if isinstance(y, str) and y == "no_validation":
         return _canonical(checked)
-    return _canonical(checked[0]), checked[1]
+    return _canonical(checked[0]), as_real(checked[1]) if options.get("y_numeric") else checked[1]
+
+
+def as_real(y: np.ndarray) -> np.ndarray:
+    """Targets, float64 where they are whole numbers.  Raises ValueError naming the row of one that float64 rounds."""
+    if y.dtype.kind not in "iu":
+        return y
+    try:
+        return as_targets(y, "y")
+    except DataError as error:
+        raise ValueError(str(error)) from error
+
+
+def _refuse_rounded(X: Any) -> None:
+    """Raise DataError naming the first row with a whole number beyond 2^53, as rows in files are refused."""
+    if scipy.sparse.issparse(X):
+        if X.dtype.kind in "iu":
+            rows = X.tocsr()  # as scikit-learn makes it, too
+            check_whole(rows.data, "X", indptr=rows.indptr)
+    elif is_frame(X):
+        check_whole_columns(X)
+    elif isinstance(X, np.ndarray | list | tuple):
+        try:
+            values = np.asarray(X)
+        except ValueError:  # rows of several lengths, of which scikit-learn says more
+            return
+        check_whole(values, "X")
 
 
 def _canonical(X: Any) -> Any:

@@ -24,7 +24,7 @@ from bigsvm.sklearn.classes import (
 )
 from bigsvm.sklearn.estimator import all_or_nothing, epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.kernel import Kernelised
-from bigsvm.sklearn.rows import alone, is_source, open_source, row_weights
+from bigsvm.sklearn.rows import alone, as_real, is_source, open_source, row_weights
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.opener import open_store
 
@@ -352,7 +352,7 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
             take_width(self, rows)
             result = self._trained(rows, X, self._loss())
         elif self._is_large(X, y):
-            y = _check_y(np.asarray(y), y_numeric=True, estimator=self).astype(np.float64)
+            y = as_real(_check_y(np.asarray(y), y_numeric=True, estimator=self)).astype(np.float64)
             result = self._trained_on_disk(X, y, row_weights(sample_weight, y), True, self._loss())
         else:
             X, values, y = self._array_rows(X, y, y_numeric=True)

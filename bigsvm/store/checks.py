@@ -52,8 +52,8 @@ def as_values(
     """
     if values.dtype == dtype:  # what a table of many columns asks for most
         return np.ascontiguousarray(values)
-    if values.dtype.kind in "iu" and values.itemsize == 8 and dtype == np.float64:
-        _check_whole(values, where, first_row, indptr)
+    if dtype == np.float64:
+        check_whole(values, where, first_row, indptr)
     with np.errstate(over="ignore", invalid="ignore"):
         out = np.ascontiguousarray(values, dtype)
     if dtype.itemsize > 1 or np.can_cast(values.dtype, dtype):
@@ -66,9 +66,11 @@ def as_values(
     return out
 
 
-def _check_whole(values: np.ndarray, where: str, first_row: int, indptr: np.ndarray | None) -> None:
-    """Raise DataError naming the first row with a whole number that float64 may round."""
-    if values.size == 0 or (values.max() <= _LARGEST_WHOLE and values.min() >= -_LARGEST_WHOLE):
+def check_whole(values: np.ndarray, where: str, first_row: int = 0, indptr: np.ndarray | None = None) -> None:
+    """Raise DataError naming the first row with a whole number that float64 may round; values as in `check_finite`."""
+    if values.dtype.kind not in "iu" or values.itemsize < 8 or values.size == 0:
+        return
+    if values.max() <= _LARGEST_WHOLE and values.min() >= -_LARGEST_WHOLE:
         return
     flat = values.reshape(-1)
     place = int(np.flatnonzero((flat > _LARGEST_WHOLE) | (flat < -_LARGEST_WHOLE))[0])
@@ -79,7 +81,10 @@ def _check_whole(values: np.ndarray, where: str, first_row: int, indptr: np.ndar
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
     """`values` as an array.  Raises DataError naming the first row where a masked array has no value."""
     if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
+        found = np.asarray(values)
+        if is_frame(values) and found.dtype == np.float64:
+            check_whole_columns(values)
+        return found
     mask = np.ma.getmaskarray(values)
     if mask.any():
         row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
@@ -87,10 +92,28 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
     return np.asarray(values.data)
 
 
+def is_frame(X: Any) -> bool:
+    """Whether X is a frame of pandas or polars."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
 def names_of_columns(X: Any) -> list[str] | None:
     """Names of the columns of a frame of pandas or polars; None of an array, and where one is no text."""
-    names = list(X.columns) if hasattr(X, "columns") and hasattr(X, "dtypes") else []
+    names = list(X.columns) if is_frame(X) else []
     return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def check_whole_columns(X: Any) -> None:
+    """`check_whole` of each column of a frame of pandas or polars: beside real numbers NumPy would round them."""
+    for place, name in enumerate(X.columns):
+        column = X.iloc[:, place] if hasattr(X, "iloc") else X[name]
+        if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
+            whole = column.fill_null(0).to_numpy() if column.dtype.is_integer() else np.zeros(0)
+        elif getattr(column.dtype, "kind", "") in tuple("iu"):
+            whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
+        else:
+            continue
+        check_whole(whole, f"X, column {name!r}")
 
 
 def check_finite(X: np.ndarray | CSR, where: str, first_row: int, names: Sequence[str] | None = None) -> None:

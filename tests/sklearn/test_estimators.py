@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -299,6 +300,41 @@ def test_one_weight_for_all_rows_and_masks(estimator: Any) -> None:
     for use in (lambda: fitted(estimator, whole, y), lambda: alone.predict(whole)):
         with pytest.raises(ValueError, match="row 3 is masked"):
             use()
+
+
+FORMS: dict[str, Any] = {
+    "array": np.asarray,
+    "list": lambda X: X.tolist(),
+    "CSR": scipy.sparse.csr_array,
+    "CSC": scipy.sparse.csc_matrix,
+    "LIL": scipy.sparse.lil_matrix,
+    "frame": lambda X: pd.DataFrame(X, columns=list("abc")),
+    "nullable": lambda X: pd.DataFrame(X).astype("Int64" if X.dtype.kind == "i" else "UInt64"),
+    "mixed": lambda X: pd.DataFrame(X, columns=list("abc")).assign(d=0.5),
+}
+
+
+@each_of(estimator=[LinearSVC, LinearSVR, SVC, SVR, NuSVC, NuSVR, OneClassSVM], form=FORMS, dtype=["int64", "uint64"])
+def test_whole_numbers_that_float64_rounds_are_refused_as_in_files(estimator: Any, form: str, dtype: str) -> None:
+    X, y = np.random.default_rng(0).integers(1, 9, (30, 3)).astype(dtype), np.arange(30) % 2
+    made, what = FORMS[form], r"row 7 holds 9007199254740993, beyond 2\^53, where float64 rounds"
+    fitted = estimator().set_params(tol=0.1).fit(made(X), y)
+    X[7, 1], X[8, 1] = 2**53, 2**53 - 1
+    fitted.predict(made(X))
+    X[7, 1] += 1
+    with pytest.raises(ValueError, match=what):
+        fitted.predict(made(X))
+    with pytest.raises(ValueError, match=what):
+        estimator().fit(made(X), y)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVR, SVR, NuSVR])
+def test_targets_that_float64_rounds_are_refused_as_in_files(estimator: Any) -> None:
+    X, y = np.random.default_rng(0).random((30, 3)), np.arange(30)
+    estimator().fit(X, y)
+    y[7] = 2**53 + 1
+    with pytest.raises(ValueError, match=r"target 9007199254740993 of row 7 is beyond 2\^53"):
+        estimator().fit(X, y)
 
 
 def test_one_class_and_one_weighted_class_are_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+import bigsvm
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.store import checks
@@ -358,6 +359,25 @@ def test_whole_numbers_that_float64_rounds_are_refused_with_their_row(make: Any,
         X[19, 1] += 1 if value > 0 else -1
     with pytest.raises(DataError, match=r"row 19 holds -?\d+, beyond 2\^53"):
         rows_of(make(X, LABELS, tmp_path))
+
+
+@pytest.mark.parametrize("take", ["open", "ingest", "predict"])
+@pytest.mark.parametrize("column", ["int64", "uint64"])
+def test_whole_numbers_beside_real_ones_in_a_frame_are_refused(column: str, take: str, tmp_path: Path) -> None:
+    """NumPy makes real numbers of all columns."""
+    pd = pytest.importorskip("pandas")
+    whole = np.arange(N)
+    frame = pd.DataFrame({"a": pd.array(whole, dtype=column), "b": np.arange(N) / 3})
+    calls: dict[str, Any] = {
+        "open": lambda: open_store((frame, LABELS)),
+        "ingest": lambda: ingest((frame, LABELS), tmp_path / "rows.zarr"),
+        "predict": lambda: model.predict(frame),
+    }
+    model = bigsvm.fit(frame, LABELS, tol=0.1).model if take == "predict" else None
+    whole[19] = 2**53 + 1
+    frame["a"] = pd.array(whole, dtype=column)
+    with pytest.raises(DataError, match=r"column 'a': row 19 holds 9007199254740993, beyond 2\^53"):
+        calls[take]()
 
 
 def test_big_endian_numbers_keep_their_precision() -> None:
