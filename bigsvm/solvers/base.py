@@ -1,4 +1,4 @@
-"""What a solver is: what it asks for, what it says of a step, and the methods that a run calls.
+"""The solver interface: the memory that a solver asks for, its report on a step, and the methods that a run calls.
 
 A solver is a frozen dataclass of hyperparameters.  Its state is a plain dataclass of arrays, row vectors and
 numbers, so that generic code can save it.  It hands out pure block tasks (`bigsvm/tasks.py`); it opens no file and
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.state.vectors import RowVector
 
-if TYPE_CHECKING:
-    pass
-
 
 class Need(NamedTuple):
-    """Bytes that a solver will ask for, by name; per-row needs may go to disk."""
+    """Memory that a solver will ask for.
+
+    what : its name in plans and in refusals
+    may_spill : it grows with the rows, and the plan may put it on disk
+    """
 
     what: str
     nbytes: int
@@ -34,7 +35,10 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class DataShape:
-    """What plans may depend on: logical metadata, never encoded bytes, clocks or machines."""
+    """What plans may depend on: logical metadata, never encoded bytes, clocks or machines.
+
+    Bytes are those of one entry.  Unless a field says otherwise, a flag describes all rows and models of the fit.
+    """
 
     n_samples: int
     n_features: int
@@ -43,34 +47,37 @@ class DataShape:
     shards: int = 1
     weight_bytes: int = 8
     entry_bytes: int = 12
-    """Of a value by columns, with its row number where the data are sparse."""
+    """A stored value in the copy by columns; with its row number if the data are sparse."""
     weighted: bool = False
     """Rows or classes have weights."""
     n_costs: int = 1
-    """So many models of each class differ in C alone: they share most of the rows that matter."""
+    """Values of C that each class is trained with.  Models that differ only in C share most support vectors."""
     smooth_loss: bool = True
-    """Rows beyond their kinks have curvature: where it is False (the hinge loss), no solver sums it up in a matrix."""
+    """The loss has a second derivative above 0 where rows violate (the squared losses), so Newton methods hold a matrix
+    of it."""
     regression: bool = False
     """Rows have targets, not classes."""
     centred: bool = False
-    """Rows count as centred and are not (`Problem.centre`)."""
+    """The problem is that of centred rows, but the stored rows are not centred (`Problem.centre`)."""
     folded: bool = False
-    """Models differ in the rows that take part."""
+    """Each model leaves out its own rows, as in cross-validation."""
     joint: bool = False
-    """One loss of all models together."""
+    """One loss couples all models (Crammer and Singer)."""
     label_sets: bool = False
-    """Rows have several labels, of which each has a model."""
+    """A row may have several labels; each label has its own model."""
     models_per_row: int = 1
-    """That a row takes part in: of pairs of classes fewer than there are."""
+    """Models that one row takes part in; for pairs of classes fewer than n_models."""
 
 
 class SmallFit(NamedTuple):
-    """A fit of a few noisy rows, made before the user's so that all is compiled by then (`run/fit/precompile.py`).
+    """A fit of a few noisy rows that runs before the user's, to compile its code (`run/fit/precompile.py`).
 
-    n_samples, C, tol : of the fit; no more of the user's tolerance than what decides types
-    options : hyperparameters of the solver under which so few rows call what else only many rows do
-    load : most fits call what it calls; else that is compiled, and loaded by the fits that do
-    passes : over rows, or of kernel values, after which it ends: enough for every proof, and to give up a solver
+    n_samples, C, tol : of the small fit.  tol follows the user's only as far as the types of arrays depend on it
+    options : hyperparameters that make so few rows reach code that normally only large data reach
+    load : whether to load the compiled code into this process.  False for code that few fits reach: it is compiled
+        into the cache only, and the fits that reach it load it
+    passes : limit of the small fit, in passes over its rows (kernel solvers: n_samples^2 kernel values); enough for
+        every kind of proof, and for one solver to give up and another to take over
     """
 
     n_samples: int = 48
@@ -82,7 +89,7 @@ class SmallFit(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A stop rule that holds: by its name, of which value, and up to which value it holds."""
+    """A stop rule that is met: its name, the value that was tested, and the largest value that meets it."""
 
     name: str
     value: float
@@ -96,32 +103,34 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What a step was worth by the solver's own, cheap measure: never a stop rule by itself."""
+    """A solver's report on one step.  Its estimates are cheap, and never end a fit by themselves."""
 
     gap_estimate: float  # relative, from stale margins
     n_active: int  # rows not shrunk away
     visits: int  # row visits
     ask_certificate: bool  # the solver believes it is done, or cannot go on without a proof
     exhausted: bool = False  # no further progress is possible in floating point
-    paused: bool = False  # the step is not over: `Context.pause` asked, and the state may be saved
+    paused: bool = False  # the step was left early because `Context.pause` said so; its state can be saved
     collectable: bool = False  # the deferred certificates have seen all rows
-    rule: Rule | None = None  # the stop rule of the solver's paper, where it holds
-    message: str = ""  # what the user should know
-    gaps: np.ndarray | None = None  # of each model, absolute, where the solver knows them exactly
-    primal: np.ndarray | None = None  # of each model, beside `gaps`
-    work: float = math.nan  # done so far, where visits of rows do not say: in passes (`pace.py`)
+    rule: Rule | None = None  # the stop rule of the solver's paper, if it is met
+    message: str = ""  # a warning for the user
+    gaps: np.ndarray | None = None  # absolute gap of each model, if the solver knows it exactly
+    primal: np.ndarray | None = None  # P of each model; given together with `gaps`
+    work: float = math.nan  # work so far in passes (`pace.py`), if row visits do not measure it
 
 
 class Point(NamedTuple):
-    """A solver's point for a group of models, as the certificate wants it.
+    """The point (w, alpha) that a solver has reached for a group of models, as a certificate needs it.
 
-    problem : of these models only
-    w : (n_features + 1,) or (n_features + 1, n_models)   with its bias entry
-    alpha : (n_samples, n_models), where there is one
-    kept : what holds w and alpha of this point from the begin of the solver's next step until the step after it
-    rescaled : a proof may speak of a multiple of w
-    on_shards : gives the terms of all rows from where they are, as an `Accumulator` takes them, of (w, rescaled)
-    still : alpha has not changed since the last proof, which w is of
+    problem : the problem of these models only
+    w : (n_features + 1,) or (n_features + 1, n_models)   the bias is the last entry
+    alpha : (n_samples, n_models); None if the solver has no dual point
+    kept : the arrays in which the solver itself keeps a copy of (w, alpha) while it takes its next step, so that a
+        deferred certificate need not copy them; None if it keeps none
+    rescaled : the proof may be that of a multiple of w
+    on_shards : called with (w, rescaled), returns the terms of all rows for `Accumulator.add`, computed on the workers
+        that hold the rows; None if rows are read by this process or by any worker
+    still : alpha has not changed since the last proof, and w is the w(alpha) that this proof computed
     """
 
     problem: Problem
@@ -138,16 +147,16 @@ StartsFrom = Literal["", "weights", "duals"]
 
 
 class LinearStart(Protocol):
-    """The start of a fit from the duals of an earlier model."""
+    """The start of a fit from the dual variables of an earlier model, during one pass over all rows."""
 
     def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
-        """Bring alpha of the rows of a block into the box, before they are looked at."""
+        """Clip alpha of a block's rows to the box; called before the certificate sees the block."""
         ...
 
     def settle(self, certificate: Certificate) -> int | None:
-        """What can be done, after all rows were seen and w is that of alpha, without reading: row visits.
+        """Improve alpha without reading rows; called after the pass, when w = w(alpha).
 
-        None where the run is to stop.
+        Returns the number of row visits, or None if the run was asked to stop.
         """
         ...
 
@@ -159,37 +168,36 @@ class Solver(Protocol):
     losses: ClassVar[tuple[str, ...]]
     biases: ClassVar[tuple[str, ...]]
     kernels: ClassVar[tuple[str, ...]]
-    """Mercer kernels through which it sees the rows."""
+    """Mercer kernels that it supports."""
     proof: ClassVar[str]
-    """Its kind of proof (`run/proof/provers.py`): 'linear' of points that have weights w, 'kernel' of those that have
-    none."""
+    """Its kind of proof (`run/proof/provers.py`): 'linear' for points with weights w, 'kernel' for points without."""
     can_defer: ClassVar[bool]
-    """The certificate of its point may be deferred to its next pass."""
+    """The certificate of its point may be computed during its next pass."""
     self_paced: ClassVar[bool]
-    """It gives hopeless models up by itself, and tells its work in passes where all rows are in memory."""
+    """It gives hopeless models up by itself, and reports its work in passes if all rows are in memory."""
     paper_rule: ClassVar[bool]
-    """It has a stop rule of its paper's, for --stop paper."""
+    """It has the stop rule of its paper, for --stop paper."""
     in_shards: ClassVar[bool]
-    """It works on shards of the rows where these are, and adds up what they find (`Context.shards`)."""
+    """It can train each shard of the rows on the worker that holds it, and add the results up (`Context.shards`)."""
     shards_if_asked: ClassVar[bool]
-    """It does so only where it is named and shards are asked for: of one it can do more."""
+    """It uses shards only if the user names the solver and asks for shards: with one shard it can hand over to dcd."""
     in_rounds: ClassVar[bool]
-    """It adds up many times in a pass (`Context.rounds_per_pass`)."""
+    """It adds the results of the shards up many times in a pass (`Context.rounds_per_pass`)."""
     column_access: ClassVar[bool]
     """It reads the data by columns (`Context.columns`)."""
     starts_from: ClassVar[StartsFrom]
-    """What it can take over of an earlier model, if anything."""
+    """What it takes over from an earlier model; '' for nothing."""
     centres: ClassVar[bool]
-    """It meets rows through `Problem.met` and `Problem.summed` alone, so that they may count as centred."""
+    """It multiplies and adds rows only through `Problem.met` and `Problem.summed`, so rows may count as centred."""
     label_sets: ClassVar[bool]
-    """It takes signs of rows from `Problem.sides` and `Problem.signs` alone, so that rows may have several labels."""
+    """It takes the signs of rows only from `Problem.sides` and `Problem.signs`, so rows may have several labels."""
 
     @property
     def keeps_rows(self) -> Keeps:
-        """Whether the memory that is left goes to rows that stay there while the others stream by."""
+        """Whether spare memory is used for a buffer of rows that stay in memory while the others stream."""
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Why data of such a shape are not for this solver; None where they are."""
+        """Why the solver does not support data of this shape; None if it does."""
         ...
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
@@ -199,60 +207,78 @@ class Solver(Protocol):
         """
         ...
 
-    def weight_bytes(self, tol: float, regression: bool) -> int: ...
-    def needs(self, shape: DataShape, resident: bool) -> list[Need]: ...
-    def init(self, problem: Problem, ctx: Context) -> Any: ...
-    def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo: ...
+    def weight_bytes(self, tol: float, regression: bool) -> int:
+        """Bytes of one entry of w in a fit to `tol`: 4 or 8."""
+        ...
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """The memory that a fit will ask for, beside rows and the row buffer."""
+        ...
+
+    def init(self, problem: Problem, ctx: Context) -> Any:
+        """The state before the first step."""
+        ...
+
+    def step(self, problem: Problem, state: Any, ctx: Context) -> StepInfo:
+        """Advance `state` in place: usually by one pass, or by several sweeps over rows in memory."""
+        ...
+
     def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
-        """Make `state`, as new, ready to take a saved `tree` (`store/state/state_files.py`)."""
+        """Make a new `state` ready to take a saved `tree` (`store/state/state_files.py`)."""
         ...
 
     def forecast(self, state: Any) -> float:
         """The relative gap that a proof of the present point is expected to show."""
         ...
 
-    def points(self, state: Any) -> list[Point]: ...
+    def points(self, state: Any) -> list[Point]:
+        """The present point of each group of models, in the order of the models."""
+        ...
+
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """What a proof found: w(alpha) of each point as `rebuilt`, and the w that it looked at as `of`.
+        """Take over what a proof found.
 
-        `of` is the point's own array where nothing has moved since, an earlier copy where the certificate was deferred.
+        rebuilt : w(alpha) of each point
+        of : the w that was proved, of each point: the point's own array if the solver has not moved since, an earlier
+            copy if the certificate was deferred
         """
         ...
 
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
-        """Begin, of a `state` as `init` made it, at the weights of an earlier model instead of 0.
+        """Start a new `state` at the weights of an earlier model instead of 0.
 
-        w : as `zero_weights` shapes them; None: the earlier model has none
+        w : shaped as by `zero_weights`; None if the earlier model has no weights
 
-        Returns the vectors that take alpha of that model, those of all models in order; none of a solver that starts
-        from weights.
+        Returns the vectors to be filled with alpha of the earlier model, those of all models in order; an empty list if
+        the solver starts from weights.
         """
         ...
 
     def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
-        """What is done, of a solver with weights that starts from duals, while a first pass proves where it starts.
+        """For linear solvers that start from dual variables: what to do in the pass that proves the starting point.
 
-        known : rows of the store that the earlier model knew, the first ones;  by_weights : it had weights
+        known : how many rows the earlier model was trained on; they are the first rows of the store
+        by_weights : the earlier model had weights
         """
         ...
 
     def take_proved(self, state: Any, proved: np.ndarray) -> None:
-        """Which models, bool (n_models,), the last proof found to be within the tolerance; after `learn`."""
+        """Called after `learn`.  proved : bool, (n_models,), models that the last proof found within the tolerance"""
         ...
 
     def finish(self, state: Any) -> None:
-        """Give back what only training needs."""
+        """Release the memory that only training needs."""
         ...
 
     def let_threads_go(self, state: Any) -> None:
-        """End the threads that the state keeps: called when a fit ends, however it ends."""
+        """End the threads that the state keeps.  Called when a fit ends, however it ends."""
         ...
 
 
 class SolverBase:
-    """The members of `Solver` that most solvers share."""
+    """Defaults for the members of `Solver` that most solvers share."""
 
     kernels: ClassVar[tuple[str, ...]] = ("linear",)
     proof: ClassVar[str] = "linear"
@@ -272,14 +298,14 @@ class SolverBase:
         return "off"
 
     def let_threads_go(self, state: Any) -> None:
-        """There are none but while a step is taken."""
+        """Nothing to do: threads run only during a step."""
 
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
-        """As `Solver`; of solvers that start from 0 and nowhere else."""
+        """Not supported: `starts_from` is ''."""
         raise NotImplementedError(f"{self.name} starts from 0")  # type: ignore[attr-defined]
 
     def linear_start(self, state: Any, known: int, by_weights: bool, ctx: Context) -> LinearStart:
-        """As `Solver`; of the others."""
+        """Not supported: `starts_from` is not 'duals'."""
         raise NotImplementedError(f"{self.name} does not start from duals")  # type: ignore[attr-defined]
 
     def take_proved(self, state: Any, proved: np.ndarray) -> None:

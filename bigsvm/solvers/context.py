@@ -1,4 +1,4 @@
-"""What a solver is lent for a run: rows, memory, threads, and word of whether to go on."""
+"""What a run lends its solver: rows, memory, threads, and the requests to pause or to stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bigsvm.tasks import Mapper
 if TYPE_CHECKING:
     from bigsvm.compiled.kernel.values.step import Steps
 
-_CHARGING = threading.Lock()  # groups of models may be proved on several threads at one time
+_CHARGING = threading.Lock()  # proofs of several groups of models may charge reads from several threads
 
 
 @dataclass
@@ -31,22 +31,24 @@ class RunControl:
     stopping: Callable[[], bool] = lambda: False
     """Whether the run was asked to stop."""
     pause: Callable[[], bool] = lambda: False
-    """Whether to leave the step, whose state is then whole: to stop, or to save a checkpoint."""
+    """Whether to leave the step, in order to stop or to save a checkpoint.  The state must be consistent then."""
     expired: Callable[[], bool] = lambda: False
-    """Whether the user's time is up."""
+    """Whether --max-time is over."""
     read_enough: Callable[[], bool] = lambda: False
-    """Whether rows that stream were read as often as the user, or any fit, allows: steps that read end there."""
+    """Whether the limit of readings (--max-passes, or that of `run/fit/loop.py`) is reached: steps end before the next
+    reading."""
     sweeps_left: int | None = None
-    """Sweeps that the user's limit still allows; None without a limit, where those of `pace.py` hold."""
+    """Sweeps that --max-passes still allows; None without it."""
 
 
 @dataclass
 class ReadAccount:
-    """What solver and prover have read, of all passes of a run.
+    """What solver and prover have read during a run.
 
-    bytes_read : decoded bytes of X, y and weights;  waited_s : seconds of waiting for a disk, for displays alone
-    row_bytes : of `bytes_read`, for rows of kernel values, which a cache may hold
-    rows_asked : rows of the data that would have been read for these rows of kernel values without any cache
+    bytes_read : decoded bytes of X, y and weights
+    waited_s : seconds spent waiting for the disk; only displayed, nothing depends on it
+    row_bytes : the part of `bytes_read` that was read to compute rows of kernel values
+    rows_asked : rows of the data that would have been read to compute these rows of kernel values without a cache
     """
 
     bytes_read: int = 0
@@ -57,11 +59,12 @@ class ReadAccount:
 
     @contextmanager
     def asking(self, n_rows: int) -> Iterator[None]:
-        """While rows of kernel values are made, or found in a cache: without any, so many rows would be read for them.
+        """Count the reads of the block as those of rows of kernel values, whether computed or found in a cache.
 
-        Limits go by that, so that neither a cache nor a stop, after which it is empty, changes where a fit ends.
+        n_rows : rows of the data that would be read without a cache.  Limits count these, so that the size of the cache
+            (or a resume, which starts with an empty one) does not change where a fit ends.
         """
-        if self._asking:  # for somebody who counts it
+        if self._asking:  # the outer call counts these reads
             yield
             return
         before, self._asking = self.bytes_read, True
@@ -73,26 +76,27 @@ class ReadAccount:
             self.rows_asked += n_rows
 
     def without_cache(self, data_bytes: int, n_rows: int) -> float:
-        """Passes that would have been read if no row of kernel values had been kept."""
+        """The passes that the run would have read without a cache of kernel rows."""
         return (self.bytes_read - self.row_bytes) / data_bytes + self.rows_asked / max(n_rows, 1)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a solver is lent for a run; it owns none of it."""
+    """What a run lends its solver.  The solver owns none of it, and opens no file and no pool of its own."""
 
     data: RowBlocks
     refs: Sequence[BlockRef]
     resident: bool
-    """All rows are one block in memory: visiting it again reads nothing."""
+    """All rows are one block in memory: visiting them again reads nothing."""
     mapper: Mapper
     budget: MemoryBudget
     seed: int
     shards: int
-    """Of the rows (L): part of the mathematics, not of the machine."""
+    """Parts of the rows that are trained apart (L).  The model depends on it, but not on the number of workers."""
     threads: int
-    """For work whose result does not depend on them."""
+    """Only for work whose result does not depend on the number of threads."""
     read_depth: int
+    """Groups of blocks that are read ahead."""
     group_blocks: int
     """Blocks that are read and worked on together."""
     proof_refs: Sequence[BlockRef]
@@ -100,28 +104,30 @@ class Context:
     workdir: Path
     tol: float
     columns: Callable[[], ColumnBlocks] | None = None
-    """The data by columns, made on the first call: in memory where the rows are, else a copy on disk."""
+    """Makes the data by columns on the first call: in memory if the rows are in memory, else as a copy on disk."""
     pass_workers: int = 2
-    """Tasks of a pass whose sums the plan has counted."""
+    """Tasks of a pass that may run at one time: the plan has counted the sums of so many."""
     row_buffer_bytes: int = 0
-    """For rows that stay in memory while others stream by; 0 for none."""
+    """Size of the row buffer: rows that stay in memory while the others stream; 0 for none."""
     row_buffer_sweeps: int = 0
-    """Sweeps of the row buffer in a pass."""
+    """Sweeps over the row buffer in each pass."""
     row_buffer_packed: bool = False
+    """Values in the row buffer are rounded to 16 bits."""
     rounds_per_pass: int = 1
     """Sums over all shards in a pass (P)."""
     cache_bytes: int = 0
-    """For rows of kernel values, of solvers that fetch them."""
+    """Memory for cached rows of kernel values."""
     cache_disk_bytes: int = 0
-    """For those that memory does not hold, in `workdir`; 0: none go to disk."""
+    """Disk space in `workdir` for rows of kernel values that memory does not hold; 0: none go to disk."""
     spilled: Sequence[str] = ()
-    """Per-row vectors that go to disk, by name."""
+    """Names of the per-row vectors that the plan put on disk."""
     buffers: Callable[[], Any] | None = None
-    """Makes room that a group of blocks is read into, where the data can be read that way."""
+    """Makes a buffer that a group of blocks is read into; None if the data cannot be read that way."""
     steps: Steps | None = None
-    """What the numbers of the rows are multiples of, where that is known and kernel values are quicker with it."""
+    """The number that all values of the rows are multiples of; None if unknown, or if kernel values are not faster to
+    compute with it."""
     deferred: list[DeferredCertificate] = field(default_factory=list)
-    """Certificates of earlier points that want to see the rows of the next pass: the prover puts them here."""
+    """Certificates of earlier points that the prover asks the solver to compute during its next pass."""
     control: RunControl = field(default_factory=RunControl)
     reads: ReadAccount = field(default_factory=ReadAccount)
 
@@ -130,20 +136,20 @@ class Context:
         return self.control.stopping()
 
     def pause(self) -> bool:
-        """Asked between groups of rows: whether to leave the step, whose state is then whole."""
+        """Whether to leave the step now; solvers ask between groups of rows, when their state is consistent."""
         return self.control.pause()
 
     def expired(self) -> bool:
-        """Asked between inner steps, by solvers of whose state a proof can be made anywhere: whether time is up."""
+        """Whether --max-time is over; asked between inner steps by solvers whose state can be proved in mid-step."""
         return self.control.expired()
 
     def read_enough(self) -> bool:
-        """Asked between inner steps that read rows, by such solvers: whether no limit allows another reading."""
+        """Whether the limit of readings is reached; asked by the same solvers before they read rows."""
         return self.control.read_enough()
 
     @property
     def sweeps_left(self) -> int | None:
-        """Sweeps that the user's limit still allows."""
+        """Sweeps that --max-passes still allows; None without it."""
         return self.control.sweeps_left
 
     @property
@@ -152,13 +158,16 @@ class Context:
         return self.reads.bytes_read
 
     def charge(self, nbytes: int) -> None:
-        """Count bytes of X, y and weights that were read; rows in memory cost nothing."""
+        """Count decoded bytes that were read.  Rows in memory cost nothing."""
         if not self.resident:
             with _CHARGING:
                 self.reads.bytes_read += nbytes
 
     def uncharge(self, to: int) -> None:
-        """Forget what was read since `bytes_read` was `to`: limits count what an undisturbed run reads."""
+        """Forget what was read since `bytes_read` was `to`.
+
+        For a pass that was left and will begin again: limits count what an undisturbed run reads.
+        """
         with _CHARGING:
             self.reads.bytes_read = to
 
@@ -170,10 +179,11 @@ class Context:
         fill: float = 0,
         n_rows: int | None = None,
     ) -> RowVector:
-        """A vector of `width` values for each row of the data, all starting at `fill`; where the plan put it.
+        """A new vector of `width` values for each row, in memory or on disk as the plan decided.
 
-        what : its name in `Solver.needs`, by which the plan may have sent it to disk
-        n_rows : rows other than those of the data
+        what : its name in `Solver.needs`
+        fill : the initial value
+        n_rows : number of rows; None: those of the data
         """
         rows = self.data.n_samples if n_rows is None else n_rows
         return RowVector(what, rows, width, dtype, self.budget, self.workdir, fill, on_disk=what in self.spilled)
