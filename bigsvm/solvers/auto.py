@@ -1,8 +1,9 @@
-"""What `--solver auto` prefers, and why: by loss, bias, C, shape and where the rows are.
+"""The choice of `--solver auto`: by loss, bias, C, shape of the data, and whether the rows fit in memory.
 
-The lines are drawn from `bench_solvers.py` and the suite `hard` of `bench_linear.py`, both in `scripts/benchmarks`.
-Preferences come in order; the first one whose plan fits the memory is taken.  What only the passes can show is left
-to the solvers: `newton-ws` hands over to `dcd` where the rows that matter do not fit in memory.
+The thresholds were measured with `bench_solvers.py` and the suite `hard` of `bench_linear.py`, both in
+`scripts/benchmarks`.  Preferences come in order; the first one whose plan fits the memory is taken.  A solver decides
+itself what only passes over the data can show: `newton-ws` hands over to `dcd` if the rows near the margin do not fit
+in memory.
 """
 
 from __future__ import annotations
@@ -16,27 +17,34 @@ from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
-_ROWS_PER_FEATURE = 4
-_TALL = 20  # rows a feature from which a sample says something, and most rows need not be kept
-_WORTH_KEEPING = 0.02  # of the rows, for each model of a class: with fewer coordinate descent is the safer choice
+_ROWS_PER_FEATURE = 4  # at least, for the solvers of few features
+_TALL = 20  # rows per feature from which a sample of the rows predicts the rest, and few rows need to be kept
+# Part of the rows, for each class, that memory should hold for newton-ws: with less coordinate descent is safer.
+_WORTH_KEEPING = 0.02
 _LARGE = 2 << 30  # bytes of rows from which a pass costs more than the solution of a working set
-# C (of rows of about unit length) from which coordinate descent takes longer than working sets do.  Theirs are few
-# passes whatever C is, but each has a solution, which costs the same however many rows there are.
+# C (for rows of about unit length) from which coordinate descent takes longer than working sets.  Working sets need few
+# passes whatever C is, but each pass ends with a solution, whose cost does not depend on the number of rows.
 _HARD = {"hinge": {"memory": 20.0, "disk": 10.0, "large": 0.5}, "squared_hinge": {"disk": 0.1, "large": 0.1}}
+# The same with a free bias.  If C is small many rows lie on their hyperplanes and few of them are kept, so that nothing
+# holds the bias in place.
+_HARD_FREE = 10.0
 
-# C from which conjugate gradients beat coordinate descent for the squared losses: in memory by the CPU seconds, on disk
-# by these and, on average, by the readings.
+# C from which conjugate gradients are faster than coordinate descent for the squared losses: in memory by CPU seconds,
+# on disk by CPU seconds and, on average, by the number of readings.
 _HARD_WIDE = {"memory": 1.0, "disk": 10.0}
-_MANY_ROWS = 8  # a feature, from which conjugate gradients need a few dozen products whatever C is
+_MANY_ROWS = 8  # rows per feature from which conjugate gradients need only a few dozen products, whatever C is
 
-_FEW_ROWS = 8192  # that a working set holds as a whole, whatever lies on hyperplanes
-_A_ROW = 128  # bytes that the two solvers for rows in memory hold of a row and model beside its entries
-_HARD_FREE = 10.0  # with small C many rows lie on their hyperplanes, few are kept, and nothing holds a free bias
+_FEW_ROWS = 8192  # all of these fit in one working set, however many of them lie on their hyperplanes
+_A_ROW = 128  # bytes per row and model, beside the entries, that dcd and newton-ws together hold of rows in memory
 
 
 class Preference(NamedTuple):
-    """A solver by name, the reason in words for the plan, and bytes of memory beyond the least without which it is no
-    good; options that it is made with."""
+    """A solver that may be chosen.
+
+    why : the reason, in words, for the plan
+    kept_bytes : memory beyond the solver's least, for kept rows, without which it is not worth choosing
+    options : (name, value) of its options, unless the user sets them
+    """
 
     name: str
     why: str
@@ -73,7 +81,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
         why = f"{d:,} features are few for {n:,} rows: few passes, whatever C is"
         found.append(Preference("newton", why))
     rows = "rows in memory" if in_memory else "rows that stream"
-    if narrow:  # and yet not the first choice
+    if narrow:  # shown only if newton, preferred above, was not taken
         shaped = "the Hessian of newton does not fit in memory"
     elif d > _NARROW:
         shaped = f"{d:,} features are many"
@@ -91,7 +99,8 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif squared:
         found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
-        # Of an earlier model dcd takes the duals, where the other takes weights: worth most where rows stream.
+        # A warm start of dcd takes over the dual variables, one of newton-ws only the weights.  If rows stream, that is
+        # worth more than the better solver.
         both = shape.shards == 1 and not shape.folded and (in_memory or config.warm_start is None)
         if narrow and not loss.regression and both:
             found.append(_opened_by_dcd(shape, in_memory))
@@ -101,14 +110,14 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
 
 
 def _hard_and_wide(config: FitConfig, shape: DataShape, in_memory: bool) -> bool:
-    """Whether rows tie their features together, so that few products solve a system, and C is large."""
+    """Whether C is large, and there are so many rows per feature that few products solve a Newton system."""
     n = shape.n_samples
     line = _HARD_WIDE["memory" if in_memory else "disk"]
     return n >= _MANY_ROWS * shape.n_features and max(config.costs(n)) >= line
 
 
 def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
-    """Both solvers: what coordinate descent needs depends on the scales of columns, unknown yet."""
+    """newton-ws opened by dcd: how long dcd takes depends on the scales of the columns, which are not known yet."""
     d, n = shape.n_features, shape.n_samples
     where = "in memory" if in_memory else "that stream"
     why = f"{d:,} features are few for {n:,} rows {where}: dual coordinate descent, then working sets if it is slow"
@@ -120,7 +129,7 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
 
 
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:
-    """newton-ws, where C is large enough for it and features few."""
+    """newton-ws, if C is large and features are few; else nothing."""
     d, n = shape.n_features, shape.n_samples
     C = max(config.costs(n))
     where = "memory" if in_memory else "large" if shape.nnz * shape.entry_bytes >= _LARGE else "disk"
@@ -133,6 +142,6 @@ def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[P
 
 
 def _worth_keeping(shape: DataShape) -> int:
-    """Bytes of the rows that a working set on disk should hold beyond the fewest that it works with."""
+    """Bytes of rows that a working set should hold beyond the smallest one, if the rows stream from disk."""
     rows = int(_WORTH_KEEPING * shape.n_samples * (shape.n_models // shape.n_costs)) - least_rows(shape, False)
     return working_bytes(shape, rows) if rows > 0 else 0

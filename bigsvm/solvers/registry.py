@@ -31,7 +31,7 @@ _SOLVERS = (
     "kernel.literature.simplified.SimplifiedSMOWithKM",
     "kernel.literature.platt.PlattSMO",
 )
-"""Where each solver is, below this folder; of two that solve a problem the first is preferred."""
+"""The class of each solver, below this folder.  If several can solve a problem, the first is preferred."""
 
 
 def _loaded(where: str) -> type[Any]:
@@ -44,7 +44,11 @@ SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in map(_loaded, 
 
 
 class Choice(NamedTuple):
-    """A solver with its options, why it is taken, and bytes of rows in memory that it wants beyond the least."""
+    """A solver with its options.
+
+    why : the reason for the choice, in words, for the plan
+    kept_bytes : memory beyond the solver's least, for kept rows, without which it is not worth choosing
+    """
 
     solver: Solver
     why: str
@@ -52,7 +56,7 @@ class Choice(NamedTuple):
 
 
 def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False) -> list[Choice]:
-    """The solver that `config` names, with its options, and why; for 'auto' those that will do, the best first.
+    """The solver that `config` names, with its options; for 'auto' all solvers that will do, the best first.
 
     in_memory : the budget holds all rows
 
@@ -64,38 +68,66 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     able = able_solvers(config, shape)
     others = f"solvers that do: {', '.join(able)}" if able else _all(config)
     if config.solver == "auto":
-        knowing = [name for name in able if set(config.solver_options) <= _options_of(SOLVERS[name]).keys()]
-        found = [p for p in preferences(config, shape, in_memory) if p.name in knowing]
-        found += [Preference(name, "the first that can") for name in knowing if not found]
-        if not able:
-            what = f"loss {config.loss!r} with bias {config.bias!r}"
-            with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
-            linear_pairs = config.multi_class == "ovo" and not config.of_kernel
-            if linear_pairs and able_solvers(dataclasses.replace(config, multi_class=None), shape):
-                raise Unsupported(
-                    f"no linear solver for {what} tells pairs of classes apart (--multi-class ovo)",
-                    hint="leave --multi-class out, for each class against the rest; or -s smo --loss hinge, whose bias "
-                    "is free, for pairs",
-                )
-            with_kernel += " of rows with several labels" if shape.label_sets else ""
-            of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
-            if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
-                what = f"no solver for {what} takes the means of sparse rows off without filling them up"
-                squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
-                free = "--multi-class ovr" if shape.joint else f"--bias free, --loss {squared}"
-                raise Unsupported(what, hint=f"use {free}, or --scale maxabs")
-            raise Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
-        if not found:
-            options = ", ".join(config.solver_options)
-            raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
-        choices = [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
-        refusals = [choice.solver.refusal(shape) for choice in choices]  # of the options, too, that the user set
-        if None not in refusals:
-            raise Unsupported(str(refusals[0]), hint=f"leave --set out, or: {others}")
-        return [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
+        return _automatic_choices(config, shape, in_memory, able, others)
+    if config.solver not in SOLVERS:
+        raise UsageError(f"unknown solver {config.solver!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
+    return [_named_choice(config, shape, bool(able), others)]
+
+
+def _automatic_choices(
+    config: FitConfig, shape: DataShape, in_memory: bool, able: list[str], others: str
+) -> list[Choice]:  # fmt: skip
+    """The preferences of 'auto' among the solvers that are `able`.
+
+    others : the hint that names other solvers
+
+    Raises UsageError and Unsupported as `choose_solvers`.
+    """
+    knowing = [name for name in able if set(config.solver_options) <= _options_of(SOLVERS[name]).keys()]
+    found = [p for p in preferences(config, shape, in_memory) if p.name in knowing]
+    found += [Preference(name, "the first that can") for name in knowing if not found]
+    if not able:
+        raise _no_solver(config, shape)
+    if not found:
+        options = ", ".join(config.solver_options)
+        raise UsageError(f"no solver of {', '.join(able)} has options {options}", hint="name the solver with -s")
+    choices = [Choice(_made(SOLVERS[p.name], config, p.options), p.why, p.kept_bytes) for p in found]
+    # `able_solvers` asked solvers with default options; those that the user set may be refused all the same.
+    refusals = [choice.solver.refusal(shape) for choice in choices]
+    if None not in refusals:
+        raise Unsupported(str(refusals[0]), hint=f"leave --set out, or: {others}")
+    return [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
+
+
+def _no_solver(config: FitConfig, shape: DataShape) -> Unsupported:
+    """The error for a problem that no solver can solve.  Its hint names what to change."""
+    what = f"loss {config.loss!r} with bias {config.bias!r}"
+    with_kernel = f" and the {config.kernel} kernel" if config.kernel != "linear" else ""
+    linear_pairs = config.multi_class == "ovo" and not config.of_kernel
+    if linear_pairs and able_solvers(dataclasses.replace(config, multi_class=None), shape):
+        return Unsupported(
+            f"no linear solver for {what} tells pairs of classes apart (--multi-class ovo)",
+            hint="leave --multi-class out, for each class against the rest; or -s smo --loss hinge, whose bias "
+            "is free, for pairs",
+        )
+    with_kernel += " of rows with several labels" if shape.label_sets else ""
+    of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
+    if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
+        what = f"no solver for {what} takes the means of sparse rows off without filling them up"
+        squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"
+        free = "--multi-class ovr" if shape.joint else f"--bias free, --loss {squared}"
+        return Unsupported(what, hint=f"use {free}, or --scale maxabs")
+    return Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
+
+
+def _named_choice(config: FitConfig, shape: DataShape, any_able: bool, others: str) -> Choice:
+    """The solver that `config` names.
+
+    any_able : some other solver can solve the problem;  others : the hint that names them
+
+    Raises Unsupported if it cannot solve the problem, UsageError for an option that it does not have.
+    """
     name = config.solver
-    if name not in SOLVERS:
-        raise UsageError(f"unknown solver {name!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
     solver = SOLVERS[name]
     if config.loss not in solver.losses or config.bias not in solver.biases:
         solves = f"solves {' and '.join(solver.losses)} with bias {', '.join(solver.biases)}"
@@ -111,19 +143,20 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     if shape.centred and not solver.centres:
         what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
         free = "use --multi-class ovr, or --scale maxabs" if shape.joint else "use --bias free"
-        raise Unsupported(what, hint=f"{others}; or {free}" if able else free)
+        raise Unsupported(what, hint=f"{others}; or {free}" if any_able else free)
     if shape.label_sets and not solver.label_sets:
         what = f"solver {name!r} is for rows with one label, and these have several (--labels)"
         raise Unsupported(what, hint=others)
     made = _made(solver, config)
     unlimited = config.max_passes is None and config.max_time is None
-    if config.stop == "paper" and unlimited and getattr(made, "iterations", 1) == 0:  # its rule is a number of steps
+    # pegasos: the rule of its paper is a number of steps, and 0 stands for none asked for.
+    if config.stop == "paper" and unlimited and getattr(made, "iterations", 1) == 0:
         what = f"solver {name!r} ends by --stop paper after a number of steps, and none is asked for"
         raise Unsupported(what, hint="say --set iterations=N")
     refusal = made.refusal(shape)
     if refusal is not None:
         raise Unsupported(refusal, hint=others)
-    return [Choice(made, "as asked")]
+    return Choice(made, "as asked")
 
 
 def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
@@ -143,30 +176,34 @@ def able_solvers(config: FitConfig, shape: DataShape) -> list[str]:
 
 
 def _takes_rows(solver: type[Any], config: FitConfig) -> bool:
-    """Whether a solver sees rows through the kernel that is asked for, and tells classes apart as asked."""
+    """Whether a solver supports the kernel and the multi-class scheme of `config`.
+
+    Of the linear solvers none trains pairs of classes; those with several kernels do.
+    """
     return config.kernel in solver.kernels and (config.multi_class != "ovo" or len(solver.kernels) > 1)
 
 
 def _options_of(solver: type[Any]) -> dict[str, Any]:
-    """Names and defaults of what --set takes."""
+    """Name -> default of the options that --set takes."""
     return {f.name: f.default for f in dataclasses.fields(solver) if not f.metadata.get("asked")}
 
 
 def _made(solver: type[Any], config: FitConfig, preferred: tuple[tuple[str, Any], ...] = ()) -> Solver:
-    """A solver with its options, and with those of the fit where it wants to know them.
+    """A solver with the options of --set, and with the config itself if it declares a field for that.
 
-    preferred : options that hold where the user has none
+    preferred : options that apply unless the user set them
     """
     return _told(_with_options(solver, {**dict(preferred), **config.solver_options}), config)
 
 
 def _told(made: Any, config: FitConfig) -> Any:
-    """A solver that knows the options of the fit, where it wants to."""
+    """The solver with `config` in each field that is marked "asked"; most solvers have none."""
     wants = [f.name for f in dataclasses.fields(made) if f.metadata.get("asked")]
     return dataclasses.replace(made, **dict.fromkeys(wants, config)) if wants else made
 
 
 def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
+    """The solver with these options of --set.  Raises UsageError for an unknown option, or a value that it refuses."""
     known, values = _options_of(solver), {}
     for key, text in options.items():
         if key not in known:
@@ -182,7 +219,7 @@ def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
 
 
 def _parsed(kind: type[Any], text: Any) -> Any:
-    """A value of an option's type from what was typed.  Raises ValueError."""
+    """What was typed, as a value of the option's type.  Raises ValueError."""
     if kind is float:
         # A threshold that is not a number is never met, and an infinite one always: no solver has a use for either.
         number = float(text)
@@ -198,7 +235,7 @@ def _parsed(kind: type[Any], text: Any) -> Any:
 
 
 def _all(config: FitConfig) -> str:
-    """What the solvers solve that see rows as asked, those of a kind together."""
+    """The hint that lists losses and biases of all solvers for this kernel and multi-class scheme."""
     kinds: dict[str, list[str]] = {}
     for name, solver in SOLVERS.items():
         if _takes_rows(solver, config):
