@@ -1,18 +1,18 @@
-"""`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, that stream, or on shards.
+"""`dcd`: dual coordinate descent (`compiled/linear/dual_cd.py`) on rows in memory, rows that stream, or shards.
 
-Rows in memory are swept many times a step, and shrunk away as in LIBLINEAR.  Rows that stream are visited once a
-pass, with a row buffer of violating rows in memory (`dual_cd_stream.py`); nothing is shrunk there, because reading
-is the cost (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  Rows on several shards are worked on
-where they are, and summed up many times a pass (`shard_pass.py`).
+Rows in memory are swept many times in a step, and shrunk as in LIBLINEAR.  Rows that stream are visited once in a pass;
+those that violate also enter a row buffer in memory, which is swept between reads (`dual_cd_stream.py`).  Rows that
+stream are not shrunk, because the cost is reading (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  Rows
+on several shards are trained where they are, and the changes of w are added up many times in a pass (`shard_pass.py`).
 
-Under --stop paper it ends as Hsieh et al. do: where the projected gradients of a sweep over all rows lie within `eps`
-of one another.  Rows that stream then have neither row buffer nor momentum, which the method of that rule lacks.
+With --stop paper it ends by the rule of Hsieh et al.: the projected gradients of a sweep over all rows lie within `eps`
+of one another.  Rows that stream then have neither row buffer nor momentum, because the published method has neither.
 
-The models of a search start every few sweeps over rows in memory ahead, too (`momentum.py`): hinge, 80 models to 1e-6,
-7.5 s in place of 19.
+In a search by cross-validation momentum is also used for rows in memory, every few sweeps (`momentum.py`): 80 models,
+hinge, to 1e-6, took 7.5 s instead of 19.
 
-Models are trained in groups that share nothing but the reading; see `groups_of_models`.  Crammer and Singer's loss is
-of all models together (`compiled/linear/joint.py`): they are one group, and a row is shrunk away whole.
+Models are trained in groups that share only the reading of the rows (`groups_of_models`).  Crammer and Singer's loss
+couples all models (`compiled/linear/joint.py`), so they form one group, and a row is shrunk for all of them at once.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import FAN_IN, side_by_side
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
-_SHORTFALL = 2.0  # proved gap over estimate beyond which shrunk rows are to blame
-_VISITS_PER_STEP = 1 << 28  # non-zeros: about half a second of work, so that a step answers to signals
-_MANY_SWEEPS = 16  # of a step, beside which a proof costs little: as much as two of them
-_FLOAT32_FROM = 1e-4  # tolerances from which w is kept in float32
-_ROOM = 1.2  # a forecast over what the last proof would make it
-_ROOM_ON_SHARDS = 2.0  # a forecast over what rows showed in the rounds of a pass
-_PIECE = 1 << 16  # features
-_SWEEPS_A_LEAP = 8  # over rows in memory, of models of a search
-_NO_TARGET = -1.0  # no gap falls to it: --stop paper
+_SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
+_VISITS_PER_STEP = 1 << 28  # non-zeros visited in a step: about half a second, so that signals are answered soon
+_MANY_SWEEPS = 16  # from so many sweeps in a step, each step ends with a proof, which costs as much as two sweeps
+_FLOAT32_FROM = 1e-4  # smallest tolerance for which w is float32
+_ROOM = 1.2  # safety factor on forecasts that go by the last proof
+_ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of shards showed
+_PIECE = 1 << 16  # features updated at a time
+_SWEEPS_A_LEAP = 8  # sweeps over rows in memory between two steps of momentum, in a search
+_NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
 LEAP_ALPHA = "alpha of the last leap"
 _RULE = "largest less smallest projected gradient of a sweep"
 
@@ -72,15 +72,16 @@ _RULE = "largest less smallest projected gradient of a sweep"
 class DualCD(SolverBase):
     """Hyperparameters of `dcd`.
 
-    max_sweeps_per_step : int   sweeps over data in memory before the loop looks up; no effect on streamed data
-    row_buffer : str     'auto': rows that stream leave the violating ones in memory; 'off': never
-    momentum : str  'auto', 'on' or 'off': passes over rows that stream start ahead (`momentum.py`), and sweeps of a
-                    search; of classes; on shards only with no bias, no weights and no row buffer
-    order : str     'permutation': every row once a sweep;  'random': as many rows, each drawn anew, with replacement
-                    (Hsieh et al., Algorithm 2; of rows that stream, within each group of blocks).  Then nothing is
-                    shrunk, and there is no row buffer and no momentum: both rely on every row being visited
-    eps : float     rule of --stop paper: largest less smallest projected gradient of a sweep over all rows <= eps
-    asked : all options of the fit
+    max_sweeps_per_step : int   most sweeps over rows in memory in one step; no effect on rows that stream
+    row_buffer : str     'auto': of rows that stream, those that violate stay in memory; 'off': none do
+    momentum : str  'auto', 'on' or 'off': extrapolate alpha and w before a pass over rows that stream, or before sweeps
+                    of a search (`momentum.py`).  Only for classification; on shards only without bias, weights of rows
+                    and row buffer
+    order : str     'permutation': a sweep visits every row once;  'random': it draws as many rows with replacement
+                    (Hsieh et al., Algorithm 2; for rows that stream, within each group of blocks).  'random' turns
+                    shrinking, row buffer and momentum off, since all three need every row to be visited
+    eps : float     rule of --stop paper: largest minus smallest projected gradient of a sweep over all rows <= eps
+    asked : the options of the fit
     """
 
     name: ClassVar[str] = "dcd"
@@ -131,22 +132,21 @@ class DualCD(SolverBase):
         return self.asked.stop == "paper"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape will do; shards only in the default order, momentum only of classes.
+        """Options that exclude each other; the shape itself does not matter.
 
-        The paper's rule speaks of sweeps over all rows, one after another, that visit every row.
+        The paper's rule is defined for one sequence of sweeps, each of which visits every row.
         """
-        if self._by_rule and (shape.shards > 1 or self.order == "random" or self.momentum == "on"):
-            why = (
-                "on shards"
-                if shape.shards > 1
-                else "with order=random"
-                if self.order == "random"
-                else "with momentum=on"
-            )
-            return f"solver 'dcd' {why} has no stop rule of its paper's: leave that out, or use --stop gap"
-        if shape.joint and (shape.shards > 1 or self.momentum == "on"):
-            what = "on shards" if shape.shards > 1 else "with momentum=on"
-            return f"solver 'dcd' {what} does not train Crammer and Singer's loss: leave that out"
+        unusual = {
+            "on shards": shape.shards > 1,
+            "with order=random": self.order == "random",
+            "with momentum=on": self.momentum == "on",
+        }
+        asked_for = [how for how, is_so in unusual.items() if is_so]
+        if self._by_rule and asked_for:
+            return f"solver 'dcd' {asked_for[0]} has no stop rule of its paper's: leave that out, or use --stop gap"
+        coupled = [how for how in asked_for if how != "with order=random"]
+        if shape.joint and coupled:
+            return f"solver 'dcd' {coupled[0]} does not train Crammer and Singer's loss: leave that out"
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.shards > 1:
@@ -175,7 +175,7 @@ class DualCD(SolverBase):
                 needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
         elif shape.shards > 1:
             held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
-            share = shape.shards + 6  # what each remembers of its last round, what it works with, and a mean
+            share = shape.shards + 6  # the last change of each shard; six for work, among them the mean of w
             needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
             needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
@@ -184,7 +184,7 @@ class DualCD(SolverBase):
                 needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
                 needs.append(Need(LEAP_ALPHA, 8 * n * m, may_spill=True))
         else:
-            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # where the pass began, if it leaps
+            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # alpha before the pass, for momentum too
             if costs:
                 needs.append(Need("row costs", 8 * n, may_spill=True))
         return needs
@@ -194,15 +194,15 @@ class DualCD(SolverBase):
         return self.momentum != "off" and not self._by_rule
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One, with weights of the type that `tol` wants; 8 passes have leaps, and proofs deferred and alone."""
+        """One, with w of the type that `tol` asks for; 8 passes use momentum, and make both kinds of proofs."""
         fit = SmallFit() if resident else SmallFit(passes=8.0)
         return [fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
-        """4 where w is float32: its rounding is far below such a gap, and proofs are computed in float64.
+        """4 if w is float32: its rounding is far below such a gap, and proofs are computed in float64.
 
-        Of a regression the residuals, whose losses the gap is relative to, may be far smaller than f(x); and the
-        paper's rule speaks of the gradients themselves.
+        Regression needs float64, because residuals may be far smaller than f(x), and the gap is relative to their
+        losses.  So does the paper's rule, which compares gradients.
         """
         return 4 if tol >= _FLOAT32_FROM and not regression and not self._by_rule else 8
 
@@ -215,9 +215,10 @@ class DualCD(SolverBase):
             and (ctx.shards == 1 or (self.row_buffer == "off" and problem.bias == "none"))
             and not (problem.regression or problem.joint)
         )
-        if ctx.shards > 1:  # nobody here sees what a row costs
+        if ctx.shards > 1:  # the caller, who moves alpha ahead, does not know the weights of rows
             leaps = leaps and not (ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0)))
-        leaps = leaps and (problem.axis is None or problem.axis.same_weights)  # it knows one cost of each row
+        # Momentum knows one cost of each row, the same for all models.
+        leaps = leaps and (problem.axis is None or problem.axis.same_weights)
         groups: list[ModelGroup] = []
         searched = ctx.resident and problem.axis is not None
         streams = not ctx.resident and ctx.shards == 1
@@ -257,7 +258,7 @@ class DualCD(SolverBase):
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
 
     def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
-        """w is a primal point to be proved, until `learn` puts w(alpha) in its place."""
+        """Put w in the state, to be proved as a primal point; `learn` then replaces it by w(alpha)."""
         first = 0
         for group in state.groups:
             models = slice(first, first + group.problem.n_models)
@@ -267,7 +268,7 @@ class DualCD(SolverBase):
         return [group.alpha for group in state.groups]
 
     def linear_start(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> DualStart:
-        """As `dual_cd_start` has it."""
+        """See `dual_cd_start.py`."""
         return DualStart(state, known, by_weights, ctx)
 
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
@@ -300,7 +301,7 @@ class DualCD(SolverBase):
         return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=collectable, rule=rule)
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
-        """Make room for what a saved state has beyond a new one: its row buffer."""
+        """Allocate what a saved state has and a new one lacks: the row buffer, and statistics of an unfinished pass."""
         refuse_earlier(state, tree, ctx.data.uri)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
@@ -311,8 +312,9 @@ class DualCD(SolverBase):
     def forecast(self, state: DualCDState) -> float:
         """The relative gap that a proof of the present point is expected to show.
 
-        On shards twice what the pass showed, and more where the last proof found more: rounds hide from rows what other
-        shards do to them, and a proof that fails has cost a pass, where one that rides on the next pass costs none.
+        On shards it is twice what the pass showed, or more if the last proof found more: during a round the rows of a
+        shard do not see the changes by other shards.  Caution pays, because a proof that fails has cost a pass, and a
+        deferred one costs none.
         """
         if state.shards is not None:
             return _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
@@ -337,7 +339,7 @@ class DualCD(SolverBase):
 
         def run(group: ModelGroup) -> tuple[int, int, bool, float]:
             part = group.problem
-            if not group.moves.any():  # all of them are proved, or near enough
+            if not group.moves.any():  # all models of the group are done
                 group.estimate = 0.0
                 return 0, 0, True, math.inf
             group.still = False
@@ -360,19 +362,19 @@ class DualCD(SolverBase):
                 sweeps, visits = sweeps + swept, visits + visited
                 group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
                 if settled == 1:
-                    if last_visits == ctx.data.n_samples:  # no row was shrunk away: eps is met by all
+                    if last_visits == ctx.data.n_samples:  # no row was shrunk, so all rows meet eps
                         if self._by_rule:
                             widest = widest_spread(stats)
                         else:
                             exhausted = group.eps <= _SMALLEST_EPS
                             group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
                     _reactivate(group)
-                # A proof costs as much as a few sweeps: those of a search wait until the gap asks for one.
+                # A proof costs as much as a few sweeps, so a search goes on until the estimated gap is small.
                 more = settled == 1 or (settled == 0 and group.momentum is not None)
                 going_on = more and not exhausted and sweeps < n_sweeps and part.axis is not None
             return visits, last_visits, exhausted, widest
 
-        hardest_first = state.groups[::-1]  # of a search the hardest come last
+        hardest_first = state.groups[::-1]  # the models of a search come in order of C, the hardest last
         done = side_by_side(run, hardest_first, ctx.threads, "bigsvm-models")
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
@@ -408,10 +410,10 @@ class DualCD(SolverBase):
     def learn(
         self, state: DualCDState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Take the rounding out of w, as the certificate found it, and take over its lower bounds.
+        """Remove rounding errors from w, with the help of w(alpha), and take over the proved lower bounds.
 
-        Where the proof falls far short of what the active rows promised, rows were wrongly shrunk (or margins
-        too stale): all rows come back, and the next proof is asked for at a smaller estimate.
+        If the proved gap is much larger than the estimate from the active rows, rows were wrongly shrunk or the margins
+        were too old.  All rows become active again, and the next proof is asked for at a smaller estimate.
         """
         proved = certificate.relative_gap
         own = [group.w for group in state.groups] if state.shards is None else [one.proved for one in state.shards]
@@ -430,7 +432,7 @@ class DualCD(SolverBase):
                     piece = slice(start, start + _PIECE)
                     group.w[piece] += v[piece] - w[piece]
                 if group.momentum is not None:
-                    group.momentum.w[...] = v  # so that the direction of the pass holds no rounding either
+                    group.momentum.w[...] = v  # the next direction is measured from here
             models = slice(first, first + len(group.floor))
             first = models.stop
             group.floor = np.maximum(group.floor, certificate.dual[models])
@@ -443,7 +445,7 @@ class DualCD(SolverBase):
                 _reactivate(group)
 
     def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
-        """Models that are proved stand still until a proof falls short."""
+        """Models within the tolerance rest until a later proof finds them outside of it."""
         first = 0
         for group in state.groups:
             models = slice(first, first + len(group.floor))
@@ -474,16 +476,17 @@ class DualCD(SolverBase):
 
 
 def _leap(state: DualCDState) -> None:
+    """Extrapolate alpha and w of each group of models along the last pass; before the first pass only remember them."""
     cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
     for group in state.groups:
-        if group.momentum is not None and state.sweep == 0:  # where a fit starts, no pass has led there
+        if group.momentum is not None and state.sweep == 0:  # there is no last pass
             group.momentum.remember(group.w, group.alpha)
         elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
 
 
 def _leap_in_memory(group: ModelGroup, cost: np.ndarray, first: bool) -> None:
-    """Start the next sweeps ahead, and visit every row: one that was shrunk away may stand outside of its box."""
+    """Extrapolate before the next sweeps.  All rows become active: the step may have moved any alpha out of its box."""
     assert group.momentum is not None
     if first:
         group.momentum.remember(group.w, group.alpha)
@@ -494,13 +497,13 @@ def _leap_in_memory(group: ModelGroup, cost: np.ndarray, first: bool) -> None:
 
 
 def _reactivate(group: ModelGroup) -> None:
-    """Every row is active again and no row shrinks in the next sweep."""
+    """Make every row active, and shrink none in the next sweep."""
     group.active.values[:] = all_live(len(group.floor))
     group.thresholds[...] = open_thresholds(len(group.floor))
 
 
 def _bring_back(group: ModelGroup, models: np.ndarray) -> None:
-    """Every row is active again for these models, bool (n_models,); others go on as they were."""
+    """Make every row active for some of the models only.  models : bool, (n_models,)"""
     if models.any():
         bits = sum(1 << int(m) for m in np.flatnonzero(models))
         group.active.values[:] |= group.active.values.dtype.type(bits)
@@ -516,10 +519,13 @@ def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
 
 
 def _forecast(newest: float, former: float, share: float) -> float:
-    """The gap at the end of a pass, from the stale gaps seen in it and in the one before.
+    """The expected gap at the end of a pass.
 
-    What a pass shows is older than its end.  How much that makes is known once a gap was proved (`share`, with
-    some room); before, half a pass' progress is assumed.
+    newest, former : gaps estimated during the pass and during the one before, from margins of that time
+    share : proved gap / estimate, from the last proof; 0 before the first
+
+    The estimate is stale: the pass went on afterwards.  Without a proof to compare with, half the progress of a pass is
+    assumed.
     """
     if share > 0:
         return min(_ROOM * share, 1.0) * newest

@@ -1,9 +1,9 @@
-"""`dcd` from the duals of an earlier model: what happens to alpha while the first pass rebuilds w from it.
+"""A warm start of `dcd` from the dual variables of an earlier model, while a first pass computes w(alpha).
 
-Rows that the model knew keep their alpha, clipped to the box of the new costs.  New rows start at C loss'(s), which
-their slack s against the earlier weights says: closer to their optimum than 0 by far.  What then has to move is mostly
-the rows whose alpha is free, and those near the margin: they go into the row buffer on the way, and are swept there
-before the first pass of training.  So most of what the new rows change is settled without reading anything again.
+Rows that the earlier model was trained on keep their alpha, clipped to the box of the new costs.  New rows start at
+C loss'(s), where s is their slack at the earlier weights; that is much closer to their optimum than 0.  After that
+mostly the rows with free alpha, and those near the margin, have to move.  They are put into the row buffer during the
+pass, and swept there before training begins.  So most of the change is made without reading the rows again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import writable
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
 
-_NEAR = 0.3  # of the margin: slacks of rows that the new ones may move across it
+_NEAR = 0.3  # rows within this distance of the margin may be moved across it by the new rows
 _MOST_SWEEPS = 100
-_SETTLED = 0.1  # of the tolerance: a gap of the buffered rows below which they are left
-_PASS = 1 << 40  # in place of the number of a pass, in keys of random orders
+_SETTLED = 0.1  # the buffered rows are swept until their gap is this part of the tolerance
+_PASS = 1 << 40  # stands for the number of the pass in keys of random orders
 
 
 class DualStart:
-    """The start of one fit, block by block; `group.w` holds the weights of the earlier model, if it had any.
+    """The start of one fit.  `group.w` holds the weights of the earlier model, if it had any.
 
-    known : rows of the store that it knew, the first ones;  by_weights : it had weights
+    known : how many rows the earlier model was trained on; they are the first rows of the store
+    by_weights : the earlier model had weights
     """
 
     def __init__(self, state: DualCDState, known: int, by_weights: bool, ctx: Context) -> None:
         self._state, self._known, self._by_weights, self._ctx = state, known, by_weights, ctx
 
     def take(self, block: Block, where: BlockRef | BlockGroup) -> None:
-        """Bring alpha of a block's rows into the box, say what it is of new rows, keep the rows that may move."""
+        """Clip alpha of the known rows to the box, set alpha of new rows, and buffer the rows that may move."""
         ctx, refs = self._ctx, where.refs if isinstance(where, BlockGroup) else (where,)
         at = np.concatenate([np.arange(ref.start, ref.stop) for ref in refs])
         new = (at if ctx.data.row_order is None else ctx.data.row_order[at]) >= self._known
@@ -61,9 +62,9 @@ class DualStart:
             self._keep(BlockRows(X, y, writable(block.sample_weight), _sqnorm(block), at), wanted)
 
     def settle(self, certificate: Certificate) -> int | None:
-        """Sweep the rows that were kept, until their gap is small, or often enough; row visits of a group of models.
+        """Sweep the buffered rows until their gap is small, or `_MOST_SWEEPS` times.
 
-        None where the run is to stop.
+        Returns row visits, the mean of the groups of models; None if the run was asked to stop.
         """
         ctx, visits, first = self._ctx, 0, 0
         row_buffer, groups = self._state.row_buffer, self._state.groups
@@ -89,7 +90,7 @@ class DualStart:
         return visits // len(groups)
 
     def _keep(self, rows: BlockRows, scores: np.ndarray) -> None:
-        """Into the row buffer, where those with the smallest scores leave when it is full."""
+        """Offer rows to the row buffer; when it is full, those with the smallest scores are evicted."""
         state, ctx = self._state, self._ctx
         if state.row_buffer is None:
             state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
@@ -107,13 +108,13 @@ def clip(problem: Problem, C: np.ndarray, alpha: np.ndarray) -> None:
 
 
 def _scores(problem: Problem, slacks: np.ndarray, alpha: np.ndarray, C: np.ndarray, by_weights: bool) -> np.ndarray:
-    """How much each row wants to be kept, float32, (n_rows,): the nearer to its margin the more; 0: not at all."""
+    """Priority of each row for the row buffer, float32, (n_rows,): larger near the margin, 0 if it will not move."""
     distance = joint_distance(slacks)[:, None] if problem.joint else np.abs(slacks)
     if problem.regression:
         usual = float(np.mean(distance)) + problem.loss.epsilon
         distance = np.abs(distance - problem.loss.epsilon) / max(usual, np.finfo(float).tiny)
     size = np.abs(alpha)
-    moves = (size > 0.0) & (problem.loss.smooth | (size < C))  # of a joint loss: the mass lies on several classes
+    moves = (size > 0.0) & (problem.loss.smooth | (size < C))  # joint loss: free if several classes share the mass
     if by_weights:
         moves |= (distance < _NEAR) & (C > 0.0)
     scores = np.where(moves, 1.0 / (1e-3 + distance), 0.0)

@@ -1,4 +1,4 @@
-"""What `dcd` knows between two steps, a group of models at a time."""
+"""The state of `dcd` between two steps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.store.state.vectors import RowVector
 
 FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
-_MOST_PER_GROUP = 64  # bits
-_SEARCHED_PER_GROUP = 8  # as many as the registers of a core hold sums of
-_MODELS_PER_GROUP = 4  # at least, before models are split over two groups
+_MOST_PER_GROUP = 64  # the active rows of a group are stored as one bit per model
+_SEARCHED_PER_GROUP = 8  # models of a search: as many sums as fit in the registers of a core
+_MODELS_PER_GROUP = 4  # fewest models of a group when models are split for two cores
 
 
 @dataclass
@@ -27,13 +27,17 @@ class ModelGroup:
     problem : of these models
     w : (n_features + 1,) or (n_features + 1, n_models)
     alpha : RowVector float64, (n_samples, n_models)
-    active : RowVector of bits, one a model: not shrunk away; of streamed data: 1 for rows not in the row buffer, one
-        vector for all groups of models
-    seen, row_buffer_stats, visits : of the pass that is going on (`dual_cd_stream.py`)
-    moves : uint8, (n_models,), which models are not done; of a search the array of the problem's axis
-    still : nothing has moved since the last proof; told where rows are in memory and models may rest
-    spread : float64, (n_proofs, 2), largest and smallest projected gradient that the pass has seen
-    thresholds : float64, (2, n_proofs);  floor : float64, (n_proofs,), proved lower bounds of the primal
+    active : RowVector   rows in memory: a bit for each model, 1 if the row is not shrunk.  Rows that stream: 1 if the
+        row is not in the row buffer; all groups then share one vector
+    thresholds : float64, (2, n_proofs)   projected gradients beyond which a row is shrunk
+    floor : float64, (n_proofs,)   the largest proved dual value: a lower bound of the optimum
+    eps : spread of the projected gradients at which shrunk rows become active again
+    target : relative gap at which a proof is asked for
+    estimate : relative gap, from margins at the time of each visit
+    seen, row_buffer_stats, visits : statistics of an unfinished pass (`dual_cd_stream.py`)
+    moves : uint8, (n_models,)   1 for models that are still trained; in a search the array of the problem's axis
+    still : alpha has not changed since the last proof; only used if rows are in memory and models may rest
+    spread : float64, (n_proofs, 2)   largest and smallest projected gradient of the pass so far
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -55,34 +59,35 @@ class ModelGroup:
 
     @property
     def rests(self) -> bool:
-        """Whether a model that is done may rest while others go on."""
+        """Whether models within the tolerance are left alone while the others are trained."""
         return self.problem.axis is not None or (self.problem.n_models > 1 and not self.problem.joint)
 
     def training_models(self) -> DualModels | JointModels:
-        """The models as loops train them: one that rests costs nothing, so that no row takes part in it."""
+        """The models as the compiled loops take them.  A model that rests has C = 0, which keeps all rows out of it."""
         models = self.problem.dual_models
         if self.problem.axis is not None or isinstance(models, JointModels):
             return models
         return models._replace(C=np.where(self.moves, models.C, 0.0))
 
     def rest(self, trained: DualModels | JointModels) -> None:
-        """Models that came to rest in a loop that took them as `trained` go on resting."""
+        """Let models rest that the compiled loop set to C = 0 in `trained`, because their target was reached."""
         if self.rests and self.problem.axis is None:
             self.moves[...] = trained.C != 0.0
 
 
 @dataclass
 class DualCDState:
-    """All that a resumed run needs.
+    """Everything that a resumed run needs.
 
-    sqnorm : RowVector float64, squared norms of rows that are in memory
-    cost : RowVector float64, class weight times sample weight of each row, where momentum needs to know
-    shrinks : rows leave the active ones; only where they are in memory
-    estimates : stale relative gaps of the last two passes, the newest first
-    share : proved gap over estimate, as of the last proof
-    done : groups of rows of the present pass that have been visited, or rounds of it where rows lie on shards
-    shards : of each group of models, where there are several
-    row_buffer : of rows that stream; one for all groups of models, since mostly the same rows violate
+    sweep : sweeps, or passes, so far
+    sqnorm : RowVector float64   squared norms of the rows; None if rows stream
+    cost : RowVector float64   class weight times sample weight of each row; None unless momentum needs it
+    shrinks : rows are shrunk, which is so if they are in memory
+    estimates : relative gaps estimated during the last two passes, the newest first
+    share : proved gap / estimate, from the last proof
+    done : of an unfinished pass, groups of blocks that were visited; on shards, rounds
+    shards : one for each group of models; None unless rows are on several shards
+    row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
     """
 
     sweep: int
@@ -98,11 +103,11 @@ class DualCDState:
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:
-    """Two groups where there are models enough for both cores, more beyond 128: the machine has no say.
+    """The models of each group: two groups from 8 models on, more beyond 128, whatever the number of cores.
 
-    searched : the models of a search whose rows are in memory, neighbours alike.  They are few to a group: these need
-        the same rows, and a group that is done costs nothing
-    joint : one loss of all models together, which are one group
+    searched : models of a search over rows in memory.  Their groups are small: neighbouring models need the same rows,
+        and a group that is done costs nothing
+    joint : one loss couples all models, so they are one group
     """
     if joint:
         return [slice(0, n_models)]
@@ -113,15 +118,15 @@ def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: 
 
 
 def bytes_active(models: slice, resident: bool, joint: bool = False) -> int:
-    """Bytes a row for what is active: a bit for each model where rows are shrunk, else a flag."""
+    """Bytes for each row in `ModelGroup.active`: a bit for each model if rows are shrunk, else one flag."""
     return 8 if resident and not joint and models.stop - models.start > 8 else 1
 
 
 def all_live(n_models: int) -> int:
-    """Bits of `active` for a row that no model has shrunk away."""
+    """The bits of `active` for a row that no model has shrunk."""
     return (1 << n_models) - 1
 
 
 def open_thresholds(n_models: int) -> np.ndarray:
-    """Thresholds under which no row shrinks."""
+    """Thresholds that shrink no row."""
     return np.array([[math.inf] * n_models, [-math.inf] * n_models])

@@ -1,9 +1,8 @@
 """One pass of dual coordinate descent over rows that stream from disk, one group of blocks after another.
 
-Each group is visited once, in a random order; the row buffer takes the rows that still violate, and is swept between
-arrivals.  Groups of models share the reading and the row buffer: each has its weights and its alpha, and may run on a
-thread of its own.  The first pass takes the blocks in their order, every later one in a random
-order of (seed, pass).
+The rows of a group are visited once, in random order.  Those that still violate enter the row buffer, which is swept
+between the groups.  Groups of models share the reading and the row buffer; each has its own w and alpha, and may run on
+its own thread.  The first pass takes the blocks in their order, later passes in a random order given by (seed, pass).
 """
 
 from __future__ import annotations
@@ -28,21 +27,28 @@ from bigsvm.store.read_ahead import ReadAhead
 if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
-_BEFORE_ALL = SweepPart(-1)
+_BEFORE_ALL = SweepPart(-1)  # the sweep of `settle`, numbered apart from those of the pass
 
 MixedRuns = Callable[[Matrix, Problem], int]
-"""How a group of rows is visited: see `visiting.fill_order`."""
+"""(rows, problem) -> the `mixed` of `compiled/shared/visiting.py`, which says how randomly the rows are visited."""
 
 
 class PassSums(NamedTuple):
-    """What a pass saw of each group of models: stale gaps and losses, float64, shape (n_proofs, 2); visits."""
+    """Statistics of a pass.
+
+    sums : for each group of models (gap, loss), float64, shape (n_proofs, 2), as rows showed them when visited
+    visits : row visits
+    """
 
     sums: list[np.ndarray]
     visits: int
 
 
 class _Work(NamedTuple):
-    """A group of rows on its way to every group of models."""
+    """A group of blocks as every group of models visits it.
+
+    start : first row, part of the key of the order;  key : (seed, pass)
+    """
 
     start: int
     rows: BlockRows
@@ -50,10 +56,12 @@ class _Work(NamedTuple):
 
 
 def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> int:
-    """Visit every row once, or the groups of rows after the first `state.done`; `state.sweep` is the pass.
+    """Visit every row once; after a pause, only the groups of blocks after the first `state.done`.
 
-    Returns how many groups of rows of the pass are done: fewer than all where `ctx.pause` said so.  What was seen
-    is in the groups of models, `pass_sums` adds it up.  `state.cost` is filled where there is one.
+    `state.sweep` is the number of the pass.  The statistics are left in the groups of models, where `pass_sums` adds
+    them up.  The first pass fills `state.cost`, if momentum needs it.
+
+    Returns 0 when the pass is complete, else the number of groups of blocks that are done: `ctx.pause` interrupted it.
     """
     models, cost, number, done = state.groups, state.cost, state.sweep, state.done
     groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
@@ -65,7 +73,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
     def prove_deferred(block: Block, group: BlockGroup) -> None:
         nonlocal seen
         for proof in ctx.deferred:
-            if proof.n_groups == seen:  # else it has seen the group before the run was interrupted
+            if proof.n_groups == seen:  # else it added this group before the run was interrupted
                 proof.add(block, group)
         seen += 1
 
@@ -77,7 +85,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
         kept = _KeptRows(state, runs, ctx, map if len(runs) == 1 else pool.map)
         paused = False
         for group, block in source:
-            if paused:  # only now have the proofs, too, seen the rows of the group before
+            if paused:  # asking for one group more lets the deferred proofs finish the group before
                 break
             ctx.charge(block.nbytes)
             work = _work(models[0].problem, group, block, (ctx.seed, number))
@@ -95,7 +103,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
 
 
 def pass_sums(models: list[ModelGroup]) -> PassSums:
-    """(gap, loss) as the pass saw them, the row buffer's rows as its last sweep did."""
+    """The statistics of a pass: of rows that stream as they were visited, of buffered rows from the last sweep."""
     sums = []
     for group in models:
         seen = [*group.seen, group.row_buffer_stats[:, (GAP, LOSS)]]
@@ -116,7 +124,7 @@ def _work(problem: Problem, group: BlockGroup, block: Block, key: tuple[int, int
 
 
 def writable(sample_weight: np.ndarray | None) -> np.ndarray:
-    """Sample weights as kernels take them: one numba type, whether they are a map or not; empty for ones."""
+    """Sample weights as a writeable array, empty for None: compiled loops then see one type for maps and arrays."""
     if sample_weight is None:
         return np.empty(0)
     return sample_weight if sample_weight.flags.writeable else sample_weight.copy()
@@ -136,15 +144,15 @@ class _Run:
 
     @property
     def ahead(self) -> bool:
-        """The pass starts beyond where the last one ended, where alpha may be infeasible."""
+        """Whether a step of momentum came before the pass, so that alpha may be infeasible."""
         return self.models.momentum is not None and bool(self.models.momentum.theta.any())
 
     def close(self) -> None:
-        """What was seen goes to the state, which may be saved now."""
+        """Write the statistics to the state, for a checkpoint."""
         self.models.seen = np.array(self._seen).reshape(-1, self.problem.n_proofs, 2)
 
     def visit(self, work: _Work) -> tuple[np.ndarray, np.ndarray]:
-        """Visit rows as they arrive: (the local rows in the order of visits, how much each violates)."""
+        """Visit the rows of a group of blocks: (rows within it in the order of visits, violation of each row)."""
         models, problem = self.models, self.problem
         rows, n = work.rows, len(work.rows.at)
         order, score, stats = np.empty(n, np.int64), np.empty(n, np.float32), np.empty((problem.n_proofs, 4))
@@ -158,7 +166,11 @@ class _Run:
         return order[:visited], score
 
     def sweep(self, row_buffer: ActiveRowBuffer, order: np.ndarray, begins: bool, score: np.ndarray | None) -> None:
-        """Sweep some of the rows that were kept, `begins`: the first of a sweep; else as `ActiveRowBuffer.sweep`."""
+        """Sweep a part of the row buffer.
+
+        begins : it is the first part of a sweep, so that statistics start anew
+        order, score : as for `ActiveRowBuffer.sweep`
+        """
         models = self.models
         stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score)
         models.row_buffer_stats = stats if begins else _together(models.row_buffer_stats, stats)
@@ -174,7 +186,7 @@ class _Run:
 
 
 def _together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Statistics of the rows of two visits, as `dual_cd_visit` has them."""
+    """Two arrays of statistics (`dual_cd_visit`) merged into one."""
     both = one + other
     both[:, PG_MAX] = np.maximum(one[:, PG_MAX], other[:, PG_MAX])
     both[:, PG_MIN] = np.minimum(one[:, PG_MIN], other[:, PG_MIN])
@@ -182,33 +194,36 @@ def _together(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 class _KeptRows:
-    """Rows in the order of their arrival, and those among them that stay: the same for all groups of models.
+    """Passes rows on to all groups of models, and keeps the row buffer that they share.
 
-    A row stays for the group that it violates most.  The groups wait for one another before rows come in or go, so
-    that the number of threads has no say in which do.
+    The score of a row is its largest violation in any group.  All groups must have visited a group of blocks before
+    rows are admitted or evicted, so that the number of threads does not matter.
     """
 
     def __init__(self, state: DualCDState, runs: list[_Run], ctx: Context, each: Callable[..., Iterator[Any]]) -> None:
         self._state, self._runs, self._ctx, self._each = state, runs, ctx, each
 
     def settle(self, key: tuple[int, int]) -> None:
-        """Visit the buffered rows before any may leave: where the pass starts ahead, alpha is infeasible."""
+        """After a step of momentum, sweep the row buffer once, so that alpha of no evicted row is infeasible."""
         row_buffer = self._state.row_buffer
         ahead = [run for run in self._runs if run.ahead]
         if row_buffer is None or not ahead:
             return
         stats = [run.models.row_buffer_stats for run in ahead]
         self._sweep(row_buffer, ahead, key, _BEFORE_ALL)
-        for run, before in zip(ahead, stats, strict=True):  # what is told of a pass is of its own sweeps
+        for run, before in zip(ahead, stats, strict=True):  # this sweep does not count for the estimate of the gap
             run.models.row_buffer_stats = before
 
     def take(self, work: _Work, turn: int, turns: int) -> None:
-        """Visit the rows, keep those that violate, sweep what is due of the row buffer in this of the pass' turns."""
+        """Visit a group of blocks, admit the rows that violate, and sweep the part of the row buffer that is due.
+
+        turn, turns : number of this group, and of all groups of the pass
+        """
         found = list(self._each(lambda run: run.visit(work), self._runs))
         row_buffer = self._row_buffer()
         if row_buffer is None:
             return
-        # All groups have the same order: it follows from the key, and from which rows are in the row buffer.
+        # The order is the same in all groups of models: it depends on the key and on which rows are buffered.
         order, score = found[0]
         for _, other in found[1:]:
             score = np.maximum(score, other)

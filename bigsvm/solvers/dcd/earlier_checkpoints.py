@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions, which lack what `dcd` goes on from: refused by name, never taken for today's."""
+"""Checkpoints of `dcd` by earlier versions of bigsvm: refused, with what they lack, since this one cannot use them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 
 
 def refuse_earlier(state: DualCDState, tree: dict[str, Any], uri: str) -> None:
-    """Compare a saved state with a new one of the same fit.
+    """Raise DataError if a saved state was written by an earlier version.
 
-    uri : of the data, for the message
-
-    Raises `DataError` where the saved one was written by an earlier version.
+    state : a new state of the same fit;  tree : the saved one;  uri : that of the data, for the message
     """
     for lack in _lacks(state, tree):
         raise DataError(
