@@ -1,10 +1,10 @@
-"""The resident row buffer: rows that violate stay in memory and are swept between arrivals (dual cached loops).
+"""The row buffer: rows that violate stay in memory and are swept while others stream (dual cached loops).
 
-StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move; here the
-schedule is a function of counters, so the bits do not depend on the speed of the disk.  Rows are kept in 16-bit
-pieces (`compiled/shared/packed.py`), twice as many for the same bytes: they only choose the steps of alpha.  What that
-does to w is taken out again when a certificate rebuilds w from alpha.  For very small tolerances they are kept
-as they are.
+StreamSVM (Matsushima, Vishwanathan, Smola, KDD 2012) keeps the rows whose dual variables still move.  Here the schedule
+of sweeps is a function of counters, so the result does not depend on the speed of the disk.  Values are rounded to 16
+bits (`compiled/shared/packed.py`), so that twice as many rows fit.  The rounded values only decide the steps of alpha;
+the error that they leave in w is removed when a certificate rebuilds w from alpha.  For very small tolerances rows are
+kept exactly.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.admission import Admission
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 
-_KEEP = 0.9  # of a full row buffer; the rows that violate least leave
-_KEEP_FIRST = 0.75  # in the first pass, where nearly every row violates and letting go is the cost
-_SLOT_BYTES = 40  # what a slot holds beside the packed entries (`Slots`, ptr, hot, scale)
+_KEEP = 0.9  # part of a full row buffer that stays; the rows that violate least are evicted
+_KEEP_FIRST = 0.75  # the same in the first pass, in which nearly every row violates and evictions are the cost
+_SLOT_BYTES = 40  # bytes of a slot beside the packed entries (`Slots`, ptr, hot, scale)
 _SCORE_BYTES = 4
-_ENTRY_BYTES = 4.5  # packed: two of value, two or four of feature number
-_PLACE = 1 << 61  # and the number of a sweep, in place of a first row: the key of its order
+_ENTRY_BYTES = 4.5  # mean of a packed entry: two bytes of value, two or four of feature number
+_PLACE = 1 << 61  # plus the number of a sweep; stands where the key of a block's order has its first row
 
 
 @dataclass
 class ActiveRowBuffer:
-    """Rows that stay; all that a resumed run needs of them.
+    """The rows in memory, one in each slot.
 
-    rows : PackedCSR or PackedDense; CSR or a dense array where 16 bits are too coarse
-    slots : Slots
+    rows : PackedCSR or PackedDense; CSR or a dense array if 16 bits are too coarse
+    slots : row number, label, weight, norm and score of each slot
     n : int             slots in use
-    threshold : float   score that a row must exceed to be admitted
+    threshold : float   score (violation) that a row must exceed to be admitted
     full : bool         it has overflowed in this pass
     keep : float        part of the rows that stays when it overflows
-    admission : asks for more than `threshold`, where the loss is smooth
+    admission : a further threshold if the loss is smooth, else None
     """
 
     rows: Any
@@ -56,13 +56,13 @@ class ActiveRowBuffer:
     admission: Admission | None = None
 
     def begin_pass(self) -> None:
-        """Anybody who violates, or violates enough, may come in again."""
+        """Reset the threshold: every row that violates may be admitted, subject to `admission`."""
         self.threshold, self.full, self.keep = 0.0, False, _KEEP
         if self.admission is not None:
             self.admission.begin_pass(self.n)
 
     def dump(self) -> dict[str, Any]:
-        """What is in use, for a checkpoint."""
+        """The slots in use, for a checkpoint."""
         n, rows = self.n, self.rows
         if isinstance(rows, PackedCSR):
             used = [rows.pool[: rows.ptr[n]], rows.ptr[: n + 1], rows.hot[:n], rows.scale[:n]]
@@ -82,7 +82,7 @@ class ActiveRowBuffer:
         rows = self.rows
         arrays = [rows] if isinstance(rows, np.ndarray) else list(rows)
         if isinstance(rows, PackedCSR):
-            del arrays[1]  # the same memory as the pool
+            del arrays[1]  # a view of the pool
         for array, saved in [*zip(arrays, tree["rows"], strict=True), *zip(self.slots, tree["slots"], strict=True)]:
             array[: len(saved)] = saved
         self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
@@ -90,7 +90,7 @@ class ActiveRowBuffer:
             self.admission.load(tree["admission"])
 
     def offer(self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray) -> None:
-        """`admit` those of the rows that a pass has just visited which violate enough."""
+        """Admit the rows of a block, just visited, that violate enough (`admit`); `admission` counts all of them."""
         least = 0.0
         if self.admission is not None:
             self.admission.see(score, order)
@@ -100,9 +100,9 @@ class ActiveRowBuffer:
     def admit(
         self, visited: BlockRows, order: np.ndarray, score: np.ndarray, streams: np.ndarray, least: float = 0.0
     ) -> None:
-        """Take over rows that violate more than `least`; make room by letting the least ones go.
+        """Copy rows that violate more than `least` into slots; when the slots are full, evict the rows of least score.
 
-        All as for `dual_cd_visit`, which has filled order (cut to the rows visited) and score.
+        visited, order, score, streams : as `dual_cd_visit` took and filled them; order holds the visited rows only
         """
         begin = 0
         while begin < len(order):
@@ -112,20 +112,17 @@ class ActiveRowBuffer:
             )
             if begin < len(order):
                 if self.n == 0:
-                    return  # a row that is larger than the row buffer
+                    return  # this row alone is larger than the row buffer
                 self.full = True
                 self.threshold = self._least()
                 self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
 
     def order(self, key: tuple[int, int], part: SweepPart) -> np.ndarray:
-        """Slots that a part of a sweep visits, in a random order: int64, (number of rows,).
-
-        key : (seed, pass)
-        """
-        # With or without a bias: rows that were kept meet each other again and again, and words that all of them share
-        # tie them together as a bias does.  In runs that stay in order 20news, C = 100, takes four times the passes.
+        """The slots that a part of a sweep visits, in random order, int64.  key : (seed, pass)"""
+        # Rows are mixed even without a bias: the same rows are swept again and again, and frequent features couple them
+        # as a bias does.  In runs of fixed order 20news, C = 100, takes four times the passes.
         mixed = max(int(MIXED_BYTES * self.n // max(_bytes_used(self.rows, self.n) * RUN_ROWS, 1)), 1)
-        runs = -(-len(self.slots.row) // RUN_ROWS)  # of all slots: rows come in and go while a sweep goes on
+        runs = -(-len(self.slots.row) // RUN_ROWS)  # of all slots, since slots are filled and freed during a sweep
         first, stop = part.first * runs // part.of, part.stop * runs // part.of
         return part_of_order(self.n, runs, first, stop, mixed, key, _PLACE + part.number)
 
@@ -138,11 +135,11 @@ class ActiveRowBuffer:
         stiffness: Stiffness = EXACT,
         score: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Visit slots in their `order`; the visits' statistics, float64, shape (n_proofs, 4).
+        """Take a step for each slot of `order`; returns the statistics of the visits, float64, shape (n_proofs, 4).
 
-        stiffness : of the local problem
-        score : float32, one a slot: filled where visited in place of the slots' own; nothing of the row buffer changes
-            then
+        stiffness : of a shard's local problem
+        score : float32, (n,)   receives the violations instead of the slots, which then do not change: several groups
+            of models may sweep at one time
         """
         slots, n = self.slots, self.n
         stats = np.zeros((problem.n_proofs, 4))
@@ -151,7 +148,7 @@ class ActiveRowBuffer:
         weight = slots.sample_weight[:n] if len(slots.sample_weight) else slots.sample_weight
         X = self.rows
         if not isinstance(X, PackedCSR | PackedDense):
-            X = readonly_view(X)  # as rows that arrive are: one compiled loop visits both
+            X = readonly_view(X)  # the type of rows that stream, so that one compiled loop serves both
         rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, _IN_ORDER, order, stats,
@@ -160,19 +157,16 @@ class ActiveRowBuffer:
         return stats
 
     def take_scores(self, scores: np.ndarray, order: np.ndarray) -> None:
-        """Each slot's score is the largest that groups of models, which visited slots beside one another, gave it.
-
-        scores : float32, (n_groups, n)
-        """
+        """Set each slot's score to the largest that any group of models found.  scores : float32, (n_groups, n)"""
         self.slots.score[order] = scores[:, order].max(axis=0)
 
     def end_sweep(self) -> None:
-        """Every slot was swept: ask of rows that come what the least of them show."""
+        """After a whole sweep: set the threshold to the least score that is worth keeping now."""
         if self.full and self.n > 0:
             self.threshold = self._least()
 
     def _least(self) -> float:
-        """The score up to which rows do not stay."""
+        """The score up to which rows are evicted."""
         scores = self.slots.score[: self.n]
         place = int((1.0 - self.keep) * self.n)
         return float(np.partition(scores, place)[place])
@@ -200,9 +194,9 @@ class SweepPart(NamedTuple):
 
 
 def parts_due(turn: int, turns: int, sweeps: int) -> Iterator[SweepPart]:
-    """What one of the `turns` of a pass sweeps of a row buffer that a pass sweeps `sweeps` times.
+    """The parts of sweeps that are due after one of the `turns` (groups of blocks) of a pass with `sweeps` sweeps.
 
-    A part in every turn, not the whole in some: while rows are swept a disk reads on only as far as there is room.
+    Every turn sweeps a part, instead of some turns the whole: the disk reads only a few groups ahead, and would wait.
     """
     first, stop = turn * sweeps, (turn + 1) * sweeps  # in turns-th parts of a sweep
     while first < stop:
@@ -220,21 +214,21 @@ def _bytes_used(rows: Any, n: int) -> int:
 
 
 def packs(problem: Problem, tol: float) -> bool:
-    """Whether 16-bit values serve: below some gap they are noise, and rows that stay settle beside the optimum.
+    """Whether 16-bit values are precise enough for a gap of `tol`.
 
-    An error e of the margins costs a gap of order e with the hinge, and e^2 where the dual has a diagonal.  Of a
-    regression the residuals may be far smaller than f(x), and so than its error.
+    An error e in the margins costs a gap of order e for the hinge loss, and e^2 for the squared losses.  In regression
+    residuals may be smaller than the error of f(x), so values are never packed.
     """
     return not problem.regression and tol >= (2e-5 if problem.loss.diag_factor == 0.0 else 1e-8)
 
 
 def slots_in(nbytes: int, data: RowBlocks, packed: bool) -> int:
-    """Rows of average length that `nbytes` hold."""
+    """Rows of average length that fit in `nbytes`."""
     return int(nbytes // _row_bytes(data, packed))
 
 
 def whole_row_buffer(data: RowBlocks, packed: bool) -> int:
-    """Bytes of a row buffer that would hold every row: no larger one is of use."""
+    """Bytes of a row buffer that holds every row; a larger one is of no use."""
     return int(data.n_samples * _row_bytes(data, packed))
 
 
@@ -250,14 +244,14 @@ def _slot_bytes(data: RowBlocks) -> int:
 
 
 def _y_type(data: RowBlocks) -> np.dtype:
-    """Of what a slot keeps as y: class codes, or targets."""
+    """The type of y in a slot: class codes, or targets."""
     return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
 def shared_row_buffer(n_groups: int, problem: Problem, ctx: Context) -> ActiveRowBuffer:
-    """An empty row buffer for groups of models, with room beside it for the scores that each group gives its rows.
+    """An empty row buffer for several groups of models, whose scores are counted within its bytes.
 
-    problem : of any of the groups
+    problem : that of any group
     """
     nbytes = float(ctx.row_buffer_bytes)
     if n_groups > 1:
@@ -269,14 +263,14 @@ def shared_row_buffer(n_groups: int, problem: Problem, ctx: Context) -> ActiveRo
 def make_row_buffer(
     nbytes: int, data: RowBlocks, packed: bool, at_least: int = 1, smooth: bool = False
 ) -> ActiveRowBuffer:
-    """An empty row buffer of at most `nbytes`; its memory is touched only as it fills.
+    """An empty row buffer of at most `nbytes`; the system commits its pages only as it fills.
 
-    smooth : the loss is, so that rows are rationed
+    smooth : limit admission (`admission.py`), as smooth losses need
     """
     n = max(slots_in(nbytes, data, packed), at_least)
     rows: Any
     if data.layout == "csr":
-        # Slots for rows that are a quarter shorter than average: the entries run out first.
+        # Enough slots for rows a quarter shorter than average, so that the entries run out before the slots.
         per_slot = _slot_bytes(data)
         n = max(int(nbytes // (per_slot + 0.75 * (_row_bytes(data, packed) - per_slot))), at_least)
         room = max(int(nbytes - 8 - n * per_slot), 16)

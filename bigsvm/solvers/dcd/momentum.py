@@ -1,17 +1,17 @@
 """Momentum for dual coordinate descent on rows that stream: a pass starts beyond where the last one ended.
 
-The dual is maximised along the direction of the last pass, exactly and without regard to the box; so far the next
-pass starts ahead, at an alpha that may be infeasible, and its own coordinate steps bring every row back.  That costs
-no reading, and about a quarter of the passes are spared where most support vectors are free
-(docs/measurements.md 4.2).
+Before a pass, alpha and w are moved further along the direction of the last pass, to the maximum of the dual on that
+line.  The step ignores the box, so alpha may be infeasible when the pass begins; the coordinate steps of the pass bring
+every row back into its box.  The step needs no reading.  It saves about a quarter of the passes if most support vectors
+are free (docs/measurements.md 4.2).
 
-Where many rows are at their bounds an unguarded step is mostly clipped away again and does harm
-(docs/measurements.md 4.3).  So it is cut until the box would clip no more than a quarter of it, and left out after a
-pass in which the dual has fallen.  Beside that second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 in 13
-passes instead of 21, w8a, C=100, in 14 instead of 20, neither with any loss at C=1.
+If many rows are at their bounds, most of the step is clipped again, and does harm (docs/measurements.md 4.3).  There
+are two guards: the step is shortened until the box would clip at most a quarter of it, and it is left out after a pass
+in which the dual has fallen.  With the second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 took 13 passes
+instead of 21, w8a, C=100, 14 instead of 20, and nothing is lost at C=1.
 
-Proofs and checkpoints see the end of a pass, which is feasible.  A pass needs a copy of it for the next direction,
-and so does a deferred certificate: it is the same copy.
+Proofs and checkpoints see the end of a pass, which is feasible.  The next direction needs a copy of that point, and a
+deferred certificate needs the same copy.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 
-_CLIPPED = 0.25  # of the step's l1 mass, at most
-_CUT = 0.7
-_FARTHEST = 0.9  # of the last direction: what w has drifted from alpha is then made at most ten times as large
-_CUTS = 24  # beyond, what is left of the step is nothing
-_CUTS_AT_ONCE = 8  # tried on one reading of alpha
-_PIECE = 1 << 16  # rows: what is added up apart
+_CLIPPED = 0.25  # largest part of the step, by its l1 norm, that the box may clip
+_CUT = 0.7  # factor by which a step is shortened
+_FARTHEST = 0.9  # longest step, relative to the last pass: rounding errors in w then grow at most tenfold
+_CUTS = 24  # shortenings tried before the step is given up
+_CUTS_AT_ONCE = 8  # shortenings tried on one reading of alpha
+_PIECE = 1 << 16  # rows whose sums are computed together; the pieces are added exactly
 
 
 @dataclass
 class Momentum:
-    """Of models that are trained together.
+    """Momentum of a group of models.
 
-    w, alpha : shaped as theirs; as they were before the pass that was begun last, feasible
-    theta : float64, (n_models,)   how far beyond that the pass started, in parts of the direction that led to it
-    dual : float64, (n_models,)    the dual value where it began
+    w, alpha : the (feasible) point at which the last pass began, before the step of momentum
+    theta : float64, (n_models,)   length of that step, relative to the change during the pass before
+    dual : float64, (n_models,)    dual value at (w, alpha)
     """
 
     w: np.ndarray
@@ -53,31 +53,28 @@ class Momentum:
 
     @classmethod
     def new(cls, w: np.ndarray, alpha: RowVector) -> Momentum:
-        """Before the first pass; `alpha` for the copy."""
+        """Before the first pass.  alpha : a vector that the copy is kept in"""
         m = alpha.values.shape[1]
         return cls(w.copy(), alpha, np.zeros(m), np.full(m, -math.inf))
 
     def remember(self, w: np.ndarray, alpha: RowVector) -> None:
-        """Remember w and alpha, and move neither."""
+        """Copy w and alpha, without a step."""
         self.w[...] = w
         for rows in _pieces(len(alpha.values)):
             self.alpha.values[rows] = alpha.values[rows]
 
     def leap(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
-        """Remember w and alpha, and move both ahead.
-
-        As `decide` has it.
-        """
+        """Choose the step (`decide`), copy w and alpha, and move both in place."""
         self.decide(problem, w, alpha, cost)
         for rows in _pieces(len(alpha.values)):
             kernel.leap(alpha.values[rows], self.alpha.values[rows], self.theta)
         kernel.leap(columns(w), columns(self.w), self.theta)
 
     def decide(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
-        """How far ahead the next pass starts.
+        """Set `theta`, the length of the next step, and `dual`.
 
-        w : (n_features + 1,) or (n_features + 1, n_models), of alpha
-        cost : float64, (n_samples,) or (0,) for ones
+        w : (n_features + 1,) or (n_features + 1, n_models)   w(alpha)
+        cost : float64, (n_samples,)   class weight times sample weight; (0,) if all are 1
         """
         sums = self._sums(problem, alpha, cost)
         part, run = np.zeros((2, problem.n_models, 3))
@@ -106,7 +103,10 @@ class Momentum:
     def _guarded(
         self, problem: Problem, alpha: RowVector, cost: np.ndarray, theta: np.ndarray, length: np.ndarray
     ) -> np.ndarray:
-        """The steps cut until the box clips no more than a part of each; `length`: l1 norms of the directions."""
+        """The steps, shortened until the box clips at most `_CLIPPED` of each; 0 if no shortening is enough.
+
+        theta, length : float64, (n_models,)   steps, and l1 norms of their directions
+        """
         for _ in range(0, _CUTS, _CUTS_AT_ONCE):
             steps = np.array(list(accumulate(repeat(_CUT, _CUTS_AT_ONCE - 1), mul, initial=theta)))
             parts = []
