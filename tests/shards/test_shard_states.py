@@ -205,6 +205,6 @@ def test_the_log_keeps_the_rounds_since_the_save(tmp_path: Path) -> None:
 def test_a_bias_that_swings_ever_wider_is_refused_by_name(value: float) -> None:
     refuse: Any = partial(ShardedGroup._refuse_divergence, None)
     refuse("rows.zarr", np.array([1e30, 0.0]), np.array([1e30], np.float32))
-    with pytest.raises(DataError, match="the bias does not settle") as caught:
+    with pytest.raises(DataError, match="the bias does not converge") as caught:
         refuse("rows.zarr", np.array([1.0]), np.array([0.0, value]))
     assert "--shards 1" in str(caught.value.hint)

@@ -1,9 +1,10 @@
-"""The bias of models whose rows lie on shards: held during a round, moved between two (docs/mathematics.md 4.6).
+"""The bias of models that are trained on shards: fixed during a round, moved between rounds (docs/mathematics.md 4.6).
 
-A controller brings it to B^2 sum_i alpha_i y_i, as fast as the rows of a round follow: what they answer is known of the
-last rounds alone.  Where few rows cost 1e8 times what the others do, and are met once a pass, it goes by what it saw of
-others, and swings ever wider.  So it is watched: a dual value that gains nothing takes the bias from it.  The bias is
-then a weight like the others, which every shard moves for itself and the line search counts: no round lowers the dual.
+At the optimum the bias is B^2 sum_i alpha_i y_i.  A controller moves it there, as fast as the rows can follow: how much
+alpha responds to a change of the bias is estimated from the last rounds.  If a few rows cost 1e8 times as much as the
+others, and are visited once in a pass, the estimate comes from other rows, and the bias may oscillate ever wider.  So
+the dual value is watched.  When it gains nothing, the controller is given up, and the bias becomes a weight like the
+others: every shard moves it for itself, and the line search includes it, so that no round lowers the dual.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from typing import Any
 
 import numpy as np
 
-_REMEMBERED = 10  # rounds whose answers to the bias tell that of the next
-_AT_ONCE = 0.4  # of what the rows of a round would follow at once, that the bias goes in answer to what is off
-_SUMMED = 0.04  # of the same, that it keeps: a quarter of the square of the former, where swings just die down
-_PATIENCE = 10  # passes without a gain of the dual
-_FAR = 1e3  # times its linear part, that the dual lies below 0: the best multiple of alpha is 500 times shorter
+_REMEMBERED = 10  # rounds from which the response of alpha to the bias is estimated
+# Gains of the controller, relative to the change that would cancel the error if rows responded at once.  The integral
+# gain is a quarter of the square of the proportional one, which is critical damping.
+_AT_ONCE = 0.4  # proportional
+_SUMMED = 0.04  # integral
+_PATIENCE = 10  # passes without a gain of the dual after which the controller is given up
+_FAR = 1e3  # also if the dual is below -1e3 times its linear part: alpha is then more than 500 times too long
 _ARRAYS = ("balance", "held", "dual", "linear", "afresh", "began")
 
 
 class SharedBias:
-    """Of a group of models; arrays are float64, (n_models,).
+    """The bias of a group of models; arrays are float64, (n_models,).
 
     scale : the constant feature B
-    balance : sum of alpha_i y_i;  held : the bias without its answer to the last round
-    dual : the dual value as rounds have moved it, with the bias that alpha gives;  linear : its part linear in alpha
+    balance : sum of alpha_i y_i
+    held : the integral part of the bias
+    dual : the dual value of alpha, updated round by round;  linear : the part of it that is linear in alpha
     duals : dual values at the ends of the last passes
-    responses : how much `balance` answers to the bias in a round, as of the last rounds
-    joined : whether the bias is a weight like the others
-    afresh : bool, models whose alpha the next pass forgets, because alpha = 0 is better;  began : those of this pass
+    responses : of each of the last rounds, how much `balance` falls when the bias rises by 1
+    joined : the controller was given up, and the bias is a weight like the others
+    afresh : bool, models that the next pass restarts at alpha = 0, because that is better than alpha
+    began : bool, models that the present pass restarted
     """
 
     def __init__(self, n_models: int, scale: float) -> None:
@@ -41,19 +46,23 @@ class SharedBias:
         self.responses: list[np.ndarray] = []
 
     def begin_pass(self) -> np.ndarray:
-        """The models of `afresh`, bool: alpha is 0 from here."""
+        """The models that restart at alpha = 0 with this pass, bool (n_models,)."""
         self.balance = np.where(self.afresh, 0.0, self.balance)
         self.began, self.afresh = self.afresh, np.zeros(len(self.afresh), bool)
         return self.began
 
     def square(self, balance: np.ndarray) -> np.ndarray:
-        """Of the change of the bias weight that a change of alpha brings; 0 where the controller has it."""
+        """Squared change of the bias weight that goes with a change of `balance`; 0 while the controller moves it."""
         return (self.scale * balance) ** 2 if self.joined else np.zeros(len(balance))
 
     def follow(
         self, theta: np.ndarray, linear: np.ndarray, gain: np.ndarray, curvature: np.ndarray, balance: np.ndarray
     ) -> None:
-        """A round went `theta` of its way: the dual without its bias rises by theta gain - theta^2 curvature / 2."""
+        """Update `balance`, and `dual` with its linear part, after a round of step length `theta`.
+
+        linear, balance : change of these sums for theta = 1
+        gain, curvature : without the bias the dual rises by theta gain - theta^2 curvature / 2
+        """
         before, self.balance = self.balance, self.balance + theta * balance
         if not self.joined:
             self.linear = self.linear + theta * linear
@@ -61,12 +70,12 @@ class SharedBias:
             self.dual = self.dual - 0.5 * self.scale**2 * (self.balance**2 - before**2)
 
     def moved(self, bias: np.ndarray, response: np.ndarray) -> np.ndarray:
-        """The bias of the next round.
+        """The bias of the next round: a proportional-integral controller.
 
-        A controller with two terms: in proportion to what is off, which damps, and in proportion to its sum over the
-        rounds, which is the bias in the end.  (With the second alone rows that answer in every pass swing for ever.)
+        The integral of the error becomes the bias in the end; the proportional term damps.  (Without it, rows that
+        respond in every pass oscillate for ever.)
 
-        bias : of the round before;  response : what its rows would answer
+        bias : that of the last round;  response : how much `balance` would have fallen, had it been larger by 1
         """
         if self.joined:
             return np.asarray(self.scale**2 * self.balance)
@@ -77,7 +86,7 @@ class SharedBias:
         return np.asarray(self.held - _AT_ONCE * off / follow)
 
     def judge(self) -> bool:
-        """At the end of a pass: whether the controller led nowhere, and the bias is joined from here."""
+        """At the end of a pass, give the controller up if the dual gains nothing.  True if that happened now."""
         if self.joined or not self.scale:
             return False
         self.duals = [*self.duals, self.dual][-_PATIENCE - 1 :]

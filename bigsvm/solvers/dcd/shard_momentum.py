@@ -1,17 +1,18 @@
-r"""Momentum of the shards' shares of w: what one shard gives and others take back again need not be slow.
+r"""Momentum of the shards' parts of w: faster convergence of changes that cancel between the shards.
 
-Let v_k = sum_{i in k} alpha_i y_i x_i, so that w = sum_k v_k.  A round is a proximal step: each shard solves its rows
-against w + sigma (v - v_k).  Where rows are many and features few, each shard soon wants the same change of w, and that
-is found in few rounds; but shards also differ, and what each of them lacks for itself moves w not at all.  The proximal
-term holds it back all the same: of a difference e a round makes good e / (1 + sigma H), where H, the curvature of a
-shard's loss, grows with its rows.  So the centre v_k is put ahead, as in the accelerated proximal method, in the
-direction in which the shard left the others in the last round,
+Let v_k = sum_{i in k} alpha_i y_i x_i be the part of shard k, so that w = sum_k v_k.  A round is a proximal step: each
+shard solves its rows against w + sigma (v - v_k).  If rows are many and features few, the change of w that all shards
+want alike is found in few rounds.  But the parts also have to change in ways that cancel in w, and the proximal term
+slows these down: of a remaining difference e a round removes e / (1 + sigma H), where H, the curvature of a shard's
+loss, grows with its rows.  So the centre v_k is extrapolated, as in the accelerated proximal method, in the direction
+in which the shard's last change differed from the mean,
 
     w + sigma (v - v_k - beta e_k),    e_k = theta delta_k - (1/L) sum_j theta delta_j,    beta = r / (r + 10)
 
-where r counts the rounds in which what shards added to beta e_k agreed with it; any other round halves r.  Alpha never
-leaves its box, the line search goes along all that moved, and sum_k e_k = 0: the momentum itself moves no w.  The sum
-of all changes is the change of w, which each shard sees: one number a shard and model is all that travels more.
+where delta_j is the change of w by shard j in the last round, and theta the step length of that round.  r counts the
+rounds in which the shards went on in the direction of beta e_k; a round in which they did not halves r.  Alpha never
+leaves its box, and sum_k e_k = 0, so momentum by itself does not move w.  Each shard knows the sum of all changes, the
+change of w, so only one more number for each shard and model travels.
 
 Sources: Beck and Teboulle, SIAM J. Imaging Sciences 2009 (the method); Chambolle and Dossal, J. Optim. Theory Appl.
 2015 (its slower start); O'Donoghue and Candes, Found. Comput. Math. 2015 (when it is put back).
@@ -24,36 +25,36 @@ from typing import Any
 import numpy as np
 
 _SLOW_START = 10.0
-_TOO_FAR = 0.3  # of a step, from which on the line search takes most of it back
+_TOO_FAR = 0.3  # a step length up to this means that the line search took most of the round back
 
 
 class MomentumSchedule:
-    """Of a group of models, for all shards.  rounds : float64, (n_models,), r above."""
+    """The momentum that all shards use, for a group of models.  rounds : float64, (n_models,), r above"""
 
     def __init__(self, n_models: int) -> None:
         self.rounds = np.zeros(n_models)
 
     @property
     def beta(self) -> np.ndarray:
-        """float64, (n_models,)"""
+        """float64, (n_models,), beta above."""
         return self.rounds / (self.rounds + _SLOW_START)
 
     def see(self, agreed: np.ndarray, theta: np.ndarray) -> None:
-        """Whether a round went on in the direction of its momentum, and as far as it should.
+        """Update r after a round of step length `theta`.
 
-        agreed : sum over the shards of the products of e_k with what the round added to beta e_k
+        agreed : float64, (n_models,)   sum over the shards of <e_k, change of the round - beta e_k>
         """
         self.rounds = np.where((agreed > 0.0) & (theta > _TOO_FAR), self.rounds + 1.0, self.rounds / 2.0)
 
     def forget(self, models: np.ndarray) -> None:
-        """Of these models (bool) the direction is none any more."""
+        """Start r anew.  models : bool, (n_models,), whose last direction is worthless"""
         self.rounds = np.where(models, 0.0, self.rounds)
 
 
 class ShareMomentum:
-    """What one shard knows of its last round; arrays as w.
+    """The last round of one shard; arrays are shaped as w, None before the first round.
 
-    change : of w by this shard, as far as the line search let it go;  given : the w that all shards began at
+    change : the shard's change of w, times the step length;  given : the w at which the round began
     """
 
     def __init__(self) -> None:
@@ -61,16 +62,16 @@ class ShareMomentum:
         self.given: np.ndarray | None = None
 
     def settle(self, theta: np.ndarray) -> None:
-        """The last round goes as far as `theta` of its way, model by model."""
+        """Apply the step length of the last round.  theta : float64, (n_models,)"""
         if self.change is not None:
             self.change *= by_model(theta, self.change)
 
     def remember(self, change: np.ndarray, given: np.ndarray) -> None:
-        """A round changed w by `change`, and began at `given`, which nobody alters."""
+        """Keep a round: its `change` is copied, `given` is kept as it is and must not be altered."""
         self.change, self.given = change.copy(), given
 
     def apart(self, W: np.ndarray, n_shards: int, afresh: np.ndarray) -> np.ndarray:
-        """e_k, now that all are at W; 0 for the bias, and for models that begin anew."""
+        """e_k.  W : the w that the last round led to;  afresh : bool, models that restart, for which e_k is 0."""
         if self.change is None or self.given is None:
             return np.zeros_like(W)
         apart: np.ndarray = self.given - W
@@ -82,16 +83,16 @@ class ShareMomentum:
         return apart
 
     def load(self, change: Any, given: Any) -> None:
-        """Take over what was saved of both; None before the first round."""
+        """Restore both from a checkpoint."""
         self.change = None if change is None else np.array(change)
         self.given = None if given is None else np.asarray(given)
 
 
 def by_model(values: np.ndarray, w: np.ndarray) -> Any:
-    """float64 (n_models,) as factors of w, of its type."""
+    """values, float64 (n_models,), as factors of the columns of w, in its dtype."""
     return values.astype(w.dtype) if w.ndim == 2 else w.dtype.type(values[0])
 
 
 def products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of two changes of w, without the bias; float64, (n_models,)."""
+    """Inner products of two changes of w without the bias, one for each model; float64, (n_models,)."""
     return np.atleast_1d(np.einsum("j...,j...->...", a[:-1], b[:-1], dtype=np.float64))

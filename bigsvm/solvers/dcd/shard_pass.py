@@ -1,25 +1,25 @@
-r"""Dual coordinate descent on L shards at a time: a pass in P rounds, each of them one sum over all shards.
+r"""Dual coordinate descent on L shards: a pass consists of P rounds, and each round of one sum over all shards.
 
-In a round every shard starts from the same w, takes steps on the P-th part of its rows (and on the rows that it keeps
-in memory), and gives its change of w.  With the changes d = sum_k d_k of w and of alpha, the dual objective along them
-is a parabola, and the step goes to its top, or to d itself where that is nearer:
+In a round every shard starts from the same w, takes steps on a P-th of its rows (and on the rows in its row buffer),
+and returns its change of w.  Let d = sum_k d_k be the change of w, and da that of alpha.  Along them the dual objective
+is a parabola; the step length theta leads to its maximum, but not beyond d itself:
 
     theta = min(1, (sum_i t_i da_i - w.d - sum_i D_i alpha_i da_i) / (|d|^2 + sum_i D_i da_i^2))
 
-so that the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together;
-each local problem is therefore made stiffer by what was measured: |d|^2 / sum_k |d_k|^2, which is 1 for changes
-that have nothing in common and L for equal ones.  What shards do against each other needs no such stiffness, and has
-momentum (`shard_momentum.py`).  Features differ in it (`shard_stiffness.py`).  With many rounds a pass a pass is worth
-nearly what it is worth on one machine.  Where no rows are kept a pass starts ahead of where the last one ended, outside
-of the box (`momentum.py`): 60,000 rows x 5,000 features on 16 shards, hinge, took 24 passes in place of 30, squared
-hinge 22 in place of 39, 20,000 x 50 dense rows had gaps of 4e-2 in place of 0.5 after 60.
+so the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together.  Each
+local problem is therefore made stiffer by a measured factor, |d|^2 / sum_k |d_k|^2: it is 1 for changes that have
+nothing in common and L for equal ones, and differs between features (`shard_stiffness.py`).  Changes that cancel
+between shards are accelerated by momentum (`shard_momentum.py`).  With many rounds in a pass, a pass makes nearly as
+much progress as on one machine.  Without a row buffer a pass begins with a step of momentum, which may leave the box
+(`momentum.py`): 60,000 rows x 5,000 features on 16 shards took 24 passes instead of 30 (hinge) and 22 instead of 39
+(squared hinge); 20,000 x 50 dense rows had gaps of 4e-2 instead of 0.5 after 60 passes.
 
-What is proved, and becomes the model, is not the last w but the mean of w over the last quarter of the rounds of a
-pass: every round fits the rows of its own part best, and the mean is free of that.  With the alpha of the end, 300,000
-rows x 100,000 features on 16 shards, a tenth of the rows kept, had gaps of 9.8e-4 and 9e-4 after 5 passes (two seeds),
-where the last w had 1.4e-3 and 1.6e-3.
+The model is not the last w but the mean of w over the last quarter of the rounds of a pass.  Each round fits its own
+part of the rows best, and the mean does not.  300,000 rows x 100,000 features on 16 shards, with a tenth of the rows
+kept, had gaps of 9.8e-4 and 9e-4 (two seeds) after 5 passes, where the last w had 1.4e-3 and 1.6e-3; alpha was that of
+the end of the pass in both cases.
 
-L and P are functions of the data's shape: nothing depends on who computes.
+L and P are functions of the data's shape, so the result does not depend on the workers.
 
 Sources: the sum over parts and its line search: Lee and Roth, ICML 2015; safe stiffness: Ma et al., ICML 2015.
 """
@@ -55,17 +55,18 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
 _ARRAYS = ("theta", "seen")
-_ROWS = ("alpha", "streams")  # of a shard's save, what the caller has of its own, and what it has not
-_BESIDE = ("rounds", "row_buffer", "change", "proof")
-_AVERAGED = 4  # part of the rounds of a pass, at its end, that the mean of w is over
-_PIECE = 1 << 16  # features
-_BEYOND = 1e150  # whose square is no number any more
+_ROWS = ("alpha", "streams")  # parts of a shard's saved state of which the caller has its own arrays
+_BESIDE = ("rounds", "row_buffer", "change", "proof")  # the other parts, which a checkpoint must hold
+_AVERAGED = 4  # the mean of w is over the last 1/4 of the rounds of a pass
+_PIECE = 1 << 16  # features updated at a time
+_BEYOND = 1e150  # values whose square overflows
 
 
 def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
-    """Visit every row once, or the rows of the rounds after the first `state.done`; None where `ctx.pause` said so.
+    """One pass of all groups of models, one group after another; after a pause, only rounds from `state.done` on.
 
-    One group of models after the other.  When it returns, alpha and all that a checkpoint needs are the caller's.
+    When it returns, alpha and all else that a checkpoint needs are in the arrays of this process.  Returns None if
+    `ctx.pause` interrupted the pass.
     """
     assert state.shards is not None
     rounds = ctx.rounds_per_pass
@@ -87,14 +88,16 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
 
 
 class ShardedGroup:
-    """A group of models whose rows lie on shards, as the caller sees it.
+    """A group of models that is trained on shards: the side of the calling process, which has w.
 
-    rounds : taken since the fit began;  theta : how far the last one went, (n_models,)
-    stiffness : of the local problems
-    bias : what moves it between rounds;  momentum : of the shards' shares of w;  given : w at the last round
-    mean : as w, over the last rounds of the last pass; None before there was one
-    stood : as w, where the present pass began, if a proof rides on it
-    seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the rows that were visited, and of those kept
+    The state of a shard is in `_states` if tasks run in this process; otherwise it is on a worker, and below `_home`.
+
+    rounds : rounds since the fit began;  theta : float64, (n_models,), step length of the last round
+    stiffness : of the local problems;  bias : how it moves between rounds;  momentum : of the shards' parts of w
+    given : the w that the last round began at
+    mean : the mean of w over the last rounds of the last pass; None before the first
+    stood : the w that the present pass began at, if a deferred certificate is computed during the pass
+    seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the visited rows, gap and loss of the kept rows
     """
 
     def __init__(self, models: ModelGroup, ctx: Context) -> None:
@@ -121,10 +124,10 @@ class ShardedGroup:
     def round(
         self, sweep: int, part: int, parts: int, ctx: Context, riding: DeferredCertificate | None = None
     ) -> None:  # fmt: skip
-        """One round of all shards: w and alpha go to the top of the dual along their changes.
+        """One round of all shards: w and alpha move to the maximum of the dual along their changes.
 
-        riding : the certificate of the mean that the last pass left and of its alpha, which is to see the rows of this
-            pass
+        sweep : number of the pass;  part, parts : number of the round within the pass, and of all its rounds
+        riding : a deferred certificate, of the mean and alpha at the end of the last pass, to be computed in this pass
         """
         self._restore(riding if part else None)
         if part == 0:
@@ -141,11 +144,11 @@ class ShardedGroup:
         ahead = np.empty(0) if part else self._leap(sweep)
         point = riding.w if riding is not None and part == 0 and self._home else np.empty(0)
         if ahead.any():
-            beta = np.zeros(len(beta))  # what each shard last did apart from the others is not seen in this w
+            beta = np.zeros(len(beta))  # after a step of momentum w is no longer `given` plus the changes of the shards
         told = Round(
             self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets, ahead, point
         )  # fmt: skip
-        W = w.copy()  # nobody changes it: shards remember it
+        W = w.copy()  # shards keep a reference to it
         self.given = W
         if afresh.any():
             (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
@@ -199,7 +202,7 @@ class ShardedGroup:
         return self.models.w if self.mean is None else self.mean
 
     def _average(self, part: int, parts: int) -> None:
-        """Take w as a round has left it into the mean."""
+        """Add w, after a round, to the mean over the last rounds of the pass."""
         w, n = self.models.w, part + 1 - (parts - max(parts // _AVERAGED, 1))
         if n == 1:
             self.mean = w.copy()
@@ -209,14 +212,14 @@ class ShardedGroup:
                 self.mean[piece] += (w[piece] - self.mean[piece]) / w.dtype.type(n)
 
     def _leap(self, sweep: int) -> np.ndarray:
-        """Move w ahead of where the last pass ended (`momentum.py`); how far, for the shards, which move alpha so."""
+        """A step of momentum for w (`momentum.py`); returns its length, by which the shards move alpha, or (0,)."""
         momentum, w, alpha = self.models.momentum, self.models.w, self.models.alpha
         if momentum is None:
             return np.empty(0)
         if sweep:
             momentum.decide(self.models.problem, w, alpha, np.empty(0))
         leap(columns(w), columns(momentum.w), momentum.theta)
-        if self._home:  # else the shards see to it: theirs is this array
+        if self._home:  # in this process the shards copy alpha themselves, into this very array
             momentum.alpha.values[:] = alpha.values
         return momentum.theta.copy()
 
@@ -231,32 +234,29 @@ class ShardedGroup:
         return np.atleast_1d(self.models.w[-1]).astype(np.float64) * self.models.problem.constant_feature
 
     def _refuse_divergence(self, where: str, *found: np.ndarray) -> None:
-        """Say so where the bias swings ever wider: it is moved between rounds, which rows may answer by too much.
-
-        Raises DataError
-        """
+        """Raise DataError if some value is about to overflow: the bias oscillates ever wider (`shard_bias.py`)."""
         if all(np.all(np.abs(np.asarray(values, np.float64)) < _BEYOND) for values in found):
             return
         raise DataError(
-            "the bias does not settle between the rounds of the shards: costs of rows differ by too much for it",
+            "the bias does not converge on shards: the costs of the rows (C times weights) differ by too much",
             where,
             "use --shards 1, or --bias none",
         )
 
     def pass_sums(self, ctx: Context) -> tuple[np.ndarray, int]:
         """(gap, loss) of each model as the pass saw them, (n_models, 2), and row visits."""
-        cycle = max(len(self.seen) // max(ctx.row_buffer_sweeps, 1), 1)  # rounds that sweep every kept row once
+        cycle = max(len(self.seen) // max(ctx.row_buffer_sweeps, 1), 1)  # rounds that together sweep each kept row once
         kept = self.seen[-cycle:, :, 2:].mean(axis=0)
         sums = [[math.fsum(self.seen[:, m, k]) + kept[m, k] for k in range(2)] for m in range(len(kept))]
         return np.array(sums), self.visits
 
     def collect(self) -> None:
-        """Bring the shards to the end of the last round, and what they know here."""
+        """Apply the last step length on the shards, and copy alpha and flags to the arrays of this process."""
         if self._states is not None:
             for state in self._states:
                 state.settle(self.theta)
             return
-        if self._unsaved is not None:  # nothing was done since the run went on
+        if self._unsaved is not None:  # no round since the checkpoint was loaded
             return
         self._on_shards(shard_tasks.save_task, (self.rounds, self.theta))
         for rows in self._rows:
@@ -266,15 +266,16 @@ class ShardedGroup:
         shard_tasks.drop_log(self._home, self.rounds)
 
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
-        """The terms of all rows, from where they are.  The shards must have been brought here (`collect`)."""
+        """The terms of a certificate, computed by the shards on their rows.  `collect` must have been called before."""
         self._restore(None)
         total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
         return terms_of(total.each, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray, rode: bool) -> None:
-        """Take the rounding out of w and of the sum of alpha_i y_i; the bias goes its own way.
+        """Remove rounding errors from w and from the sum of alpha_i y_i.  The bias is left to `shard_bias.py`.
 
-        rebuilt : w of the alpha that was proved;  rode : that is alpha of where the last pass began
+        rebuilt : w(alpha) as a proof computed it
+        rode : the proof was deferred, so that its alpha is that of the beginning of the last pass
         """
         w = self.models.w
         if rode and self.stood is not None:
@@ -287,7 +288,7 @@ class ShardedGroup:
             self.bias.balance = np.atleast_1d(rebuilt[-1]).astype(np.float64) / self.bias.scale
 
     def dump(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside alpha and the flags of the rows: called when all is collected."""
+        """The state for a checkpoint, except for alpha and flags of the rows; to be called after `collect`."""
         if self._states is not None:
             states = [state.dump() for state in self._states]
         elif self._unsaved is not None:
@@ -308,7 +309,7 @@ class ShardedGroup:
         }
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave, by whatever mapper it was made."""
+        """Take over what `dump` gave, also in a run with another mapper."""
         self.rounds, self.visits = int(tree["rounds"]), int(tree["visits"])
         for name in _ARRAYS:
             setattr(self, name, np.array(tree[name]))
@@ -323,10 +324,10 @@ class ShardedGroup:
             state.load({**saved, "given": self.given, "buckets": self.stiffness.buckets})
 
     def finish(self) -> None:
-        """Give back what only training needs, here and where the shards are."""
+        """Release what only training needs, here and on the workers."""
         self._states = [] if self._states is not None else None
         if self._home:
-            with suppress(BigSVMError):  # a cluster that is gone has forgotten
+            with suppress(BigSVMError):  # if the cluster is lost, so is what it kept
                 self._on_shards(shard_tasks.forget_task, None)
             self._remove_home()
 
@@ -335,7 +336,10 @@ class ShardedGroup:
         return tree
 
     def _restore(self, riding: DeferredCertificate | None) -> None:
-        """Write what was loaded where the shards look for it, with the point of a proof that rides already."""
+        """Save the states of a loaded checkpoint below `_home`, where workers look for them.
+
+        riding : the deferred certificate that an unfinished pass computes, whose point is saved with them
+        """
         if self._unsaved is None:
             return
         for rows, saved in zip(self._rows, self._unsaved, strict=True):
@@ -356,12 +360,12 @@ class ShardedGroup:
         return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))
 
     def _of(self, rows: ShardRows) -> tuple[np.ndarray, np.ndarray]:
-        """alpha and the flags of a shard's rows: views."""
+        """Views of alpha and of the flags of a shard's rows."""
         at = slice(rows.first, rows.first + rows.n_rows)
         return self.models.alpha.values[at], self.models.active.values[at, 0]
 
     def _before(self, rows: ShardRows) -> np.ndarray | None:
-        """alpha of a shard's rows where the pass would have started without a leap: a view."""
+        """A view of a shard's alpha before the last step of momentum; None without momentum."""
         momentum = self.models.momentum
         return None if momentum is None else momentum.alpha.values[rows.first : rows.first + rows.n_rows]
 
@@ -376,6 +380,6 @@ def _rows_of(number: int, models: ModelGroup, ctx: Context) -> ShardRows:
 
 
 def _sum(each: list[Found], name: str) -> np.ndarray:
-    """Of one figure of all shards, in their order, rounded once."""
+    """The sum of one field over all shards, rounded only once."""
     values = np.array([getattr(found, name) for found in each])
     return np.array([math.fsum(values[:, m]) for m in range(values.shape[1])])

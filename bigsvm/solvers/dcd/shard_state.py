@@ -1,8 +1,9 @@
-"""The rows of one shard in dual coordinate descent: alpha, the rows kept in memory, and one round's work on them.
+"""The state of one shard in dual coordinate descent (alpha and its row buffer), and its work in a round.
 
-In round t of a pass a shard visits the t-th part of its rows, and sweeps a part of its row buffer, against the weights
-that all shards were given.  It moves alpha at once, and remembers where it came from: how far the step really goes is
-decided by a line search over the sums of all shards, and is taken back to that at the next call (`settle`).
+In round t of a pass a shard visits the t-th part of its rows, and sweeps a part of its row buffer, starting at the w
+that all shards received.  It moves alpha at once, and remembers the values before.  The step length is decided
+afterwards, by a line search over the sums of all shards; the shard learns it with the next call, and then shortens its
+step (`settle`).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
 from bigsvm.store.join import read_group
 from bigsvm.tasks import ShardSum
 
-_ORDER = 1 << 60  # in place of a first row, in the key of the order of a shard's blocks
+_ORDER = 1 << 60  # in the key of the order of a shard's blocks, where other keys have a first row
 
 RESCALED = True
-"""Proofs are of the best multiple of w, which is right in direction sooner than in length."""
+"""Proofs are those of the best multiple of w: its direction converges sooner than its length."""
 
 
 class ShardRows(NamedTuple):
-    """Which rows, and how they are worked on: the same in every round.
+    """The rows of a shard, and how to work on them; the same in every round.
 
-    number : of the shard, of n_shards
-    block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
+    number, n_shards : this shard, and how many there are
+    block_rows, blocks : its consecutive blocks are `data.refs(block_rows)[blocks]`
     group_blocks : blocks that are read and worked on together
-    row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : of the rows that stay in memory; sweeps a pass
-    leaps : passes may start ahead (`momentum.py`)
+    row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : size, coding, and sweeps in a pass, of its row buffer
+    leaps : passes may begin with a step of momentum (`momentum.py`)
     """
 
     data: RowBlocks
@@ -58,7 +59,7 @@ class ShardRows(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Working row of the first row."""
+        """The number of the shard's first row in working order."""
         return rows_within(self.data, self.block_rows, self.blocks).start
 
     @property
@@ -66,27 +67,27 @@ class ShardRows(NamedTuple):
         return len(rows_within(self.data, self.block_rows, self.blocks))
 
     def new_state(self) -> ShardState:
-        """alpha = 0, no row in memory."""
+        """The state before the first round: alpha = 0, an empty row buffer."""
         return ShardState(self, np.zeros((self.n_rows, self.problem.n_models)), np.ones(self.n_rows, np.uint8))
 
     def told(self, tree: dict[str, Any]) -> Round:
-        """As the log keeps a round."""
+        """The round that `Round.tree` saved."""
         return Round(**tree)
 
 
 class Round(NamedTuple):
-    """What all shards are told in a round.
+    """The message that all shards receive with a round.
 
-    number : of the round since the fit began;  sweep : the pass;  part : of `parts`, the round within the pass
-    stiffness : float64, (N_BUCKETS + 1,)   of the local problems, by bucket of features; the last is of the bias
-    theta : float64, (n_models,)   how far the steps of the round before go, as its line search found
-    afresh : bool, (n_models,)   models that begin anew with this round, at alpha = 0
-    beta : float64, (n_models,)   momentum of the shards' shares (`shard_momentum.py`)
-    proves : 0, or a proof of the point that the pass begins at rides on the pass: 1 in its first round, 2 in others
-    buckets : uint8, (n_features,)   of each feature, from here on; (0,) where they are as they were
-    ahead : float64, (n_models,)   in the first round of a pass: how far ahead of where the last one ended it starts;
-        w is there already; (0,) where passes do not
-    point : as w, in the first round of a pass that a proof rides on: the w that it is of; else (0,)
+    number : of the round since the fit began;  sweep : of the pass;  part : of the round within its pass of `parts`
+    stiffness : float64, (N_BUCKETS + 1,)   factors for the local problems, by bucket of features; the last: the bias
+    theta : float64, (n_models,)   step length of the round before
+    afresh : bool, (n_models,)   models that restart at alpha = 0 with this round
+    beta : float64, (n_models,)   momentum of the shards' parts of w (`shard_momentum.py`)
+    proves : 1 in the first round, and 2 in the other rounds, of a pass that computes a deferred certificate; else 0
+    buckets : uint8, (n_features,)   bucket of each feature, if it is new with this round; else (0,)
+    ahead : float64, (n_models,)   in the first round of a pass, the length of the step of momentum that was made in w
+        and that the shard makes in its alpha; (0,) in other rounds, and without momentum
+    point : the w to be proved, in the first round of a pass that computes a deferred certificate; else (0,)
     """
 
     number: int
@@ -103,25 +104,25 @@ class Round(NamedTuple):
     point: np.ndarray = np.empty(0)
 
     def tree(self) -> dict[str, Any]:
-        """As the log keeps it."""
+        """The round as the log saves it."""
         return self._asdict()
 
 
 class Found(NamedTuple):
-    """What a shard found in a round, for the line search and the estimate of the gap; of shape (n_models,).
+    """The answer of a shard to a round, for the line search and the estimate of the gap.  float64, (n_models,) unless
+    said otherwise.
 
-    gap, loss : as the rows of the part showed them when they were visited
-    kept_gap, kept_loss : the same of the row buffer, told from the part of it that was swept
-    linear, cross, square : sum of t_i d_i - epsilon (|new_i| - |old_i|), of D_i old_i d_i and of D_i d_i^2, where d is
-        the change of alpha, t the target and D the diagonal of the dual
-    balance : sum of y_i d_i, by which the change of alpha pushes the bias (y is 1 for targets)
-    response, kept_response : how much that would change if the bias went down by 1, at once: sum of 1 / (|x_i|^2 + D_i)
-        of the rows that moved or are inside their box, of those that were visited and of those kept
-    norm : (n_models, N_BUCKETS), squared norm of what the round added to the shard's momentum, in the features of
-        each bucket
-    agreed : the product of that with the direction of the momentum
+    gap, loss : sums over the visited rows, as they showed them when visited
+    kept_gap, kept_loss : the same for the row buffer, extrapolated from the part that was swept
+    linear, cross, square : sums over i of t_i d_i - epsilon (|new_i| - |old_i|), of D_i old_i d_i, and of D_i d_i^2,
+        where d is the change of alpha, t the target (1 for classes) and D the diagonal of the dual
+    balance : sum of y_i d_i, the change of sum alpha_i y_i (y is 1 for regression)
+    response, kept_response : how much `balance` would rise at once if the bias fell by 1: the sum of
+        1 / (|x_i|^2 + D_i) over the rows that moved or are inside their box, of visited and of kept rows
+    norm : (n_models, N_BUCKETS), for each bucket of features the squared norm of change - beta e (`shard_momentum.py`)
+    agreed : inner product of change - beta e with e
     visits, bytes_read : int
-    proof : at the end of a pass that a proof rides on: what was proved, as `terms_of` takes it
+    proof : with the last round of a pass that computes a deferred certificate, its sums, as `terms_of` takes them
     """
 
     gap: np.ndarray
@@ -142,7 +143,10 @@ class Found(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """Rows whose alpha a round may have moved: by number within the shard, with y, cost, |x|^2 and alpha before."""
+    """Rows whose alpha a round may have moved.
+
+    at : number within the shard;  sqnorm : |x|^2;  old : alpha before the round;  kept : they are in the row buffer
+    """
 
     at: np.ndarray
     y: np.ndarray
@@ -153,11 +157,11 @@ class _Moved(NamedTuple):
 
 
 class ShardState:
-    """What a shard knows between two rounds.
+    """The state of a shard between two rounds.
 
     alpha : float64, (n_rows, n_models);  streams : uint8, (n_rows,), 0 for rows in the row buffer
-    before : as alpha, where the pass would have started without a leap; None where passes do not leap
-    rounds : so many were taken part in
+    before : alpha before the last step of momentum (`momentum.py`); None without momentum
+    rounds : number of rounds so far
     """
 
     def __init__(
@@ -168,7 +172,7 @@ class ShardState:
         self._problem = rows.problem
         self.row_buffer: ActiveRowBuffer | None = None
         if rows.row_buffer_bytes and rows.n_rows:
-            # Without rations, whatever the loss: they took a pass more, and here passes cost most.
+            # Admission is not limited, even for a smooth loss: with limits a fit took one more pass.
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
         self._moved: list[_Moved] = []
         self.momentum = ShareMomentum()
@@ -178,14 +182,14 @@ class ShardState:
         self._partial: dict[str, Any] | None = None
 
     def lend(self, problem: Problem, w: np.ndarray, alpha: np.ndarray) -> None:
-        """The point that a riding proof is of, where the caller has it; of a shard elsewhere it is its own copy."""
+        """Set the point of a deferred certificate: arrays of the caller, or on a worker copies of the shard."""
         self.proved, self.proof = alpha, proof_of(problem, w, ShardVector(alpha, 0), RESCALED)
         if self._partial is not None:
             self.proof.load({**self._partial, "w": w})
             self._partial = None
 
     def dump(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside alpha and streams.  The last line search must have been settled."""
+        """The state for a checkpoint, except for alpha and streams; to be called after `settle`."""
         assert not self._moved
         kept = None if self.row_buffer is None else self.row_buffer.dump()
         seen = self._partial if self.proof is None else self.proof.dump()
@@ -206,7 +210,7 @@ class ShardState:
             self.row_buffer.load(tree["row_buffer"])
 
     def whole(self) -> dict[str, Any]:
-        """All that a shard that is made anew needs."""
+        """Everything that is needed to rebuild the shard on another worker."""
         point = None if self.proof is None else [self.proof.w, self.proved]
         shared = {"given": self.momentum.given, "buckets": self.buckets, "before": self.before}
         return {"alpha": self.alpha, "streams": self.streams, "point": point, **shared, **self.dump()}
@@ -222,14 +226,17 @@ class ShardState:
             self.lend(rows.problem, np.array(w), np.array(alpha))
 
     def answer(self, rows: ShardRows, question: bool, w: np.ndarray) -> ShardSum:
-        """What the rows prove of (w, alpha), or of a multiple of w.  The last line search must have been settled."""
+        """The terms of a certificate of (w, alpha) over the shard's rows; to be called after `settle`.
+
+        question : prove the best multiple of w instead of w
+        """
         assert not self._moved
         refs = rows.data.refs(rows.block_rows)[rows.blocks.start : rows.blocks.stop]
         reading = ShardReading(rows.data, refs)
         return proved(reading, rows.problem, w, ShardVector(self.alpha, rows.first), question)
 
     def settle(self, theta: np.ndarray) -> None:
-        """Let the steps of the last round go as far as `theta` of the way, model by model."""
+        """Shorten the steps of the last round to their part `theta`, float64 (n_models,)."""
         if np.any(theta != 1.0):
             moved = [(part, part.old + theta * (self.alpha[part.at] - part.old)) for part in self._moved]
             for part, alpha in moved:
@@ -239,13 +246,17 @@ class ShardState:
         self._moved = []
 
     def _within(self, part: _Moved, alpha: np.ndarray) -> np.ndarray:
-        """alpha in its box: a part of a step leaves rows outside that a leap has put there."""
+        """alpha clipped to its box: a shortened step may leave rows where the step of momentum put them, outside."""
         box = self._problem.box
         cost = self._problem.C * part.cost[:, None]
         return np.clip(alpha, box.lower_factor * cost, np.where(cost > 0.0, box.upper_factor * cost, 0.0))
 
     def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
-        """One round against the weights W: what was found, and the change of w that the change of alpha makes."""
+        """One round that starts at the weights W.
+
+        Returns `Found`, with the change of w as the first vector.  In round 0 the rows that have each feature are
+        counted, as the second vector; with the sums of a certificate comes w(alpha), as the last.
+        """
         self.settle(told.theta)
         problem, m = rows.problem, rows.problem.n_models
         seen, kept = np.zeros((m, 4)), np.zeros((m, 4))
@@ -269,7 +280,7 @@ class ShardState:
         if buffer is not None:
             if told.part == 0:
                 buffer.begin_pass()
-            self._remember_kept(buffer, problem)  # before all others
+            self._remember_kept(buffer, problem)  # `_visit` relies on these being the first of `_moved`
         key = (rows.seed, told.sweep)
         for block, at in self._part(rows, told):
             if self.proof is not None:
@@ -308,9 +319,9 @@ class ShardState:
         return ShardSum((found._replace(proof=(sums, n_rows, 0)),), (*vectors, v))
 
     def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
-        """The rows of a part of the pass: blocks, with the number of each row within the shard.
+        """Blocks of the rows of a round, with the number of each row within the shard.
 
-        A group of blocks on the border of two parts is read for both: none stays in memory between rounds.
+        A group of blocks on the border of two rounds is read in both, since none stays in memory between rounds.
         """
         order = shuffled(len(rows.blocks), rows.seed, told.sweep, _ORDER + rows.number) + rows.blocks.start
         begin, end = (rows.n_rows * t // told.parts for t in (told.part, told.part + 1))
@@ -331,18 +342,21 @@ class ShardState:
     def _visit(
         self, rows: ShardRows, block: Block, at: np.ndarray, told: Round, stiffness: Stiffness, w: np.ndarray
     ) -> tuple[int, np.ndarray]:
-        """A step for each row that streams; those that violate stay in memory."""
+        """Take a step for each row that streams, and admit those that violate to the row buffer.
+
+        Returns row visits and their statistics, float64 (n_models, 4).
+        """
         problem, n = rows.problem, len(at)
         X = readonly_view(block.X)
         if block.sqnorm is None:
             sqnorm = np.empty(n)
             sqnorms(X, sqnorm)
         else:
-            sqnorm = np.array(block.sqnorm)  # of one type for compiled code, whether the block is a map or a copy
+            sqnorm = np.array(block.sqnorm)  # writeable, so that compiled code sees one type for maps and copies
         y, cost = problem.y_and_cost(block)
         weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
         streaming = self.streams[at] == 1
-        if self.row_buffer is not None and self.row_buffer.full:  # rows that left it in this round are remembered
+        if self.row_buffer is not None and self.row_buffer.full:  # rows evicted in this round are in `_moved` already
             streaming &= ~np.isin(at, self._moved[0].at)
         self._moved.append(
             _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
@@ -359,6 +373,7 @@ class ShardState:
         return visited, stats
 
     def _remember_kept(self, buffer: ActiveRowBuffer, problem: Problem) -> None:
+        """Note alpha of the buffered rows before the round moves it."""
         slots, n = buffer.slots, buffer.n
         at, y = slots.row[:n].copy(), slots.y[:n].copy()
         cost = np.ones(n) if problem.regression else problem.class_weight[y]
@@ -395,7 +410,7 @@ def _read(data: RowBlocks, group: BlockGroup) -> Block:
     for ref in group.refs:
         data.will_need(ref)
     block = read_group(data, group)
-    if len(group.refs) > 1:  # then it is a copy
+    if len(group.refs) > 1:  # the block is a copy, so the pages of the store may go
         for ref in group.refs:
             data.release(ref)
     return block

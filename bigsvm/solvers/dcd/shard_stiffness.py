@@ -1,19 +1,20 @@
-r"""How much stiffer a shard's problem is made, feature by feature: by what the shards were seen to have in common.
+r"""The stiffness of a shard's local problem (a damping of its steps), estimated for buckets of features.
 
-All shards push the weights of frequent features at once, and each knows them well from its own rows: the sum of what
-they find goes too far by up to L.  The rows of different shards seldom share a rare feature.  One number for both must
-be that of the frequent ones, and holds back all others: 60,000 rows x 5,000 features on 16 shards, a tenth of the rows
-kept, hinge, then took 19 passes in place of 7.  So features are put in buckets by how many rows have them: those of
-bucket k are in more than one part in 2^(k+1) of the rows that the most frequent one is in.  In each
+All shards change the weights of frequent features at once, and each learns them from its own rows.  The sum of their
+changes is too large by a factor of up to L.  Rare features are seldom shared by shards, and need no damping.  With one
+stiffness for all features, that of the frequent ones, everything is slow: 60,000 rows x 5,000 features on 16 shards,
+hinge, with a tenth of the rows kept, took 19 passes instead of 7.  So features are put in buckets by the number of rows
+that have them: bucket k holds the features that occur in more than 1 / 2^(k+1) of the rows that have the most frequent
+one (and are in no bucket before).  Its stiffness is
 
     sigma_k = 1 + 2 (r_k - 1),     r_k = sum |d|_k^2 / sum sum_j |d_j|_k^2      between 1 and L,
 
-over the last rounds, where d_j is what shard j added to the features of bucket k, and d the sum over the shards.
-r_k is 1 for changes that have nothing in common and L for equal ones.
+with sums over the last rounds, where d_j is the change that shard j added to the features of bucket k, and d the sum
+over the shards.  r_k is 1 for changes that have nothing in common and L for equal ones.
 
-The rows of the first round are counted, in every shard, and added up beside its change of w.  Rows that are dense have
-one bucket, and there sigma = 1.2 r: twice the excess took 54 passes in place of 35 for 6,000 rows of 10 features on 16
-shards, squared hinge.
+Every shard counts features in the rows of its first round, and the counts are added up with the changes of w.  Dense
+rows have all features in one bucket, and then sigma = 1.2 r: twice the excess over 1 took 54 passes instead of 35 for
+6,000 rows of 10 features on 16 shards, squared hinge.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from bigsvm.csr import CSR
 from bigsvm.store.blocks import Matrix, tile
 
 N_BUCKETS = 16
-_REMEMBERED = 10  # rounds whose changes tell the stiffness of the next
-_ROOM = 2.0  # over what was measured in excess of 1
-_ROOM_OF_ONE = 1.2  # over what was measured, where one bucket has all features: nothing is hidden in it by others
-_PIECE = 1 << 16  # features
+_REMEMBERED = 10  # rounds from which the stiffness is estimated
+_ROOM = 2.0  # safety factor on the measured excess over 1
+_ROOM_OF_ONE = 1.2  # safety factor on the measured value if one bucket holds all features
+_PIECE = 1 << 16  # features squared at a time
 
 
 class FeatureCounts:
-    """How many rows have each feature.  values : float64, (n_features,)"""
+    """The number of rows that have each feature.  values : float64, (n_features,)"""
 
     def __init__(self, n_features: int) -> None:
         self.values = np.zeros(n_features)
@@ -49,10 +50,11 @@ class FeatureCounts:
 
 
 class StiffnessSchedule:
-    """Of a group of models, for all shards.
+    """The stiffness that all shards use, for a group of models.
 
-    buckets : uint8, (n_features,), of each feature; (0,) before they were counted
-    seen : of the last rounds, float64 (2, n_models, N_BUCKETS + 1): |d|^2 and sum |d_j|^2; the last is of the bias
+    buckets : uint8, (n_features,), the bucket of each feature; (0,) before features are counted
+    seen : for each of the last rounds |d|^2 and sum |d_j|^2, float64 (2, n_models, N_BUCKETS + 1); the last column is
+        that of the bias
     """
 
     def __init__(self, shards: int) -> None:
@@ -61,29 +63,29 @@ class StiffnessSchedule:
         self.seen: list[np.ndarray] = []
 
     def sort(self, counts: np.ndarray) -> None:
-        """Put features in buckets by how many rows have them."""
+        """Put features in buckets.  counts : float64, (n_features,), rows that have each feature"""
         most = float(counts.max(initial=0.0))
         bounds = most / 2.0 ** np.arange(1, N_BUCKETS)
         self.buckets = (N_BUCKETS - 1 - np.searchsorted(bounds[::-1], counts)).astype(np.uint8)
 
     def see(self, change: np.ndarray, bias: np.ndarray, apart: Sequence[np.ndarray], pushed: Any) -> None:
-        """A round changed w by `change`.
+        """Take account of a round.
 
+        change : the change of w;  apart : for each shard (n_models, N_BUCKETS), the squared norms of its change
         bias, pushed : (n_models,), |d|^2 and sum |d_j|^2 of the bias
-        apart : of each shard, (n_models, N_BUCKETS), the squared norms of its share
         """
         together = np.column_stack([by_bucket(change, self.buckets), bias])
         alone = np.column_stack([np.sum(apart, axis=0), pushed])
         self.seen = [*self.seen[1 - _REMEMBERED :], np.stack([together, alone])]
 
     def forget(self) -> None:
-        """What was seen holds no more."""
+        """Forget the last rounds, after the problem of the shards has changed."""
         self.seen = []
 
     def by_bucket(self, bias: bool) -> np.ndarray:
-        """Of the next round, float64 (N_BUCKETS + 1,): of each bucket the largest of all models, and of the bias.
+        """The stiffness for the next round, float64 (N_BUCKETS + 1,): for each bucket, then for the bias.
 
-        bias : whether shards move it; else 0
+        It is the largest over the models.  bias : shards move the bias; if not, its stiffness is 0
         """
         stiff = np.full(N_BUCKETS + 1, float(self._shards))
         if self.seen:
@@ -97,11 +99,11 @@ class StiffnessSchedule:
         return stiff
 
     def _alike(self) -> bool:
-        """Whether all features are in one bucket."""
+        """Whether one bucket holds all features."""
         return len(self.buckets) > 0 and bool(np.all(self.buckets == self.buckets[0]))
 
     def dump(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """The state for a checkpoint."""
         return {"buckets": self.buckets, "seen": list(self.seen)}
 
     def load(self, tree: dict[str, Any]) -> None:
@@ -110,14 +112,14 @@ class StiffnessSchedule:
 
 
 def of_features(stiffness: np.ndarray, buckets: np.ndarray, n_features: int) -> Stiffness:
-    """As the rows of a shard take it; before features were counted all are of the first bucket."""
+    """Stiffness by bucket as stiffness by feature; before features are counted, all are in the first bucket."""
     values = stiffness[:-1].astype(np.float32)
     features = values[buckets] if len(buckets) else np.full(n_features, values[0])
     return Stiffness(features, float(stiffness[-1]))
 
 
 def by_feature(stiffness: Stiffness, w: np.ndarray) -> np.ndarray:
-    """As factors of w without its bias."""
+    """Stiffness as factors of the rows of w, without the bias."""
     return stiffness.features if w.ndim == 1 else stiffness.features[:, None]
 
 
