@@ -1,10 +1,11 @@
-"""How much memory and disk rows of kernel values get: never a matter of what is computed, only of how often.
+"""Memory and disk space for the cache of kernel rows.  It changes how often rows are computed, not the model.
 
-Memory: as asked with --cache-memory, else all that the budget leaves, and no more than all rows take.
-Disk: only where a row is dearer to compute than to read (docs/measurements.md 7.4): dense data with 250 features, or
-more than 100 non-zeros a row; or data that stream, whose scan for a row reads more than the row.  Rows are computed
-one or two at a time here, at about 1 ns a feature and value, and read at 5 to 10 ns a value and some 0.1 ms: that pays
-from rows of 20 kB on, and not of 200 kB as where thousands are computed together (docs/kernel-cache.md).
+Memory: as asked with --cache-memory, else all that the budget leaves, but no more than all rows of K take.
+Disk: only if a row of K takes longer to compute than to read (docs/measurements.md 7.4).  That is so for dense data
+with at least 250 features, for sparse data with more than 100 non-zeros a row, and for data that stream if the scan
+that computes a row reads more bytes than the row has.  Solvers that use the cache compute one or two rows at a time,
+which takes about 1 ns for each feature and value; reading takes 5 to 10 ns a value, and some 0.1 ms a row.  So disk
+pays from rows of 20 kB on.  (Where thousands of rows are computed together it would be 200 kB: docs/kernel-cache.md.)
 """
 
 from __future__ import annotations
@@ -21,30 +22,30 @@ from bigsvm.units import show_bytes
 
 DEAR_FEATURES, DEAR_NONZEROS = 250, 100
 LONG_ROW = 20_000  # bytes
-_DISK_PER_BUDGET = 4  # times the memory, at most, where no limit of scratch is given
+_DISK_PER_BUDGET = 4  # disk space is at most this many times the memory budget, unless --scratch-limit is given
 
 
 class CachePlan(NamedTuple):
-    """Bytes of kernel rows in memory and on disk, and why so."""
+    """Bytes of kernel rows in memory and on disk, and the reason in words."""
 
     memory_bytes: int = 0
     disk_bytes: int = 0
     why: str = ""
 
     def describe(self) -> list[tuple[str, str]]:
-        """Rows for people; none where the solver keeps no rows."""
+        """Lines for people; none if the solver has no cache."""
         return [("kernel rows", f"{show_bytes(self.memory_bytes)} in memory; {self.why}")] if self.memory_bytes else []
 
 
 def needed(needs: tuple[Need, ...]) -> int:
-    """The least bytes of memory for kernel rows; 0 for a solver that keeps none."""
+    """The least bytes of memory for kernel rows; 0 for a solver without a cache."""
     return next((need.nbytes for need in needs if need.what == CACHE), 0)
 
 
 def plan_cache(
     store: RowBlocks, shape: DataShape, config: FitConfig, budget: int, room: int, resident: bool, scratch: int
 ) -> CachePlan:
-    """What rows get of `room` bytes of memory, and of the disk beside `scratch` bytes."""
+    """The cache that fits in `room` bytes of memory, and on the disk beside `scratch` bytes of other files."""
     row = shape.n_samples * (8 if float64_values(config.tol) else 4)
     wanted = config.cache_bytes(budget)
     memory = min(room if wanted is None else max(min(wanted, room), 0), row * shape.n_samples)
@@ -60,7 +61,7 @@ def plan_cache(
 
 
 def _disk_pays(store: RowBlocks, shape: DataShape, config: FitConfig, resident: bool, row: int) -> tuple[bool, str]:
-    """Whether a row is better read than computed, and why."""
+    """Whether reading a row from disk is faster than computing it, and why.  row : its bytes"""
     if is_tmpfs(scratch_folder(config)):
         return False, "the scratch folder is in memory"
     if not resident:

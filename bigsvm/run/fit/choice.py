@@ -18,11 +18,11 @@ from bigsvm.units import MIB
 
 
 class Chosen(NamedTuple):
-    """A solver, why it was chosen, and what a fit by it holds at any budget.
+    """A solver, why it was chosen, and the memory of a fit as a function of the budget.
 
-    shape : of the data, with the bytes of the solver's weights
-    packed : rows that stay in memory take 16 bits a value
-    whole : with all rows in memory;  streamed : with rows that stream
+    shape : of the data, with the `weight_bytes` of this solver
+    packed : values in the row buffer are rounded to 16 bits
+    whole : sizes if all rows are in memory;  streamed : sizes if rows stream
     """
 
     solver: Solver
@@ -38,13 +38,14 @@ class Chosen(NamedTuple):
         return min(self.streamed.least_memory(), _whole_mib(self.whole.resident_bytes()))
 
     def keeps_all_rows(self, budget: int) -> bool:
+        """Whether all rows are in memory in this budget.  It follows from content and dtype, not from chunks."""
         return self.shape.shards == 1 and self.whole.resident_from() <= budget
 
     def wanted(self, budget: int) -> int:
-        """0 where `budget` is enough; else the bytes, in whole MiB, that would be.
+        """0 if `budget` is enough, else the budget that would be, in whole MiB.
 
-        Whether all rows are kept follows from content and dtype alone; chunks that are larger than what is counted for
-        reading a store ask for more then, although rows that stream would do with less.
+        If the budget keeps all rows, but reading the chunks of this store needs more, then more is asked for, although
+        a fit whose rows stream could do with less: the model must not depend on the chunks.
         """
         if budget < self.least:
             return self.least
@@ -53,9 +54,9 @@ class Chosen(NamedTuple):
 
 
 def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int) -> Chosen:
-    """The first preference whose smallest plan fits `budget`; the last one where none does.
+    """The first preference whose smallest plan fits `budget`; the last one if none fits.
 
-    Raises UsageError where shards are asked of a solver that knows none.
+    Raises UsageError if shards are asked for and no preferred solver supports them.
     """
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
     if in_memory and config.shards is None:
@@ -65,7 +66,7 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     choices = choose_solvers(config, shape, in_memory)
     if config.shards is not None and shape.shards > 1:
         named = choices[0].solver
-        # Whether what cannot hand over to dcd is the faster one was not measured: it is for who names it.
+        # newton-ws cannot hand over to dcd on shards.  Whether it is faster then was not measured, so 'auto' avoids it.
         named_alone = config.solver != "auto"
         choices = [
             choice for choice in choices if choice[0].in_shards and (named_alone or not choice[0].shards_if_asked)
@@ -86,7 +87,10 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
 
 
 def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, chosen: Chosen) -> int:
-    """The smallest budget that is known to work, in bytes: another budget may mean another solver, which needs more."""
+    """The smallest budget that is known to work, in bytes.
+
+    A smaller budget may mean another solver, which may need more than that: so the choice is made again until it fits.
+    """
     least = chosen.least
     while more := choose(store, config, problem, shape, least).wanted(least):
         least = more
@@ -94,7 +98,7 @@ def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: D
 
 
 def _said_of_whole(choices: list[Choice], whole: Choice) -> list[Choice]:
-    """The choices for shards, whose reason names what would be chosen for rows that nobody cuts into shards."""
+    """The choices for shards, with the solver that would be chosen without shards named in their reasons."""
     if whole.solver.name == choices[0].solver.name:
         return choices
     said = f"without --shards it would be {whole.solver.name}"
@@ -102,7 +106,7 @@ def _said_of_whole(choices: list[Choice], whole: Choice) -> list[Choice]:
 
 
 def _knows_no_shards(config: FitConfig, solver: Solver) -> UsageError:
-    """What is said of a solver that is asked for shards, with those that would do."""
+    """The error for a solver that does not support shards; its hint names those that do."""
     why = ": each of its steps is along a column, of which every shard has a part" if solver.column_access else ""
     able = [
         name
@@ -116,7 +120,7 @@ def _knows_no_shards(config: FitConfig, solver: Solver) -> UsageError:
 
 
 def _table(problem: Problem) -> list[Need]:
-    """Which labels are in which set, where rows have several: every task takes it along."""
+    """The table of label sets, if rows have several labels; every task holds a copy."""
     return [] if problem.member is None else [Need("sets of labels", problem.member.nbytes)]
 
 

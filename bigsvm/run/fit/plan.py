@@ -1,7 +1,7 @@
 """The plan: what a fit will hold, read and write, decided before it starts from metadata alone.
 
-Whatever changes the mathematics (block rows, whether all rows are one resident block) is a function of
-logical metadata and of options, --memory being one of them; never of clocks, cores or the machine.
+Whatever changes the model (rows of a block, whether all rows are in memory) is a function of logical metadata and of
+options, --memory being one of them; never of clocks, cores or the machine.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Plan:
 
     solver: Solver
     why: str
+    """The reason for the solver, in words."""
     problem: Problem
     shape: DataShape
     budget_bytes: int
@@ -46,35 +47,41 @@ class Plan:
     block_rows: int
     n_blocks: int
     extent_rows: int
-    """Rows read in one piece: some blocks that follow one another."""
+    """Rows of an extent: consecutive blocks that are read in one piece."""
     group_blocks: int
-    """Extents, from far apart, that are worked on together."""
+    """Extents of a group, from far apart, that are worked on together."""
     row_buffer_bytes: int
-    """Of rows that stay in memory while the others stream by."""
+    """Size of the row buffer: rows that stay in memory while the others stream; 0 for none."""
     row_buffer_sweeps: int
+    """Sweeps of the row buffer in a pass."""
     row_buffer_packed: bool
-    """They are kept in 16 bits a value; the proof is of the exact rows all the same."""
+    """Values in the row buffer are rounded to 16 bits; proofs read the exact rows."""
     piece_rows: int
     """Rows read from the store at a time while loading or staging."""
     staging_workers: int
-    """Segments that are copied at one time, as the budget allows."""
+    """Segments that may be copied at one time."""
     data_bytes: int
-    """Of X, y and weights decoded; an estimate until everything was read."""
+    """Decoded bytes of X, y and weights; an estimate until all rows were read."""
     fixed_bytes: int
     """Of what every process holds whatever it does: small things, names of features, values of text columns."""
     needs: tuple[Need, ...]
+    """The memory of the fit, by name."""
     decides_kernel: bool
     """There is room to factorise a precomputed kernel, which decides whether it is positive semidefinite."""
     cache: CachePlan
-    """Rows of kernel values that are kept; the bytes of a model do not depend on it."""
+    """The cache of kernel rows; the model does not depend on it."""
     spilled: tuple[str, ...]
+    """Names of the needs that go to disk."""
     scratch_bytes: int
     certificate_workers: int
+    """Tasks of a proof that may run at one time."""
     min_memory_bytes: int
+    """The smallest budget in which this fit works."""
     shards: int
-    """Parts of the rows that are trained apart, and summed up `rounds_per_pass` times in a pass."""
+    """Parts of the rows that are trained apart, and added up `rounds_per_pass` times in a pass."""
     rounds_per_pass: int
     memory_source: str
+    """Where the budget comes from, in words."""
 
     @property
     def resident(self) -> bool:
@@ -86,18 +93,18 @@ class Plan:
         return self.mode == "staged" or self.shards > 1
 
     def buffers(self, data: RowBlocks) -> Callable[[], GroupBuffers] | None:
-        """Makes room for a group of blocks, where `data` can be read into it."""
+        """A function that makes buffers for a group of blocks; None if `data` cannot be read into buffers."""
         if not isinstance(data, StagedRows) or self.shards > 1:
             return None
         blocks = self.group_blocks * -(-self.extent_rows // self.block_rows)
         return lambda: data.group_buffers(blocks)
 
     def resolved(self) -> dict[str, Any]:
-        """What the model records of its plan: what decides the mathematics, and why the solver was chosen, in words."""
+        """The part of the plan that a model records: what decides the model, and why the solver was chosen."""
         return {**self.decisive(), "why": self.why}
 
     def decisive(self) -> dict[str, Any]:
-        """The values that decide the mathematics."""
+        """The values that the model depends on."""
         return {
             "solver": self.solver.name,
             "resident": self.resident,
@@ -132,7 +139,7 @@ class Plan:
         }
 
     def describe(self) -> list[tuple[str, str]]:
-        """Rows for people."""
+        """The plan for people: (name, value) of each line."""
         how = {
             "resident": "read once, kept in memory",
             "staged": f"copied to scratch ({show_bytes(self.data_bytes)}, not compressed), streamed from there",
@@ -187,7 +194,7 @@ def make_plan(
     UsageError, Unsupported, DataError : the problem makes no sense on this store.
     """
     balanced = config.class_weight == "balanced"
-    # The counts only scale C; a plan does not need them, and only a reading of all labels gives them.
+    # Balanced weights only scale C, which a plan does not need; counting the classes would read all labels.
     counts = np.ones(0 if store.classes is None else len(store.classes), np.int64) if balanced else None
     problem = make_problem(config, store, counts)
     limit = limit or memory_limit()
@@ -212,20 +219,23 @@ def make_plan(
     wanted = chosen.wanted(budget)
     if wanted:
         would, use = f"{show_bytes(least)} ({least} bytes) would do", f"use --memory {least // MIB}MiB"
-        if least < budget:  # in less than this budget rows stream, which takes less than all rows do
+        if least < budget:  # a smaller budget works, since rows then stream; this one is between the two
             would += f" for rows that stream, and {show_bytes(wanted)} for all of them"
             use += f", or {wanted // MIB}MiB"
         raise PlanRefused(
             f"{show_bytes(budget)} of memory cannot hold this fit; {would}", store.uri, use, min_memory_bytes=least
         )
-    least = min(least, budget)  # this one works
+    least = min(least, budget)  # `least_memory` may have found a larger one, by another solver
     return _planned(store, config, problem, chosen, budget, least, source)
 
 
 def _planned(
     store: RowBlocks, config: FitConfig, problem: Problem, chosen: Chosen, budget: int, least: int, source: str
 ) -> Plan:  # fmt: skip
-    """What is held, kept and spilled in a budget that is known to be enough."""
+    """The plan for a budget that is known to be enough.
+
+    least : smallest budget that works;  source : where the budget comes from, in words
+    """
     solver, shape = chosen.solver, chosen.shape
     resident = chosen.keeps_all_rows(budget)
     sizes = chosen.whole if resident else chosen.streamed
@@ -247,7 +257,8 @@ def _planned(
         kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
         beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_row_buffer(budget)
         spare = budget - beside - kept
-        # Half of what is left, with or without a bound of the cache: the row buffer is part of the mathematics.
+        # Beside a cache the row buffer gets half of what is left, even if --cache-memory leaves more: the model depends
+        # on the row buffer, and must not depend on the cache.
         if has_row_buffer:
             row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
             if row_buffer and resident and solver.proof == "linear" and shape.n_models > 1:  # each has rows of its own
@@ -297,7 +308,7 @@ def _planned(
             *([Need("row buffer", row_buffer)] if row_buffer else []),
             Need("resident data" if resident else "block window", window),
         ),
-        # The check comes before all else that is kept beside the rows.
+        # The check runs before anything else is kept beside the rows, so it may use all the memory that is left.
         decides_kernel=resident
         and problem.kernel.name == "precomputed"
         and sizes.fixed + window + checking + whole_bytes(store.n_samples) <= budget,
