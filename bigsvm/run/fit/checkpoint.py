@@ -2,7 +2,7 @@
 
     RUN/checkpoint/00000012/    state.json and arrays (`store/state/state_files.py`), the newest whole one counts
 
-A checkpoint belongs to a store, a plan and a problem; another one is refused, never bent to fit.
+A checkpoint records its store, plan and problem.  A run with others refuses it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from bigsvm.store.identity import first_difference
 from bigsvm.store.state.state_files import read_tree, tree_bytes, write_tree
 
 KEPT = 2
-_SPACING = 20.0  # times what one takes
-_AFTER_PROOF_S = 1.0
-_NUMBERED = re.compile("[0-9]{8,}")  # and no other digits, of which Unicode has many
+_SPACING = 20.0  # seconds between checkpoints are at least this many times the seconds that one takes
+_AFTER_PROOF_S = 1.0  # seconds after which a newly proved point is saved, whatever `every_s` is
+_NUMBERED = re.compile("[0-9]{8,}")  # not \d, which matches the digits of every script
 
 
 class Checkpoints:
-    """Of one run, in `folder`.
+    """The checkpoints of one run, in `folder`.
 
-    identity : what must be the same when the run goes on: fingerprints and all options that change the result
+    identity : what must be the same when the run is resumed: fingerprints and all options that change the result
     every_s : seconds between two checkpoints
-    goes_on : what goes on with a run that was stopped
+    goes_on : how to resume the run, in words; the hint of an interrupted run
     """
 
     def __init__(
@@ -43,19 +43,20 @@ class Checkpoints:
         self.damaged: list[str] = []
 
     def due(self) -> bool:
-        """Whether it is time for one.  Only that: what a run computes does not depend on it.
+        """Whether a checkpoint is due.  Nothing that the run computes depends on this.
 
-        It is after `every_s`, and after something was proved; never so soon that they take over 5 % of the run.
+        One is due after `every_s`, or a second after a new proof; but never so soon that checkpoints take more than 5 %
+        of the run.
         """
         wait = min(self.every_s, _AFTER_PROOF_S) if self._proved else self.every_s
         return time.monotonic() - self._last >= max(wait, _SPACING * self.seconds / max(self.written, 1))
 
     def proved(self) -> None:
-        """There is a new certificate: what was proved is worth saving soon."""
+        """Note that there is a new certificate, so that its point is saved soon."""
         self._proved = True
 
     def save(self, tree: dict[str, Any]) -> None:
-        """Write the next one, then let the oldest go.  Raises OutputError; what was there stays."""
+        """Write a checkpoint, then delete the oldest.  Raises OutputError; the earlier checkpoints then stay."""
         began = time.monotonic()
         found = self._numbers()
         number = found[-1] + 1 if found else 1
@@ -71,9 +72,9 @@ class Checkpoints:
         self.written += 1
 
     def newest(self) -> dict[str, Any] | None:
-        """The tree of the newest checkpoint that is whole, None where there is none; `damaged` are those that are not.
+        """The state in the newest intact checkpoint; None if there is none.  Damaged ones are listed in `damaged`.
 
-        Raises DataError where the run that wrote it was another one: names what differs.
+        Raises DataError if another run wrote it; the message names what differs.
         """
         for number in reversed(self._numbers()):
             try:
@@ -90,7 +91,7 @@ class Checkpoints:
         return None
 
     def rows(self) -> dict[str, Any] | None:
-        """Whose rows the newest whole checkpoint is of, as JSON, without reading its arrays; None without one."""
+        """The identity of the rows in the newest intact checkpoint, as JSON; reads no arrays.  None without one."""
         for number in reversed(self._numbers()):
             try:
                 found: dict[str, Any] = read_tree(self.folder / f"{number:08d}", ["identity"])["identity"]["data"]
@@ -100,7 +101,7 @@ class Checkpoints:
         return None
 
     def clear(self) -> None:
-        """The run is over."""
+        """Delete all checkpoints, since the run is over."""
         for _ in range(2):  # a file that could not be deleted may go at the second try
             shutil.rmtree(self.folder, ignore_errors=True)
 

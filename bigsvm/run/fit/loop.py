@@ -1,12 +1,16 @@
-"""The loop of a fit: step, prove when it is due, decide; its state is saved between any two groups of rows.
+"""The loop of a fit: take a step, prove the gap when a proof is due, decide whether to go on.
 
-On rows that stream, a certificate is deferred to the next pass while the tolerance is near or the passes have doubled,
-and a proof has a pass of its own only when the solver expects it to succeed.  Once that expectation failed, all are
-deferred: at most one pass is spent on a proof alone, unless a limit ends the run.
+The state can be saved between any two groups of rows.
 
-Every fit ends.  Without --max-passes the limits of `solvers/pace.py` hold, by counters alone: one that grants far more
-than any fit with sense takes, and one that ends a fit whose gap would not come down within the first at the rate that
-it has kept for most of its time.  Kernel solvers judge each of their models so (`solvers/kernel/base.py`).
+If rows stream, a certificate is usually deferred: it is computed during the next pass, and costs no reading.  That is
+done near the tolerance, and whenever the number of passes has doubled.  A proof gets a pass of its own when the solver
+expects it to succeed.  If it fails, all later ones are deferred, so at most one pass is spent on a proof that fails,
+unless a limit ends the run.
+
+Every fit ends.  Without --max-passes two limits of `solvers/pace.py` apply.  The first is far more work than any
+reasonable fit needs.  The second ends a fit earlier, if its gap, falling as fast as during most of the run, would not
+reach the tolerance within the first limit.  Both count work, not time.  Kernel solvers apply them to each of their
+models (`solvers/kernel/base.py`).
 """
 
 from __future__ import annotations
@@ -33,19 +37,27 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.pace import IN_MEMORY, SCANNED, SCANNED_BYTES, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
 
-_FIRST_CHECK = 4.0  # passes before the first certificate is deferred; then each time they have doubled
-_STALLED = 20  # proofs in a row that find neither a better primal nor a better dual point
-_PRECISION = 2.0**-52  # a relative gap that P itself is not known to
-_DEFER_BELOW = 6.0  # forecasts above the tolerance by less than this factor let a certificate be deferred
+_FIRST_CHECK = 4.0  # passes after which the first certificate is deferred; the next one when they have doubled
+_STALLED = 20  # proofs in a row without a better primal or dual point after which the fit has stalled
+_PRECISION = 2.0**-52  # relative gaps below this are less than the rounding error of P
+_DEFER_BELOW = 6.0  # certificates are deferred from a forecast of this many times the tolerance
 
 
 @dataclass
 class LoopState:
-    """Where a loop stands; counters only, but for the seconds spent.
+    """The state of the loop, for checkpoints.  Except for the seconds, nothing in it depends on clocks.
 
-    proving : a proof of its own is due;  ending : why the run ends after it, '' where it goes on
-    work : passes, as a solver tells them that paces itself;  pace : of the gap of each model
-    rule : the rule that ended it, as (name, value, tolerance), or empty
+    visits, steps : row visits and steps so far
+    next_check : passes (in memory: epochs) at which the next certificate is due
+    alone : a proof may still have a pass of its own
+    primal, dual, relative : sums of the last certificate, and its relative gap
+    fruitless : certificates in a row that found nothing better
+    proving : a proof must be made before the next step
+    ending : the status with which the run ends after that proof; '' if it goes on
+    bytes_read, row_bytes, rows_asked, spent_s : `ReadAccount` and seconds when the state was saved
+    work : passes, as self-paced solvers report them
+    pace : how fast the gap of each model falls;  primals : P of each model, which makes its gap relative
+    rule : the stop rule that ended the run, as [name, value, tolerance]; empty if none did
     """
 
     visits: int = 0
@@ -69,9 +81,9 @@ class LoopState:
 
 
 class Loop:
-    """Runs a solver until a proof or a limit ends it.  `run` gives the status; Interrupted when it was stopped.
+    """Runs a solver until a proof or a limit ends the fit.
 
-    most_steps : ends it as the user's limit of passes does
+    most_steps : a limit of steps, which ends the fit as --max-passes does
     """
 
     def __init__(
@@ -97,11 +109,11 @@ class Loop:
         control = ctx.control
         control.stopping = lambda: bool(stop)
         control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
-        control.expired = _for_as_long_as_it_lives(self._expired)
-        control.read_enough = _for_as_long_as_it_lives(self._read_enough)
+        control.expired = _weakly_bound(self._expired)
+        control.read_enough = _weakly_bound(self._read_enough)
 
     def resume(self, tree: dict[str, Any]) -> None:
-        """Go on where a checkpoint was taken."""
+        """Restore the state of a checkpoint."""
         self.solver.before_load(self.state, tree["solver"], self.ctx)
         load(self.state, tree["solver"])
         self.prover.load(tree["prover"])
@@ -111,12 +123,15 @@ class Loop:
         self._before_s = self.at.spent_s
 
     def begin_at(self, start: Certificate, visits: int) -> bool:
-        """The solver starts at a point of which something is proved; True where that is enough."""
+        """Take over a certificate of the starting point.  True if it meets the tolerance already."""
         self.at.visits += visits
         return self._report(start) and self.config.stop == "gap"
 
     def run(self) -> str:
-        """The status that ended it: converged, paper_rule, kkt, stopped or stalled."""
+        """Run to the end; returns the status: converged, paper_rule, kkt, stopped or stalled.
+
+        Raises Interrupted if the run was asked to stop.
+        """
         while True:
             if not self.at.proving and self._step():
                 return "converged"
@@ -130,13 +145,16 @@ class Loop:
                 if proved and self.config.stop == "gap":
                     return "converged"
                 if self.prover.rejected and self.at.ending in ("paper_rule", "kkt", "stalled"):
-                    self.at.ending = ""  # the rule does not hold of the rows themselves: the solver goes on
+                    self.at.ending = ""  # the proof found that the rule is not met after all
                 if self.at.ending:
                     return self._judged()
                 self._pause()
 
     def _step(self) -> bool:
-        """One step of the solver, then what comes next; True where a certificate deferred to it met the tolerance."""
+        """One step of the solver, then the decision what comes next.
+
+        Returns True if a certificate that was deferred to this step met the tolerance.
+        """
         at, ctx, config = self.at, self.ctx, self.config
         n, limit = ctx.data.n_samples, config.max_passes or math.inf
         defers = self.solver.can_defer and not ctx.resident
@@ -159,7 +177,7 @@ class Loop:
             self.emit(Warned(info.message))
         if info.collectable and self._report(self.prover.collect()):
             return True
-        # What the next step and the proof after it will cost.
+        # The next step and the proof after it would exceed the limit.
         out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit or at.steps >= self.most_steps
         if info.gaps is not None and info.primal is not None:
             self._see(info.gaps, info.primal)
@@ -167,12 +185,12 @@ class Loop:
         exhausted = exhausted or (config.max_passes is None and self._hopeless())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
         counted = epochs if ctx.resident else at.steps
-        due = self.solver.can_defer and counted >= at.next_check  # the others know their gap
+        due = self.solver.can_defer and counted >= at.next_check  # solvers that cannot defer know their gap
         if due:
             at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= config.tol
-        if config.stop == "paper":  # the proof is for the report only
+        if config.stop == "paper":  # the only proof is the one for the report, at the end
             due = hopeful = defers = False
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
@@ -185,11 +203,13 @@ class Loop:
         return False
 
     def _count_traffic(self, passes: float) -> None:
+        """Emit what moved between processes since the last step."""
         traffic = self.ctx.mapper.traffic
         self.emit(TrafficCounted(passes, **traffic.since(self._moved).document()))
         self._moved = traffic.copy()
 
     def _report(self, certificate: Certificate) -> bool:
+        """Emit a certificate and tell solver and pace of it.  True if the gap is proved to meet the tolerance."""
         at, ctx = self.at, self.ctx
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0
@@ -204,7 +224,8 @@ class Loop:
         assert written is not None
         if self.config.stop == "gap":
             self.solver.take_proved(self.state, written.relative_gaps <= self.config.tol)
-        # The model must prove it again: a better alpha that is gone does not count.
+        # `certificate` may have the dual value of an earlier alpha.  Only the point that would be written counts, because
+        # `bigsvm certify` must be able to prove the gap again.
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 
     def _judged(self) -> str:
@@ -215,30 +236,32 @@ class Loop:
         return at.ending
 
     def _see(self, gaps: np.ndarray, primals: np.ndarray) -> None:
+        """Note the gap and P of each model, for `_hopeless`."""
         at = self.at
         at.primals[:] = primals
         at.pace.see(self._spent(), gaps)
 
     def _hopeless(self) -> bool:
-        """Whether no fit with sense takes as long, or this one would not come to its end within that."""
+        """Whether the fit exceeds the limits of `solvers/pace.py`; see the docstring of this file."""
         at, spent = self.at, self._spent()
         if self.solver.self_paced:
             return self._read_enough()
         targets = self.config.tol * at.primals
         hopeless = at.pace.hopeless(targets, self.limits)
-        if self.problem.axis is not None:  # of a search: one model that gets nowhere does not end the others
+        if self.problem.axis is not None:  # a search goes on as long as any of its models is not hopeless
             hopeless = hopeless[at.pace.least > targets]
             return spent > self.limits.most or (len(hopeless) > 0 and bool(hopeless.all()))
         return spent > self.limits.most or bool(hopeless.any())
 
     def _read_enough(self) -> bool:
-        """Whether a solver that paces itself has read rows that stream as often as it may."""
+        """Whether a self-paced solver has read streamed rows as often as the limit allows."""
         most = self.config.max_passes or max(SCANNED, SCANNED_BYTES / self.data_bytes)
         return self.solver.self_paced and not self.ctx.resident and self._spent() >= most
 
     def _spent(self) -> float:
-        # Rows in memory are not read again: there the limit counts visits, as it would have counted passes, or the work
-        # that a solver tells (the kernel values that it asked for).
+        """The work so far, in passes: what --max-passes and the other limits count."""
+        # Rows in memory are not read again.  There row visits count, or the work that self-paced solvers report (the
+        # kernel values that they asked for).
         if self.ctx.resident:
             return self.at.work if self.solver.self_paced else self.at.visits / self.ctx.data.n_samples
         return self.ctx.reads.without_cache(self.data_bytes, self.ctx.data.n_samples)
@@ -250,7 +273,7 @@ class Loop:
         return self._before_s + time.monotonic() - self._began
 
     def _pause(self) -> None:
-        """Save the state if it is time or the run is to stop.  Raises Interrupted in the second case."""
+        """Save the state if a checkpoint is due or the run was asked to stop; then raise Interrupted in that case."""
         if not self.ctx.pause():
             return
         if self.checkpoints is not None:
@@ -265,9 +288,11 @@ class Loop:
             raise Interrupted(f"stopped by {self.stop.by}", hint=hint)
 
 
-def _for_as_long_as_it_lives(ask: Callable[[], bool]) -> Callable[[], bool]:
-    """A method whose object, which holds whoever asks, is not held by them: a fit's rows would stay until Python looks
-    for cycles.  False once the object is gone.
+def _weakly_bound(ask: Callable[[], bool]) -> Callable[[], bool]:
+    """A bound method that does not keep its object alive; returns False once the object is gone.
+
+    The loop holds the context, and the context would hold the loop: the rows of a finished fit would stay in memory
+    until Python's garbage collector finds the cycle.
     """
     method = weakref.WeakMethod(ask)
     return lambda: (found := method()) is not None and found()

@@ -1,12 +1,12 @@
-"""Small fits before the user's: they call, and so compile or load, all that it will call of compiled code.
+"""Small fits before the user's, which compile (or load) all compiled code that the user's fit will call.
 
-A few noisy rows of the store's kind go the way of the real ones: opened in memory, staged or streamed, then context,
-solver, proofs and model.  What is compiled is what the plan will use, and nothing here knows the solvers: each says
-which small fits call all of its code (`Solver.small_fits`).
+A few noisy rows of the store's kind take the same path as the real rows: they are opened in memory, staged or streamed,
+then come context, solver, proofs and model.  So exactly the code that the plan will use is compiled.  Nothing here
+knows the solvers: each says which small fits call all of its code (`Solver.small_fits`).
 
-The problem is the user's but for C and the parameters of loss and kernel: no type depends on these, and with the
-user's own even a small problem may be hopeless.  Small fits are bounded by counters, have a budget, a seed and a
-scratch folder of their own, and leave nothing behind.
+The problem is the user's, except for C and the parameters of loss and kernel.  No type depends on these, and with the
+user's own values even a small problem may take for ever.  Small fits are limited by counters, have their own budget,
+seed and scratch folder, and leave nothing behind.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from bigsvm.tasks import SerialMapper
 from bigsvm.units import MIB
 
 _WIDTH = 4  # features
-_BLOCKS = 8  # of rows that stream
-_TOGETHER = 2  # blocks that are read and worked on as one
-_STEPS = 60
-_EPSILON = 0.25  # of targets that spread by about 1: some rows cost nothing
-_NU = 0.8  # of the largest that is feasible: there is a margin although classes overlap, and without one a fit is long
+_BLOCKS = 8  # blocks of the rows, if they stream
+_TOGETHER = 2  # blocks of a group
+_STEPS = 60  # most steps of a small fit
+_EPSILON = 0.25  # targets have a deviation of about 1, so some rows lie within the tube
+_NU = 0.8  # relative to the largest feasible nu.  Classes overlap, and with a smaller nu the margin would vanish
 _BUDGET = 64 * MIB
-_CLASSES = 3  # of models that are trained one after another: pairs of them are several models
-_MODELS = 32  # that are trained together: with more, no type is another
-_SWEEPS = 4  # of rows that stay in memory, in a pass
-_SORTED_ROWS = 256  # enough for a sample to tell that they are sorted
+_CLASSES = 3  # for kernel solvers, which train one model after another; three classes make several pairs
+_MODELS = 32  # models that are trained together; more do not change any type
+_SWEEPS = 4  # sweeps of the row buffer in a pass
+_SORTED_ROWS = 256  # enough for the rank test to find that rows are sorted
 
 
 def precompile(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit = silent) -> None:
@@ -73,12 +73,12 @@ def precompile(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit = sil
             work = partial(_make_small_fits, store, plan, config, some)
             compiled_in_child(("fit", *kind, *_kind_of_plan(plan, config), some), work, load, emit)
     if plan.mode == "staged":
-        # Once: loading takes next to no memory, and few copies are of such rows.
+        # Compiled, but not loaded here: loading takes next to no memory, and few working copies are of sorted rows.
         compiled_in_child(("staging", *kind), partial(_stage_sorted, store, plan, config), load=False, emit=emit)
 
 
 def _kind_of_plan(plan: Plan, config: FitConfig) -> tuple[Any, ...]:
-    """What decides which functions are called and with which types, beside the store's kind and the small fits."""
+    """All that decides which functions are called, with which types, apart from the store's kind and the small fits."""
     problem = plan.problem
     asked = [getattr(config, name) for name, option in OPTIONS.items() if option.solvers and option.changes == "result"]
     return (
@@ -96,7 +96,7 @@ def _make_small_fits(store: RowBlocks, plan: Plan, config: FitConfig, fits: list
 
 
 def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit) -> None:
-    """A fit from its rows to its model, on the way that `fit_store` goes."""
+    """One small fit from its rows to its model, as `fit_store` makes it."""
     problem = _small_problem(plan.problem, config, fit)
     n, by_values = fit.n_samples, problem.kernel.name == "precomputed"
     small = small_rows(store, n, _WIDTH, len(problem.classes), by_values)
@@ -114,7 +114,7 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
             begun.problem, plan.solver, begun.state, config, ctx, begun.prover, survey.data_bytes, Stop(), None, silent,
             most_steps=_STEPS,
         ).run()  # fmt: skip
-        if plan.solver.proof == "linear":  # all may have been deferred
+        if plan.solver.proof == "linear":  # the loop may have deferred all proofs, and they use other code
             begun.prover.prove()
         begun.prover.model(begun.problem, data, {})
         for vector in begun.prover.alpha:
@@ -122,23 +122,23 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
 
 
 def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Problem:
-    """The user's problem with a C of ours, a mild kernel, and no more models than types depend on."""
+    """The user's problem with an easy C and kernel, and only as many models as types depend on."""
     classes, positive, negative = problem.classes, problem.positive[:_MODELS], problem.negative[:_MODELS]
-    if config.of_kernel and not (
-        problem.regression or problem.one_class
-    ):  # a model after the other: no type depends on how many there are
+    # Kernel solvers train one model after another, so no type depends on the number of classes.
+    if config.of_kernel and not (problem.regression or problem.one_class):
         classes = classes[: min(_CLASSES, fit.n_samples // 2)]
         positive, negative = models_of(len(classes), problem.pairs)
-    if problem.joint:  # whose loops have a model for each class
+    if problem.joint:  # its loops need one model for each class
         classes = classes[:_MODELS]
-    # Of classes of one size, one against the others has fewer rows than half of them.
+    # The largest feasible nu is twice the share of the smaller class: 2 / k if one of k equal classes is trained against
+    # the others.
     feasible = 1.0 if problem.pairs or len(classes) < 3 else 2.0 / len(classes)
     weight = 1.0 if config.class_weight is None else 2.0
     axis = problem.axis
     if axis is not None:
         fold = (np.arange(fit.n_samples) % 2).astype(np.uint8)
         axis = ModelAxis.of(fold, axis.held_out[:_MODELS], axis.weight[:_MODELS])
-    # What the user vouches for must not be refuted by other rows.
+    # With --assume-psd a fit that refutes the assumption is refused; these rows must not cause that.
     vouched = problem.kernel.definite.how == "assumed" and problem.kernel.name != "precomputed"
     definite = Definite("checked") if vouched else problem.kernel.definite
     return dataclasses.replace(
@@ -159,7 +159,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
 
 
 def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -> Plan:
-    """The plan for a few rows: they stream in several blocks, and those that stay in memory are fewer than all."""
+    """The user's plan for a few rows: streamed rows make several blocks, and not all rows fit in the row buffer."""
     n = small.n_samples
     block_rows = n if plan.resident else max(n // _BLOCKS, 1)
     row_buffer = whole_row_buffer(small, plan.row_buffer_packed) // 3
@@ -188,7 +188,7 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
 
 
 def _small_config(config: FitConfig, fit: SmallFit) -> FitConfig:
-    """The user's options but for those that say where, how long and how exactly."""
+    """The user's options, except for those that say where to run, how long, and to which tolerance."""
     return dataclasses.replace(
         config, tol=fit.tol, max_passes=fit.passes, max_time=None, seed=0, threads=1, scratch=None, scratch_limit=None,
         scheduler="serial", scheduler_file=None, workers=None,
@@ -196,7 +196,8 @@ def _small_config(config: FitConfig, fit: SmallFit) -> FitConfig:
 
 
 def _stage_sorted(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
-    """A working copy of sorted rows, with so many features (if they are sparse) that these get other numbers."""
+    """Make a working copy of sorted rows, which shuffles them; sparse rows have so many features that these are
+    renumbered."""
     n, n_classes = _SORTED_ROWS, len(plan.problem.classes)
     y = np.arange(n) * (n_classes or n) // n
     small = rows_like(store, np.ones((n, 2)), y, n_classes, last_feature=MANY_FEATURES + 1)
