@@ -1,20 +1,22 @@
-"""Where work leaves the calling process: shares, tasks, mappers, and the one loop that sends shares out.
+"""Work that may run on threads or in other processes: shares, tasks, mappers, and the one loop that sends shares out.
 
-A *piece* says which part of the work comes next: a run of block addresses, one address, a number.  The caller makes a
-*share* of it, a small picklable value (a NamedTuple) with all that the work needs: the data source, which pickles into
-its name, the addresses, and the parts of arrays that belong to these rows.  A *task* is a function of a module that
-takes one share and returns what it found.  Tasks are pure: a task that is lost with its worker runs again elsewhere.
-One exception is allowed: a share that stays in this process (`Mapper.in_process`) may hold views of the caller's arrays
-for the task to write into.  A *mapper* runs tasks: here, on threads, or in other processes.
-A share may hold a value that `Mapper.publish` has made known: it travels once, and the task finds it in its place.
+A *piece* names a part of the work: a run of block addresses, one address, a number.  From a piece the caller makes a
+*share*, a small picklable NamedTuple with all that the work needs: the data source (which pickles as its name), the
+addresses, and the parts of arrays that belong to these rows.  A *task* is a module-level function that takes one share
+and returns its result.  A *mapper* runs tasks: in this thread, on threads, or in other processes.
 
-`over_shares` is the only caller of `Mapper.map`: whatever moves work to another machine changes this file and the
-mappers, and no solver.
+Tasks are pure, so a task that is lost with its worker can run again elsewhere.  One exception is allowed: if tasks run
+in this process (`Mapper.in_process`), a share may hold views of the caller's arrays for the task to write into.  A
+share may also hold what `Mapper.publish` returned; the value is sent once, and the task finds it in the share.
 
-Some work belongs to a *shard*: rows that keep their own state (alpha, rows kept in memory) where they are, so that only
-vectors of the size of w travel.  For it mappers have three more verbs: `publish` makes a value known everywhere once,
-`on_shards` runs a task for each shard, always in the same place while that place lasts, and `reduce` adds the results
-up in a tree (`TreeSum`) that depends on the number of shards alone: the same bits, whoever adds.
+`over_shares` is the only caller of `Mapper.map`.  A new way to move work to other machines changes this file and the
+mappers, but no solver.
+
+Other work belongs to a *shard*: a part of the rows whose state (alpha, rows kept in memory) stays on one worker, so
+that only vectors of the size of w travel.  For shards mappers have three more methods.  `publish` sends a value to all
+workers once.  `on_shards` runs a task for each shard, on the worker that has the shard as long as it lives.  `reduce`
+adds the results up in a tree (`TreeSum`) that depends only on the number of shards, so the sum has the same bits
+wherever it is computed.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 
 FAN_IN = 4
-"""Results of shards that are added at a time."""
+"""Results of shards that a node of the tree adds up."""
 BLOCKS_PER_TASK = 16
-"""Blocks of a share whose result is as large as w: fewer, larger results cost less to send and to add up."""
+"""Blocks of a share whose result is as large as w: few results cost less to send and to add up."""
 NOBODY_S = 300.0
-"""Seconds without a worker after which a cluster counts as lost."""
+"""Seconds without any worker after which a cluster counts as lost."""
 LOOK_S = 2.0
-"""Seconds of waiting for workers after which somebody looks who is there."""
+"""Seconds between two checks whether workers are alive, while results are waited for."""
 
 P = TypeVar("P")
 S = TypeVar("S")
@@ -45,9 +47,9 @@ T = TypeVar("T")
 
 
 class ShardSum(NamedTuple):
-    """What tasks on shards found: something of each shard, and vectors that are added up.
+    """The result of a task on a shard, or of several shards together.
 
-    each : one entry a shard, in the order of the shards
+    each : one entry for each shard, in the order of the shards
     vectors : arrays of one shape and dtype for all shards; added in float64
     """
 
@@ -56,7 +58,7 @@ class ShardSum(NamedTuple):
 
 
 def added(*parts: ShardSum) -> ShardSum:
-    """Sum of at most `FAN_IN` results of shards that follow one another; a single one is itself."""
+    """The sum of at most `FAN_IN` results of consecutive shards; a single result is returned as it is."""
     if len(parts) == 1:
         return parts[0]
     vectors = []
@@ -69,13 +71,13 @@ def added(*parts: ShardSum) -> ShardSum:
 
 
 class TreeSum:
-    """Adds results up as they come, by fours, then fours of fours, and so on: few are held at one time."""
+    """Adds results up as they come: four at a time, then four of these sums, and so on, so that few are in memory."""
 
     def __init__(self) -> None:
         self._levels: list[list[ShardSum]] = []
 
     def take(self, part: ShardSum, level: int = 0) -> None:
-        """The result of the next shard."""
+        """Add the result of the next shard."""
         if level == len(self._levels):
             self._levels.append([])
         waiting = self._levels[level]
@@ -85,7 +87,7 @@ class TreeSum:
             self.take(added(*waiting), level + 1)
 
     def total(self) -> ShardSum:
-        """The sum of all that was taken, at least one."""
+        """The sum of all results; there must be at least one."""
         level = 0
         while level < len(self._levels) - 1 or len(self._levels[level]) > 1:
             waiting, self._levels[level] = self._levels[level], []
@@ -98,41 +100,45 @@ class TreeSum:
 class Mapper(Protocol):
     """Runs pure tasks somewhere; results come in the order of the shares.
 
-    `shares` is pulled lazily, and at most `at_most` tasks (a few more than workers by default) run or wait to
-    be taken at one time: what they hold is the caller's memory.  A failed task raises, at its place.  Closing the
-    generator cancels the tasks that wait, and in this process waits for those that run.
+    `map` pulls `shares` lazily.  At most `at_most` tasks (by default a few more than workers) are running, or have
+    results that were not taken yet, because the caller's budget has to hold them.  If a task fails, its exception is
+    raised where its result would have come.  Closing the generator cancels waiting tasks; in this process it also waits
+    for the running ones.
     """
 
     in_process: bool
-    """Tasks see the caller's own arrays: nothing is copied, and in-place work is visible."""
+    """Tasks run in this process and see the caller's arrays: nothing is copied, and they may write in place."""
     n_workers: int
     traffic: Any
-    """What it has moved between processes (`run/execute/traffic.py`); None where tasks run in this one."""
+    """Counts of what moved between processes (`run/execute/traffic.py`); None if tasks run in this process."""
 
     def map(
         self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None
     ) -> Generator[R, None, None]: ...
 
     def check(self, store: Any, scratch: Any, needed: int) -> None:
-        """Refuse workers of other processes that do not see the rows or the scratch folder, or lack `needed` bytes."""
+        """Refuse worker processes that do not see the rows or the scratch folder, or have less than `needed` bytes."""
 
     def publish(self, value: Any) -> Any:
-        """`value`, known to all workers by the name that is returned until nobody holds that any more."""
+        """Send `value` to all workers, once.  Returns a handle; workers keep the value as long as the handle lives."""
 
     def on_shards(
         self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
     ) -> Any:
-        """Begin `task(shard, value)` for each shard, where that shard was worked on last; what `reduce` takes.
+        """Start `task(shard, value)` for each shard, on the worker that had the shard last.
 
-        at_most : tasks that run at one time in this process, for a caller that has counted their memory
+        published : handle of the value
+        at_most : tasks that may run at one time in this process, if the caller has counted their memory
+
+        Returns what `reduce` takes.
         """
 
     def reduce(self, begun: Any) -> ShardSum:
-        """The sum of what `on_shards` began, in the order of a `TreeSum`.  Raises what a task raises."""
+        """Wait for what `on_shards` started and add it up, in the order of a `TreeSum`.  Raises what a task raises."""
 
 
 class MapperHere:
-    """The verbs of shards for mappers of this process, whose `map` runs tasks as their results are asked for."""
+    """`Mapper.check` and the methods for shards, for mappers of this process."""
 
     traffic: Any = None
 
@@ -140,7 +146,7 @@ class MapperHere:
         raise NotImplementedError
 
     def check(self, store: Any, scratch: Any, needed: int) -> None:
-        """Nobody is to be asked."""
+        """Nothing to check: this process has opened the rows and the scratch folder."""
 
     def publish(self, value: T) -> T:
         """The value itself."""
@@ -149,11 +155,11 @@ class MapperHere:
     def on_shards(
         self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
     ) -> Any:
-        """What is to be called; nothing runs yet."""
+        """The calls to be made; nothing runs before `reduce`."""
         return [partial(task, shard, published) for shard in shards], at_most
 
     def reduce(self, begun: Any) -> ShardSum:
-        """Calls them, and adds up as results come."""
+        """Run the tasks, and add results up as they come."""
         calls, at_most = begun
         total = TreeSum()
         with closing(self.map(_called, calls, at_most)) as results:
@@ -170,7 +176,7 @@ _NOTES: ContextVar[dict[str, int] | None] = ContextVar("notes of a task", defaul
 
 
 def note(what: str, number: int = 1) -> None:
-    """A task tells whoever runs it of something worth counting: 'made_anew' or 'replayed' (see `Traffic`)."""
+    """Count an event during a task, for whoever runs the task: 'made_anew' or 'replayed' (see `Traffic`)."""
     notes = _NOTES.get()
     if notes is not None:
         notes[what] = notes.get(what, 0) + number
@@ -178,7 +184,7 @@ def note(what: str, number: int = 1) -> None:
 
 @contextmanager
 def noting() -> Iterator[dict[str, int]]:
-    """What the tasks that run in this block, on this thread, tell by `note`."""
+    """Collects the counts of `note` that tasks make within the block, on this thread."""
     notes: dict[str, int] = {}
     token = _NOTES.set(notes)
     try:
@@ -188,20 +194,21 @@ def noting() -> Iterator[dict[str, int]]:
 
 
 class SerialMapper(MapperHere):
-    """One task after another, here."""
+    """Runs one task after another in the calling thread."""
 
     in_process = True
     n_workers = 1
 
     def map(self, task: Callable[[S], R], shares: Iterable[S], at_most: int | None = None) -> Generator[R, None, None]:
         """Runs each task when its result is asked for."""
-        yield from map(task, shares)  # which lets go of a share before the next one is made
+        yield from map(task, shares)  # unlike a loop, `map` drops a share before it makes the next one
 
 
 def side_by_side(work: Callable[[S], R], items: Sequence[S], at_most: int, name: str) -> list[R]:
-    """What `work` makes of each item, in order, on at most so many threads of that name; on none where one would do.
+    """[work(item) for item in items], on at most `at_most` threads.
 
-    Starting a thread, and waiting for it, takes longer than a step of a small fit.
+    name : of the threads.  If one thread is enough, the calling one does the work: starting a thread and waiting for it
+        takes longer than a step of a small fit
     """
     threads = min(at_most, len(items))
     if threads <= 1:
@@ -239,7 +246,7 @@ class Account(Protocol):
 
 
 class PassLeft(Exception):
-    """A pass was left because the run is to stop: nothing of it counts, and it is begun again later."""
+    """A pass was left because the run was asked to stop.  Its results are dropped, and it will begin again."""
 
 
 @overload
@@ -267,23 +274,23 @@ def over_shares(
     account: Account | None = None,
     may_leave: bool = False,
 ) -> Iterator[tuple[P, Any]]:
-    """Run `task` on the share of each piece; gives (piece, result) in the order of `pieces`, whoever ran them.
+    """Run `task` on the share of each piece; yields (piece, result) in the order of `pieces`, wherever tasks run.
 
-    A caller that adds results as they come therefore adds them in the order of the blocks: its sums are the same bits
-    on one thread, on several, or on a cluster.  A caller that leaves the loop early leaves no task of it running in
-    this process, so that arrays that tasks write into are the caller's own again.
+    So a caller that adds results as they come adds them in the order of the blocks, and gets the same bits on one
+    thread, on several, or on a cluster.  If the caller leaves the loop early, no task of this process is still running
+    afterwards, so that arrays that tasks write into can be used again.
 
     mapper : where tasks run
-    task : a function of a module; of the share alone
-    pieces : what is to be done, in order; pulled only as fast as tasks are sent out
-    share_of : makes the share of a piece, here, just before it is sent: what it copies is held by no more than
-        `at_most` shares at one time
-    at_most : tasks that run or wait at one time, for a caller that has counted their memory
-    account : is charged with the `bytes_read` of each result, once the caller has used it.  Time in which a task waits
-        for a disk is the task's own and is not told: `Context.io_wait_s` is for loops that read here.
-    may_leave : ask `account.stopping` after each result.  Where it says so the reads of this loop are taken off the
-        account again (limits count what an undisturbed run reads) and PassLeft is raised into the caller's loop.
-        There is no pause between shares: a pass in tasks is whole, or it is begun again.
+    task : a module-level function of the share alone
+    pieces : the parts of the work, in order; pulled only as fast as tasks are sent out
+    share_of : makes the share of a piece, in this process, just before it is sent; at most `at_most` shares, with the
+        copies that they hold, exist at one time
+    at_most : tasks that may run or wait at one time, if the caller has counted their memory
+    account : is charged with the `bytes_read` of each result, after the caller has used it.  The time in which tasks
+        wait for a disk is not counted: `ReadAccount.waited_s` is that of loops that read in this thread
+    may_leave : ask `account.stopping` after each result.  If it says so, the reads of this loop are taken off the
+        account (limits count what an undisturbed run reads), and PassLeft is raised in the caller's loop.  A pass in
+        tasks cannot be paused between shares: it is complete, or it begins again
 
     Raises what a task raises, where its result would have come.
     """
@@ -309,6 +316,6 @@ def over_shares(
 
 
 def runs_of(refs: Sequence[P], blocks: int) -> Iterator[tuple[P, ...]]:
-    """Runs of `blocks` addresses that follow one another (the last may be shorter): the pieces of most passes."""
+    """Runs of `blocks` consecutive addresses (the last may be shorter): the pieces of most passes."""
     for first in range(0, len(refs), blocks):
         yield tuple(refs[first : first + blocks])

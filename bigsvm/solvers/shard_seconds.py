@@ -1,16 +1,16 @@
-"""Seconds of a pass on shards, as a price of each thing that it is made of: nominal prices, or measured ones.
+"""A model of the seconds that a pass on shards takes: amounts of work, times the price of each.
 
-A pass is made of rounds.  In a round w goes out, every worker visits a part of each of its shards, one shard after the
-other, and the changes of w come back as one sum.  The rounds follow one another, so that their seconds add up:
+A pass consists of rounds.  In a round w is sent out, every worker visits a part of each of its shards, one shard after
+another, and the changes of w come back as one sum.  Rounds follow one another, so their seconds add up:
 
-    parts     the fullest worker's bytes of rows, its parts, and the bytes of w that each part passes over
-    sums      four messages that follow one another; tasks, half of whose cost is the scheduler's and half that of the
-              fullest worker, whose fetches from others cost as much; w on the caller's link out and back; and with
-              several workers a tree of fan-in 4, out and back
-    caller    what it does between two rounds: the log, the line search
+    parts     work on the fullest worker: bytes of rows, parts of shards, and bytes of w that each part passes over
+    sums      four messages one after another; tasks, half of whose cost is the scheduler's and half the fullest
+              worker's, where a fetch from another worker costs as much as a task; w on the link of the calling process,
+              out and back; with several workers also w along a tree of fan-in 4, out and back
+    caller    work of the calling process between two rounds: the log, the line search
     saves     at the end of a pass, to a disk that all workers share
 
-`bigsvm plan --workers` and `rounds_of` use nominal prices, `scripts/simulate_cluster.py` measured ones, too.
+`bigsvm plan --workers` and `rounds_of` use nominal prices; `scripts/simulate_cluster.py` uses measured ones too.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ _SAVED_WEIGHTS = 2  # vectors of the size of w in the save of a shard
 
 
 class Prices(NamedTuple):
-    """Seconds of one of each.  Those that stand here are nominal: one disk and 10 Gb/s for each worker.
+    """Seconds for one unit of each kind of work.  The defaults are nominal: one disk and 10 Gb/s for each worker.
 
-    row_byte : of a worker's rows in a pass, read and visited
-    part : of a shard in a round, beside its rows and w
-    part_byte : of w, in a part
-    sum : of nothing, by one worker
-    task : of one that is sent, by scheduler and worker together
-    wire_byte : between two processes
-    turn : of the caller between two rounds;  turn_byte : of w, in a turn
-    save : of a shard, beside its bytes;  save_byte : of all shards together
+    row_byte : to read and visit a byte of rows
+    part : to begin a part of a shard;  part_byte : for each byte of w in a part
+    sum : for a sum of empty vectors by one worker
+    task : to send a task, on scheduler and worker together
+    wire_byte : to move a byte between two processes
+    turn : of the calling process between two rounds;  turn_byte : for each byte of w in a turn
+    save : to begin the save of a shard;  save_byte : to write a byte to the shared disk
     """
 
     row_byte: float = 1e-9
@@ -54,10 +53,10 @@ NOMINAL = Prices()
 
 
 class ShardedPass(NamedTuple):
-    """What a pass on shards is, whoever works on it.
+    """The size of a pass on shards; it does not depend on the workers.
 
-    data_bytes : of the rows, decoded;  saved_rows : rows times models
-    weight_bytes : of w, of all models
+    data_bytes : decoded bytes of the rows;  saved_rows : rows times models
+    weight_bytes : bytes of w of all models
     shards, rounds : parts of the rows, and sums in the pass
     """
 
@@ -69,7 +68,7 @@ class ShardedPass(NamedTuple):
 
 
 class PassSeconds(NamedTuple):
-    """Seconds of a pass, or of what a unit costs in it."""
+    """Seconds of each part of a pass."""
 
     parts: float
     sums: float
@@ -78,7 +77,7 @@ class PassSeconds(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """One after the other."""
+        """The sum, since the parts follow one another."""
         return self.parts + self.sums + self.caller + self.saves
 
 
@@ -89,8 +88,8 @@ def units(work: ShardedPass, workers: int) -> dict[str, dict[str, float]]:
     rounds, weights = work.rounds, work.weight_bytes
     levels, vectors = tree(used)
     additions = sum_tasks(work.shards)
-    tasks = work.shards + additions + 1  # w is one, too
-    own = fullest + max(additions // used, 1) + 1 + (vectors + 1 if used > 1 else 0)  # what it fetches is work, too
+    tasks = work.shards + additions + 1  # publishing w is a task too
+    own = fullest + max(additions // used, 1) + 1 + (vectors + 1 if used > 1 else 0)  # of the fullest worker
     return {
         "parts": {
             "row_byte": work.data_bytes * fullest / work.shards,
@@ -111,27 +110,24 @@ def units(work: ShardedPass, workers: int) -> dict[str, dict[str, float]]:
 
 
 def pass_seconds(work: ShardedPass, workers: int, prices: Prices = NOMINAL) -> PassSeconds:
-    """Of one pass on so many workers, of which no more than there are shards have work."""
+    """Seconds of a pass on so many workers.  Workers beyond the number of shards are idle."""
     price = prices._asdict()
     of = units(work, workers)
     return PassSeconds(*(sum(n * price[name] for name, n in of[part].items()) for part in PassSeconds._fields))
 
 
 def sum_seconds(weight_bytes: float, prices: Prices = NOMINAL) -> float:
-    """Of one sum by one worker: what the number of rounds is chosen by, which must not depend on who computes."""
+    """Seconds of a sum by one worker.  The number of rounds goes by it, since it must not depend on the workers."""
     return prices.sum + 2.0 * weight_bytes * prices.wire_byte
 
 
 def passes_factor(shards: int, rounds: int, a: float = 1.0) -> float:
-    """Passes on shards over those of one machine, about.
-
-    a : of a shard and round; 1 is nominal
-    """
+    """About how many times the passes of one machine a fit on shards needs: 1 + a L / P.  a : 1 is nominal"""
     return 1.0 + a * shards / rounds
 
 
 def tree(workers: int) -> tuple[int, int]:
-    """Levels of a tree over so many workers, and vectors that its busiest worker takes one after another."""
+    """Levels of a tree over so many workers, and vectors that its busiest worker receives one after another."""
     levels = vectors = 0
     while workers > 1:
         levels, vectors = levels + 1, vectors + min(workers, FAN_IN) - 1

@@ -1,11 +1,11 @@
-"""What runs where a shard is: its rounds, its saves, and making its state anew where that was lost.
+"""Tasks on a shard: its rounds, its saves, and rebuilding its state if that was lost.
 
-The state of a shard after round r is a pure function of its rows, of what it was told and of the weights of all rounds
-up to r.  A process keeps it between two calls (`_HELD`), as a cache and no more.  A process that does not have it,
-because the one that did is gone, reads what was saved last, and replays the rounds since then from the caller's log.
+The state of a shard after round r is a pure function of its rows, and of the messages and weights of rounds 0 to r.  A
+process keeps it between two calls only as a cache (`_HELD`).  A process without it (because the worker that had it is
+gone) loads the last save, and replays the rounds since then from the log of the calling process.
 
-    HOME/00003-00000042/     shard 3 as it was after 42 rounds (`store/state/state_files.py`)
-    HOME/round-00000042/     what all shards were told in round 42, and the weights
+    HOME/00003-00000042/     the state of shard 3 after 42 rounds (`store/state/state_files.py`)
+    HOME/round-00000042/     the message to all shards in round 42, and the weights
 """
 
 from __future__ import annotations
@@ -27,63 +27,63 @@ from bigsvm.tasks import ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
-_KEPT = 2
+_KEPT = 2  # saves of each shard that stay: the last may be damaged
 _HOME = "shards"
 
 
 class Told(Protocol):
-    """What all shards are told in a round: it is `number` since the fit began."""
+    """The message that all shards receive in a round.  number : of the round since the fit began"""
 
     @property
     def number(self) -> int: ...
 
     def tree(self) -> dict[str, Any]:
-        """As the log keeps it."""
+        """The message as the log saves it."""
 
 
 class ShardState(Protocol):
-    """What a shard knows between two rounds.  It changes in rounds alone.
+    """The state of a shard between two rounds.  Only rounds change it.
 
-    rounds : so many were taken part in
+    rounds : number of rounds so far
     """
 
     rounds: int
 
     def work(self, rows: Any, told: Any, w: np.ndarray) -> ShardSum:
-        """One round."""
+        """One round.  told : its message;  w : the weights that it starts at"""
 
     def answer(self, rows: Any, question: Any, w: Any) -> ShardSum:
-        """What a question finds that changes nothing."""
+        """Answer a question about the rows (such as a proof) without changing the state."""
 
     def settle(self, ending: Any) -> None:
-        """What the caller has found since the last round: told to those that are to be saved."""
+        """Apply what the caller decided after the last round (such as a step length); called before a save."""
 
     def whole(self) -> dict[str, Any]:
-        """All that must be saved, with `rounds`."""
+        """Everything that must be saved, `rounds` included."""
 
     def restore(self, rows: Any, tree: dict[str, Any]) -> None:
         """Take over what `whole` gave."""
 
 
 class ShardRows(Protocol):
-    """Which rows a shard has, and how they are worked on: small, and the same in every round."""
+    """The rows of a shard, and how to work on them: a small value, the same in every round."""
 
     @property
     def number(self) -> int: ...
 
     def new_state(self) -> Any:
-        """Before the first round, where no caller's arrays are."""
+        """The state before the first round, in arrays of its own."""
 
     def told(self, tree: dict[str, Any]) -> Told:
-        """What `Told.tree` gave."""
+        """The message that `Told.tree` saved."""
 
 
 class Shard(NamedTuple):
-    """One shard, as a task is given it.
+    """A shard as an argument of a task.
 
     rows : ShardRows
-    state : the caller's own, where tasks run in its process; else None
-    home : folder that all processes see, where states are saved and rounds are logged; '' where tasks run here
+    state : the caller's state, if tasks run in its process; else None
+    home : folder that all processes see, with saved states and the log of rounds; '' if tasks run in this process
     """
 
     rows: ShardRows
@@ -92,9 +92,9 @@ class Shard(NamedTuple):
 
 
 def new_home(workdir: Path) -> str:
-    """Make a folder for the shards of a fit; those of callers that were killed go first.
+    """Make a folder for the shards of a fit, after deleting those of callers that were killed.
 
-    Its name says whose it is, so that one of a caller that lives, or lives elsewhere, stays.
+    The name of a folder identifies its process, so folders of living callers, and of other machines, are not deleted.
     """
     remove_dead(workdir, _HOME)
     home = temporary_name(workdir / _HOME)
@@ -112,7 +112,7 @@ def round_task(shard: Shard, told: tuple[Told, np.ndarray]) -> ShardSum:
 
 
 def ask_task(shard: Shard, told: tuple[int, Any, Any]) -> ShardSum:
-    """Task: what a shard finds after so many rounds, without a change of its state; told of a question, and of w."""
+    """Task: the answer of a shard to a question, after so many rounds.  told : (rounds, question, w)"""
     rounds, question, w = told
     state = _taken(shard, rounds)
     found = state.answer(shard.rows, question, w)
@@ -121,7 +121,7 @@ def ask_task(shard: Shard, told: tuple[int, Any, Any]) -> ShardSum:
 
 
 def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
-    """Task: bring a shard to the end of so many rounds, and save it.  Gives its number."""
+    """Task: settle the last of so many rounds, and save the shard.  told : (rounds, ending).  Returns its number."""
     rounds, ending = told
     state = _taken(shard, rounds)
     state.settle(ending)
@@ -131,7 +131,7 @@ def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
 
 
 def forget_task(shard: Shard, told: None) -> ShardSum:
-    """Task: drop what this process knows of a fit that is over, and of all whose folders are gone."""
+    """Task: drop the cached states of a fit that is over, and of all fits whose folders are gone."""
     with _TAKING:
         for home, number in list(_HELD):
             if home == shard.home or not Path(home).is_dir():
@@ -140,15 +140,15 @@ def forget_task(shard: Shard, told: None) -> ShardSum:
 
 
 def saved_tree(home: str, number: int, rounds: int, names: Collection[str] = ()) -> Any:
-    """What `save_task` saved of shard `number`, or what of it has these names; arrays are maps.
+    """The state of shard `number` that `save_task` saved, or only the parts with these names; arrays are maps.
 
-    Raises DataError where it is not whole.
+    Raises DataError if the save is damaged.
     """
     return read_tree(_saved(home, number, rounds), names)
 
 
 def write_home(home: str, number: int, tree: Any) -> None:
-    """Save a shard's tree, whole or not at all; the last ones of this shard stay, older ones go."""
+    """Save the state of a shard, whole or not at all, and delete all but its last `_KEPT` saves."""
     target = _saved(home, number, int(tree["rounds"]))
     _write_whole(target, tree)
     for old in _numbers(home, number)[:-_KEPT]:
@@ -156,19 +156,19 @@ def write_home(home: str, number: int, tree: Any) -> None:
 
 
 def log_round(home: str, this: Told, W: np.ndarray) -> None:
-    """Keep what a round told, for shards that must be made anew."""
+    """Log the message and weights of a round, for shards that must be rebuilt."""
     _write_whole(_logged(home, this.number), {"round": this.tree(), "w": W})
 
 
 def drop_log(home: str, before: int) -> None:
-    """Rounds before `before` are saved by every shard."""
+    """Delete the log of rounds before `before`, which every shard has saved."""
     for path in Path(home).glob("round-*"):
         if int(path.name.removeprefix("round-")) < before:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _taken(shard: Shard, rounds: int) -> ShardState:
-    """The state after `rounds` rounds, which belongs to the caller until it is given back."""
+    """Take the state after `rounds` rounds out of the cache, or rebuild it; `_give_back` returns it."""
     if shard.state is not None:
         return shard.state
     with _TAKING:
@@ -185,9 +185,9 @@ def _give_back(shard: Shard, state: ShardState) -> None:
 
 
 def _made_anew(shard: Shard, rounds: int) -> ShardState:
-    """From what was saved last, and the log of the rounds since.
+    """The state after `rounds` rounds, from the last save and the log of the rounds since.
 
-    Raises ReadFailed where that save is damaged: the rounds before it are not kept.
+    Raises ReadFailed if that save is damaged: the rounds before it are not in the log any more.
     """
     rows, home = shard.rows, shard.home
     note("made_anew")
@@ -196,17 +196,16 @@ def _made_anew(shard: Shard, rounds: int) -> ShardState:
     for saved in reversed([number for number in _numbers(home, rows.number) if number <= rounds]):
         try:
             tree = saved_tree(home, rows.number, saved)
-        except DataError as error:  # its writer was lost; the one before will do, where the rounds since are kept
+        except DataError as error:  # the save before will do, if the rounds since then are still in the log
             damaged = damaged or f": {error}"
             continue
         state.restore(rows, tree)
         break
     while state.rounds < rounds:
         if not _logged(home, state.rounds).is_dir():
-            what = (
-                f"what shard {rows.number} knew after round {rounds} is lost, and cannot be worked out again{damaged}"
-            )
-            raise ReadFailed(what, home, "`bigsvm resume RUN` goes on from the newest checkpoint; look at that disk")
+            what = f"the state of shard {rows.number} after round {rounds} is lost, and cannot be rebuilt{damaged}"
+            hint = "`bigsvm resume RUN` goes on from the newest checkpoint; check the disk of the scratch folder"
+            raise ReadFailed(what, home, hint)
         logged = read_tree(_logged(home, state.rounds))
         state.work(rows, rows.told(logged["round"]), np.array(logged["w"]))
         note("replayed")
@@ -222,14 +221,17 @@ def _logged(home: str, number: int) -> Path:
 
 
 def _numbers(home: str, number: int) -> list[int]:
-    """Rounds after which a shard was saved, in order."""
+    """The rounds after which shard `number` was saved, ascending."""
     return sorted(
         int(path.name.split("-")[1]) for path in Path(home).glob(f"{number:05d}-*") if path.name[-8:].isdigit()
     )
 
 
 def _write_whole(target: Path, tree: Any) -> None:
-    """A tree in a folder that is there whole or not at all: two that write it at one time write the same."""
+    """Write a tree into a new folder, whole or not at all.
+
+    Two processes may write the same folder at one time: the first to finish wins, and both write the same content.
+    """
     if target.exists():
         return
     aside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")

@@ -1,4 +1,4 @@
-"""How many shards the rows make, and how many sums a pass: functions of the data's shape, never of who computes."""
+"""The number of shards, and of sums (rounds) in a pass: functions of the data's shape, never of the workers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bigsvm.solvers.shard_seconds import NOMINAL, sum_seconds
 
 _SHARD_BYTES = 16 * 10**9
 _MOST_SHARDS = 256
-_ROUNDS = (64, 256)  # of a pass, at least and at most, for 4 a shard
-_A_SHARD = 4
-_PIECES = 8  # of a shard, at least
-_LEAST_ROUNDS = 16
-_LEAST_ROWS = 4, 8  # of a shard in a round: where rounds are asked for, and where not
-_SUMS_SHARE = 2.0  # of the reading of a pass, that its sums may take
+_A_SHARD = 4  # rounds in a pass for each shard, within
+_ROUNDS = (64, 256)
+_PIECES = 8  # pieces of each shard that are read apart, at least
+_LEAST_ROUNDS = 16  # fewer rounds need several times the passes
+_LEAST_ROWS = 4, 8  # rows of a shard in a round, at least: with --rounds-per-pass, and without
+_SUMS_SHARE = 2.0  # the sums of a pass may take this many times as long as its reading
 
 
 def shards_of(config: FitConfig, data_bytes: int) -> int:
-    """As asked; else 1 below 16 GB, then the power of two next to one for each 16 GB, 256 at most.
+    """The number of shards: as asked for, else 1 below 16 GB and then one for each 16 GB (a power of two, at most 256).
 
-    A fit that starts from an earlier model has one.  Raises UsageError where more are asked for.
+    A fit that starts from an earlier model has one shard.  Raises UsageError if more are asked for.
     """
     if config.warm_start is not None:
         if config.shards is not None and config.shards > 1:
@@ -37,17 +37,16 @@ def shards_of(config: FitConfig, data_bytes: int) -> int:
 
 
 def extent_rows_of(extent_rows: int, shape: DataShape) -> int:
-    """Rows read in one piece: no more than let every shard have several pieces."""
+    """Rows read in one piece: `extent_rows`, or fewer so that every shard has several pieces."""
     return extent_rows if shape.shards == 1 else max(min(extent_rows, shape.n_samples // (_PIECES * shape.shards)), 1)
 
 
 def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solver) -> int:
-    """As asked; else 4 a shard, from 64 to 256, halved while the sums would take twice as long as the reading.
+    """The number of rounds in a pass: as asked for, else as `rounds_for` chooses.
 
-    Not below one a shard, nor below 16: coordinate descent then needs several times the passes.  No more than
-    one for every eight rows of a shard (for every four, where they are asked for): beyond, a round costs more to begin
-    than its rows do.  Where it is told how long a sum takes, those that are best for it.  Solvers that add up
-    what a whole pass has found have one; UsageError where more are asked of them.
+    There is at most one round for every eight rows of a shard (or every four, if rounds are asked for): with more, a
+    round takes longer to start than its rows take.  Solvers that add the shards up once a pass have one round; raises
+    UsageError if more are asked for.
     """
     shards = shape.shards
     if shards == 1:
@@ -64,10 +63,13 @@ def rounds_of(config: FitConfig, shape: DataShape, data_bytes: int, solver: Solv
 
 
 def rounds_for(shards: int, weight_bytes: int, data_bytes: int, told: float | None = None) -> int:
-    """What the plan chooses where every shard has rows enough: see `rounds_of`.
+    """The number of rounds for shards that have many rows.
 
-    told : seconds of a sum, where somebody knows.  Then P is the power of two nearest to the one with which
-        (1 + L / P) (T_pass + P T_sum), the seconds of a fit in units of one machine's passes, is least
+    It is 4 for each shard, from 64 to 256, then halved while the sums of a pass would take more than twice as long as
+    its reading; but at least one for each shard, and 16.
+
+    told : seconds of a sum on the user's cluster (--sum-seconds), if known.  Then P is the power of two nearest to the
+        minimum of (1 + L / P) (T_pass + P T_sum), which the seconds of a fit are proportional to
     """
     if told is not None:
         pass_s = data_bytes / shards * NOMINAL.row_byte
@@ -82,5 +84,5 @@ def rounds_for(shards: int, weight_bytes: int, data_bytes: int, told: float | No
 
 
 def weights_of(shape: DataShape) -> int:
-    """Bytes of w, of all models."""
+    """Bytes of w of all models."""
     return shape.weight_bytes * shape.n_features * shape.n_models
