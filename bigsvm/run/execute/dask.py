@@ -1,7 +1,7 @@
-"""Tasks on dask workers: the only file that imports dask.distributed.
+"""Tasks on dask workers.
 
-dask schedules tasks over block addresses; data never becomes a dask collection.  A worker opens the store
-itself and reads its own block, so any worker may take any block and a lost one costs a retry, not an answer.
+Dask schedules tasks over block addresses; the rows never become a dask collection.  A worker opens the store itself and
+reads the blocks of its task.  So any worker may run any task, and a task that is lost with its worker is repeated.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ _RETRIES = 3
 _ROUND_STARTS = 100
 _OURS = {
     "distributed.worker.daemon": True,
-    "distributed.scheduler.worker-ttl": "60s",  # a worker that is frozen counts as lost
-    "distributed.scheduler.allowed-failures": 1000,  # so often may workers be killed that have the same task
+    "distributed.scheduler.worker-ttl": "60s",  # after which a frozen worker counts as dead
+    "distributed.scheduler.allowed-failures": 1000,  # workers that may be killed while they have the same task
     "distributed.scheduler.work-stealing": False,  # a stolen task would take its shard along
-    "distributed.deploy.lost-worker-timeout": "120s",  # a busy machine may take long to start one in a dead one's place
+    "distributed.deploy.lost-worker-timeout": "120s",  # a busy machine may take long to restart a worker
 }
-"""Settings of dask while a fit runs; those of a scheduler hold where we start it."""
-_FETCH_S = 10.0  # for a sum that is there to come; twice as long each time that it does not
-_STARTS = 3  # of the worker processes of this machine
+"""Settings of dask during a fit.  Those of the scheduler only apply to a cluster that this process starts."""
+_FETCH_S = 10.0  # time for a finished sum to arrive before it counts as lost; doubled at each failure
+_STARTS = 3  # attempts to start the worker processes of this machine
 
 
 class _Killed(Interrupted):
-    """Several workers in a row died while they had the same task."""
+    """Several workers died, one after another, while they had the same task."""
 
 
 class DaskMapper:
-    """Submits shares to a cluster, two for each worker in flight; yields results in order.
+    """Submits shares to a cluster, at most two for each worker at one time; yields results in order.
 
-    revive : asks for workers in the place of those that nobody starts again, where the cluster is ours
+    revive : restarts dead workers, if this process started the cluster
     """
 
     in_process = False
@@ -79,7 +79,7 @@ class DaskMapper:
             while flying:
                 yield self._counted(flying.popleft())
         finally:
-            with suppress(ClosedClientError):  # nobody is there who could work in vain
+            with suppress(ClosedClientError):  # then no worker has tasks that are worth cancelling
                 for future in flying:
                     future.cancel()
 
@@ -90,11 +90,11 @@ class DaskMapper:
     def on_shards(
         self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any, at_most: int | None = None
     ) -> Any:
-        """As `Mapper` says.  Workers run as many at one time as they have threads."""
+        """As `Mapper` says, except that `at_most` does not apply: a worker runs one task on each of its threads."""
         return self._asked(lambda: self._shards.on_shards(task, shards, published))
 
     def reduce(self, begun: Any) -> ShardSum:
-        """As `Mapper` says.  What was sent to workers that are gone is sent to others."""
+        """As `Mapper` says.  Tasks of workers that are gone are sent to others."""
         for _ in range(_ROUND_STARTS):
             total = self._asked(partial(self._shards.total, begun))
             stranded, patience = partial(self._shards.stranded, begun), _FETCH_S
@@ -102,20 +102,20 @@ class DaskMapper:
                 while self._ends(total, stranded):
                     try:
                         return self._shards.taken(begun, self._result(total, patience))
-                    except TimeoutError:  # who had it is gone, and what it was made of may be for somebody gone, too
+                    except TimeoutError:  # the worker that had the sum is gone, so dask computes it again
                         patience *= 2.0
             begun = self._asked(partial(self._shards.sent_again, begun))
         raise Interrupted(f"workers were lost {_ROUND_STARTS} times in one round", hint=RESUME)
 
     def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
-        """Wait for it; False where it was lost, or `stranded` says that it waits for somebody who is gone.
+        """Wait for a future.  False if it was lost, or if `stranded` says that it waits for a worker that is gone.
 
-        Raises Interrupted where there is no worker at all for too long.
+        Raises Interrupted if there is no worker for `NOBODY_S` seconds.
         """
         seen = time.monotonic()
         while True:
             try:
-                with self._client.as_current():  # of this thread, too: proofs have their own
+                with self._client.as_current():  # the current client is set per thread, and proofs have their own
                     wait(future, timeout=LOOK_S)
                 return True
             except TimeoutError:
@@ -129,7 +129,7 @@ class DaskMapper:
                     what = f"the cluster was lost: no worker for {NOBODY_S:g} seconds"
                     raise Interrupted(what, hint=RESUME) from None
             except CancelledError as error:
-                if self._client.status == "running":  # what it is made of was lost with a worker
+                if self._client.status == "running":  # an operand was lost with its worker
                     return False
                 raise Interrupted("the cluster was lost", hint=RESUME) from error
 
@@ -138,21 +138,23 @@ class DaskMapper:
         check_rows_and_room(self._client, store, scratch, needed)
 
     def _counted(self, future: Any) -> Any:
+        """The result of a task over a share, whose bytes are counted."""
         self._ends(future, lambda: False)
         found = self._result(future)
         self.traffic.row_bytes += nbytes_of(found)
         return found
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
+        """The result of a request to the scheduler.  Raises Interrupted if the connection is lost."""
         try:
             return ask()
         except (OSError, TimeoutError, RuntimeError, ClosedClientError) as error:  # closed, or its scheduler gone
             raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
     def _result(self, future: Any, patience: float | None = None) -> Any:
-        """What a future that has ended holds.
+        """The result of a finished future.
 
-        Raises TimeoutError where it does not come within `patience` seconds: it may wait for something again.
+        Raises TimeoutError if it does not arrive within `patience` seconds, because dask has to compute it again.
         """
         try:
             return future.result(timeout=patience)
@@ -197,12 +199,12 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
             return
         n_workers = workers or core_count()
         with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
-            # dask gives up a worker whose process died twice, and starts none in its place unless it is asked.
+            # Dask does not restart a worker whose process died twice, unless it is asked to scale the cluster.
             yield DaskMapper(client, n_workers, partial(cluster.scale, n_workers))
 
 
 def _current_client() -> Any:
-    """The client that dask calls current in this process: the newest one, or that of `Client.as_current`."""
+    """Dask's current client in this process: the newest one, or that of `Client.as_current`."""
     client = Client.current(allow_global=True) if _has_client() else None
     if client is None or client.status != "running":
         raise UsageError("--scheduler dask, and this process has no dask client", hint=_WHERE)
@@ -218,10 +220,11 @@ def _has_client() -> bool:
 
 
 class _Client(Client):
-    """A client that closes at once where it cannot connect.
+    """A client that closes at once if it cannot connect.
 
-    Dask's own closes when it is found to be garbage, and takes a lock of all clients then.  Found while another client
-    starts, by the very thread that holds that lock, it waits for ever: a second fit would hang after one that failed.
+    Dask's own closes only when it is garbage-collected, and then takes a lock that all clients share.  If the collector
+    runs while another client starts, on the thread that holds this lock, it waits for ever: the next fit after a failed
+    one would hang.
     """
 
     def __init__(self, *where: Any, **options: Any) -> None:
@@ -233,9 +236,9 @@ class _Client(Client):
 
 
 def _local_cluster(n_workers: int) -> LocalCluster:
-    """Worker processes of this machine, started again where one was killed before it was ready.
+    """Worker processes of this machine; up to `_STARTS` attempts, since one may be killed before it is ready.
 
-    Raises Interrupted where that does not help.
+    Raises Interrupted if all attempts fail.
     """
     said = ""
     for _ in range(_STARTS):
@@ -246,7 +249,7 @@ def _local_cluster(n_workers: int) -> LocalCluster:
                 processes=True,
                 dashboard_address=":0",  # any free port: two fits on one machine must not meet
                 memory_limit=0,  # our own budget rules
-                silence_logs=logging.CRITICAL,  # of a start that failed we tell ourselves
+                silence_logs=logging.CRITICAL,  # `_no_workers` reports a failed start
             )
         except (RuntimeError, OSError, TimeoutError) as error:
             said = str(error) or type(error).__name__

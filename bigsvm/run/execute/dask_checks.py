@@ -1,4 +1,4 @@
-"""What workers of a cluster must be before a fit begins: of the same versions, with the same rows, and with room."""
+"""Checks of the workers before a fit begins: the same versions, the same rows, and enough memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB, show_bytes
 
 RESUME = "start it again and repeat the command, a fit with --resume"
-_ANSWER_S = 60.0  # in which a worker answers a question
+_ANSWER_S = 60.0  # time that a worker has to answer
 _BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 
 
 def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any]:
-    """What `task` gives on each worker, or the exception that it raised.
+    """Address of each worker -> what `task` returned there, or the exception that it raised.
 
-    Raises Interrupted where there is no worker, one does not answer, or the cluster is lost meanwhile.
+    Raises Interrupted if there is no worker, one does not answer, or the cluster is lost meanwhile.
     """
     try:
         found: dict[str, Any] = client.sync(
@@ -43,7 +43,7 @@ def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any
 
 
 def _versions() -> dict[str, str]:
-    """Of what decides the bits of a model, in the process that is asked."""
+    """Versions, in this process, of everything that the bytes of a model depend on."""
     return {
         "bigsvm (its loops)": digest_of(SOURCES)[:12],
         **{name: metadata.version(name) for name in ("numpy", "numba")},
@@ -51,7 +51,7 @@ def _versions() -> dict[str, str]:
 
 
 def check_versions(client: Any) -> int:
-    """How many workers there are.  Raises UsageError where one has other versions than this process."""
+    """The number of workers.  Raises UsageError if one has other versions than this process."""
     ours, found = _versions(), answers(client, _versions)
     for worker, theirs in found.items():
         if isinstance(theirs, OSError):
@@ -68,11 +68,11 @@ def check_versions(client: Any) -> int:
 
 
 class _Seen(NamedTuple):
-    """What a worker finds where it is.
+    """What a worker reports of its machine.
 
-    fault, code : why it cannot read the rows, and the exit code of that; '' and 0 where it can
-    scratch : whether it sees the caller's file there
-    memory : bytes that it may use, which limit says so, and whose that is
+    fault, code : why it cannot read the rows, and the exit code for that; '' and 0 if it can
+    scratch : it sees the file that the calling process made in the scratch folder
+    memory, limit, whose : bytes that it may use, the limit that says so, and whom that limit is for
     """
 
     host: str
@@ -99,10 +99,10 @@ def _look(rows: bytes, mark: str) -> _Seen:
 
 
 def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, needed: int) -> None:
-    """Ask each worker for the rows, the scratch folder and its memory.
+    """Check on each worker that it sees the rows and the scratch folder, and has enough memory.
 
-    scratch : folder that all workers must see; None where they need none
-    needed : bytes that a worker will hold beside its interpreter; workers of one machine under one limit share that
+    scratch : folder that all workers must see; None if they need none
+    needed : bytes that a worker will hold, beside its interpreter; workers of one machine under one limit share it
 
     Raises
     ------
@@ -121,7 +121,9 @@ def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, nee
     finally:
         if mark is not None:
             mark.unlink(missing_ok=True)
-    seen = {worker: what for worker, what in found.items() if isinstance(what, _Seen)}  # the others are gone by now
+    seen = {
+        worker: what for worker, what in found.items() if isinstance(what, _Seen)
+    }  # an exception means that the worker is gone
     sharing = Counter((what.host, what.whose) for what in seen.values())
     for worker, what in seen.items():
         if what.fault:

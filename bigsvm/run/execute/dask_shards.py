@@ -1,10 +1,10 @@
-"""Shards on dask workers: where each one is, what a round sends and brings back.
+"""Shards on dask workers: the placement of shards, and the messages of a round.
 
-A task on a shard is for the worker that had the shard last, and for no other: dask would move it where a worker has
-little to do (work stealing), and its state would have to be made anew there.  So that nobody waits for a worker that
-is gone, the caller looks every two seconds who is there, and sends the shards of those that are not to others.
-What a shard knows stays in the process that worked on it, as a cache (`solvers/shard_tasks.py`); dask holds no state
-of ours, so that nothing of it must be computed again when a worker leaves.
+Each task on a shard is bound to the worker that had the shard last.  Otherwise dask would move tasks to idle workers
+(work stealing), and the state of the shard would have to be rebuilt there.  So that no task waits for a worker that is
+gone, the caller checks every two seconds which workers are alive, and sends the shards of dead ones to others.  The
+state of a shard stays in the process that worked on it, as a cache (`solvers/shard_tasks.py`).  Dask itself holds no
+state, so it has nothing to recompute when a worker leaves.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from distributed.protocol import pickle as wire
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, ShardSum, added, noting
 
-_GOING_ON = ("pending", "finished")  # a future's status; any other is of one that failed, or was lost
-_LOOK_AGAIN_S = 2.0  # after which workers that came or went are noticed; the bits do not depend on where a shard is
+_GOING_ON = ("pending", "finished")  # any other status of a future means that it failed or was lost
+_LOOK_AGAIN_S = 2.0  # seconds between two requests for the list of workers
 
 
 class Placement:
-    """Which worker a shard is on: it stays there while that worker does, and no worker has more than its part.
+    """Assigns shards to workers.  A shard stays on its worker while that lives, and all workers have equally many.
 
-    Shards that are added up together are on one worker where they can: then their sum does not travel.
+    Neighbouring shards, whose results are added up first, are put on one worker if possible: their sum need not travel.
+    The model does not depend on the placement.
     """
 
     def __init__(self) -> None:
         self._at: dict[int, str] = {}
 
     def of(self, n_shards: int, workers: Sequence[str]) -> list[str]:
-        """The worker of each shard.  Only as many shards move as must."""
+        """The worker of each shard.  As few shards as possible are moved."""
         least, more = divmod(n_shards, len(workers))
         load = dict.fromkeys(sorted(workers), 0)
         before, self._at = self._at, {}
@@ -64,14 +65,17 @@ class Placement:
 
 
 class Handle(NamedTuple):
-    """A value that all workers may have: a future of it, and itself, for another future where that one fails."""
+    """A published value: its future, and the value itself, to publish it again if the future fails."""
 
     future: Any
     value: Any
 
 
 class Begun(NamedTuple):
-    """A round on its way: what was sent, a future of each shard, the worker that it was sent to, and when."""
+    """A round that was started.
+
+    futures : of each shard;  where : the worker that each was sent to;  began : time of the start
+    """
 
     task: Callable[..., ShardSum]
     shards: Sequence[Any]
@@ -82,7 +86,7 @@ class Begun(NamedTuple):
 
 
 class ShardVerbs:
-    """`publish`, `on_shards` and `reduce` of a mapper on a dask client; counts what moves."""
+    """The parts of `publish`, `on_shards` and `reduce` of a mapper on a dask client; counts what moves."""
 
     def __init__(self, client: Any, retries: int, traffic: Traffic) -> None:
         self._client, self._retries, self._traffic = client, retries, traffic
@@ -92,14 +96,14 @@ class ShardVerbs:
         self._turn, self._any = 0, True
 
     def publish(self, value: Any) -> Handle:
-        """A task whose result the value is: workers fetch it from one another, and a lost copy is made again."""
+        """Publish a value as the result of a task: workers fetch it from one another, and a lost copy is made again."""
         self._traffic.published_bytes += nbytes_of(value)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
             return Handle(self._submit(_published, uuid.uuid4().hex, value, at=None), value)
 
     def shared(self, task: Callable[[Any], Any], share: Any) -> Any:
-        """A future of a task over a share, in whose place for a published value the task finds the value itself."""
+        """Submit a task over a share; returns its future.  Handles in the share are replaced by their values."""
         values = share if isinstance(share, tuple) and hasattr(share, "_fields") else ()
         published = {share._fields[k]: value.future for k, value in enumerate(values) if isinstance(value, Handle)}
         if published:
@@ -110,17 +114,17 @@ class ShardVerbs:
         return self._client.submit(*given, pure=False, retries=self._retries)
 
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
-        """A future for each shard, submitted to its worker and to no other: else dask may move it with its rows."""
+        """Submit a task for each shard, bound to its worker."""
         where = self._placement.of(len(shards), self._present())
         self._traffic.task_bytes += len(shards) * len(wire.dumps((task, shards[0])))
         sent = Begun(task, shards, published, [], where, time.monotonic())
         return sent._replace(futures=[self._sent(sent, number, at) for number, at in enumerate(where)])
 
     def sent_again(self, begun: Begun) -> Begun:
-        """The round with the shards of workers that are gone on others: nobody else does anything twice.
+        """The round, with the tasks that were lost sent to other workers; the others are not repeated.
 
-        A task that several workers died of, one after another, has failed for good, and all that wait for it.  It was
-        not to blame: it is sent as a new one.
+        Dask fails a task, and all that wait for it, after several workers died while they had it.  The task is hardly
+        the cause, so it is submitted as a new one.
         """
         there = self._present()
         if begun.published.future.status not in _GOING_ON:
@@ -133,9 +137,9 @@ class ShardVerbs:
         return begun._replace(where=where, futures=futures)
 
     def total(self, begun: Begun) -> Any:
-        """A future of the sum, in the tree of `TreeSum`.
+        """Submit the sums of a round, in the tree of `TreeSum`; returns the future of the total.
 
-        Four are added where most of them are; where they are all apart the workers take turns.
+        Four results are added on the worker that has most of them; if each is on another one, workers take turns.
         """
         futures, where = begun.futures, begun.where
         while len(futures) > 1:
@@ -151,21 +155,22 @@ class ShardVerbs:
         return futures[0]
 
     def somebody(self) -> bool:
-        """Whether there is a worker now."""
+        """Whether any worker is alive; asks the scheduler anew."""
         self._looked = -_LOOK_AGAIN_S
         self._present()
         return self._any
 
     def stranded(self, begun: Begun) -> bool:
-        """Whether a worker that a round was sent to is gone; looks at who was there when `somebody` was asked."""
+        """Whether a worker that has a task of the round is gone, as of the last call of `somebody`."""
         return not set(begun.where) <= set(self._present())
 
     def taken(self, begun: Begun, total: Made) -> ShardSum:
-        """What was found, once the sum of a round is here; it is counted."""
+        """Count a round whose sum has arrived, and return the sum."""
         self._traffic.round(total.nbytes, total.counts, time.monotonic() - begun.began)
         return total.found
 
     def _most_of(self, where: Sequence[str]) -> str:
+        """The worker that has most of some results; of several such workers another one in each call."""
         self._turn += 1
         number = Counter(where)
         most = max(number.values())
@@ -185,7 +190,7 @@ class ShardVerbs:
         now = time.monotonic()
         if now - self._looked > _LOOK_AGAIN_S or not self._workers:
             known = self._client.scheduler_info(n_workers=-1)
-            if "workers" not in known:  # all that a client says that has closed, once its scheduler was gone for long
+            if "workers" not in known:  # this is all that a client says that closed after its scheduler was lost
                 raise ConnectionError("the scheduler does not answer any more")
             found = list(known["workers"])
             self._workers, self._looked, self._any = found or self._workers, now, bool(found)
@@ -198,7 +203,7 @@ class _Published(NamedTuple):
     value: Any
 
 
-_CAME: deque[tuple[str, str]] = deque(maxlen=64)  # workers of this process, and the published values that came to them
+_CAME: deque[tuple[str, str]] = deque(maxlen=64)  # (worker of this process, published value that it received)
 _COMING = threading.Lock()
 
 
@@ -207,13 +212,13 @@ def _published(name: str, value: Any) -> _Published:
 
 
 def _on_share(task: Callable[[Any], Any], share: Any) -> Any:
-    """A task over a share that has published values."""
+    """Task: run a task over a share, after replacing published values by the values themselves."""
     values = {name: value.value for name, value in share._asdict().items() if isinstance(value, _Published)}
     return task(share._replace(**values))
 
 
 def _on_shard(task: Callable[..., ShardSum], shard: Any, published: _Published) -> Made:
-    """A task on a shard, where this runs; what came here for it, and how long it worked."""
+    """Task: run a task on a shard, and count what this worker received for it and how long it worked."""
     here = get_worker().address
     with _COMING:
         new = (here, published.name) not in _CAME

@@ -1,7 +1,7 @@
-"""What moves between processes: counted by the mapper, in bytes of the values that are sent.
+"""Counts of what moves between processes, in bytes of the values that are sent.
 
-Nothing is asked of the network.  A task knows on which worker it runs and where its operands were made; what was made
-elsewhere has come here.  These counts ride on the results of the tasks, so that they cost no message of their own.
+The network is not measured.  A task knows on which worker it runs and on which workers its operands were made, and so
+which of them were sent.  The counts come back with the results of the tasks, and cost no message of their own.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from bigsvm.tasks import ShardSum
 
 
 class Count(NamedTuple):
-    """Of one worker in one round.
+    """The counts of one worker in one round.
 
-    nbytes : that came to it: what was published, and results of other workers that it added up
-    seconds : that its tasks on shards worked
-    made_anew, replayed : shards whose state it had to make, and rounds that it repeated for that
+    nbytes : received bytes: published values, and results of other workers that it added up
+    seconds : spent in tasks on shards
+    made_anew, replayed : shards that it had to rebuild, and rounds that it replayed for that
     """
 
     nbytes: int = 0
@@ -29,7 +29,7 @@ class Count(NamedTuple):
     replayed: int = 0
 
     def plus(self, other: Count) -> Count:
-        """The two together."""
+        """The sum of both."""
         return Count(
             self.nbytes + other.nbytes,
             self.seconds + other.seconds,
@@ -38,16 +38,16 @@ class Count(NamedTuple):
         )
 
     def less(self, other: Count) -> Count:
-        """Without the other."""
+        """The difference."""
         return self.plus(Count(-other.nbytes, -other.seconds, -other.made_anew, -other.replayed))
 
 
 Counts = dict[str, Count]
-"""By the address of the worker."""
+"""Address of a worker -> its counts."""
 
 
 def together(parts: Iterable[Counts]) -> Counts:
-    """The counts of several results."""
+    """The sum of counts, worker by worker."""
     total: Counts = {}
     for part in parts:
         for worker, count in part.items():
@@ -57,15 +57,15 @@ def together(parts: Iterable[Counts]) -> Counts:
 
 @dataclass
 class Traffic:
-    """What one client and its workers have moved since the mapper was opened, or since `since`.
+    """What moved between one client and its workers since the mapper was opened.
 
-    rounds : tasks on all shards, and the sum of what they found
-    published_bytes : values that the client sent to all workers, each once
+    rounds : a round is one task on each shard, with the sum of the results
+    published_bytes : values that the client published, each counted once
     gathered_bytes : sums that came back to the client
-    task_bytes : tasks on shards, as the client sent them: which rows, and what they are worked on with
+    task_bytes : tasks on shards, as the client sent them
     row_bytes : shares and results of tasks over blocks of rows (staging, proofs, predictions)
-    work_s, sum_s : seconds of the slowest worker of each round, and the others of the round
-    workers : what came to each, and what it did
+    work_s : seconds that the slowest worker of each round worked;  sum_s : the rest of the time of the rounds
+    workers : counts of each worker
     """
 
     rounds: int = 0
@@ -78,7 +78,7 @@ class Traffic:
     workers: Counts = field(default_factory=dict)
 
     def round(self, gathered: int, counts: Counts, wall_s: float) -> None:
-        """A round has ended."""
+        """Add a round.  gathered : bytes of its sum;  counts : of its workers;  wall_s : its duration"""
         slowest = max((count.seconds for count in counts.values()), default=0.0)
         self.rounds += 1
         self.gathered_bytes += gathered
@@ -87,11 +87,11 @@ class Traffic:
         self.workers = together([self.workers, counts])
 
     def copy(self) -> Traffic:
-        """As it is now."""
+        """A copy that later rounds do not change."""
         return Traffic(**{**vars(self), "workers": dict(self.workers)})
 
     def since(self, before: Traffic) -> Traffic:
-        """What has moved after `before` was taken; workers to which nothing came are left out."""
+        """The difference to `before`, an earlier copy; workers whose counts have not changed are left out."""
         new = Traffic(
             **{name: value - getattr(before, name) for name, value in vars(self).items() if name != "workers"}
         )
@@ -102,7 +102,7 @@ class Traffic:
         return new
 
     def document(self) -> dict[str, Any]:
-        """Numbers for events and results; of the workers their number, the largest and the sum of what came to them."""
+        """Numbers for events and results; of the workers only how many they are, and what they received."""
         came = [count.nbytes for count in self.workers.values()]
         return {
             "rounds": self.rounds,
@@ -136,9 +136,9 @@ def nbytes_of(value: Any) -> int:
 
 
 class Made(NamedTuple):
-    """What a task on a shard gave, or a sum of such: where it was made, and what has moved for it.
+    """The result of a task on a shard, or a sum of such results.
 
-    nbytes : of `found`
+    at : worker that made it;  nbytes : of `found`;  counts : of all workers that had a part
     """
 
     found: ShardSum
@@ -148,7 +148,7 @@ class Made(NamedTuple):
 
 
 def sum_of(add: Callable[..., ShardSum], parts: tuple[Made, ...], here: str) -> Made:
-    """Parts added up on the worker `here`."""
+    """The sum of `parts`, computed on the worker `here`."""
     came = sum(part.nbytes for part in parts if part.at != here)
     found = add(*(part.found for part in parts))
     return Made(found, here, nbytes_of(found), together([*(part.counts for part in parts), {here: Count(came)}]))
