@@ -1,4 +1,4 @@
-"""Classes and their weights, as scikit-learn means them and as `bigsvm.fit` takes them."""
+"""Classes and their weights: from scikit-learn's conventions to the options of `bigsvm.fit`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 
 _PIECE = 1 << 18  # labels
-_BLOCK = 4 << 20  # bytes of rows that are read for their labels
+_BLOCK = 4 << 20  # bytes of rows that are read at a time
 
 
 def coded(y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """(classes ascending, code of each row).  Raises ValueError for targets, and where there is one class only."""
+    """(classes ascending, code of each row).  Raises ValueError for continuous targets, and for one class only."""
     check_classification_targets(y)
     y = np.asarray(y)
     classes = np.unique(y)
@@ -24,7 +24,7 @@ def coded(y: Any) -> tuple[np.ndarray, np.ndarray]:
             f"This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
             f"{classes[0]!r}"
         )
-    # Not np.unique's inverse, which takes 40 bytes a row: narrow rows have fewer themselves.
+    # np.unique with its inverse would take 40 bytes a row, more than rows with few features have.
     codes = np.empty(len(y), np.min_scalar_type(-len(classes)))
     for start, stop in tile(len(y), _PIECE):
         codes[start:stop] = np.searchsorted(classes, y[start:stop])
@@ -32,7 +32,7 @@ def coded(y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def present_codes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(codes that occur, ascending; the place of each row's among them)."""
+    """(codes that occur, ascending; for each row the index of its code among them)."""
     present = np.unique(codes)
     if present[-1] == len(present) - 1:
         return present, codes
@@ -50,9 +50,9 @@ def check_weighted_classes(codes: np.ndarray, weights: np.ndarray | None) -> Non
 def weights_of_classes(
     class_weight: Any, classes: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray | None
 ) -> np.ndarray:
-    """Weight of each class, float64.  'balanced' is n / (n_classes n_c), of the rows' weights where they are given.
+    """The weight of each class, float64.  'balanced' is n / (n_classes n_c), counting the weights of rows if given.
 
-    Raises ValueError for a weight that is negative or no number: `bigsvm.fit` would name the code, not the class.
+    Raises ValueError for a weight that is negative or not finite.  (`bigsvm.fit` would name the code, not the label.)
     """
     if class_weight == "balanced":
         return _balanced(np.bincount(codes, sample_weight, len(classes)).astype(np.float64))
@@ -66,10 +66,10 @@ def weights_of_classes(
 def check_classes_weigh(
     of_classes: np.ndarray, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None, each: bool = False
 ) -> None:
-    """Raise ValueError where weights of classes leave less than two of them: `bigsvm.fit` would name the code.
+    """Raise ValueError if fewer than two classes have positive weight.  (`bigsvm.fit` would name codes, not labels.)
 
-    codes : of the rows, places in `classes`;  weights : of the rows
-    each : a class whose rows all weigh 0 is refused too: it has a problem of its own, with its weight in that alone
+    of_classes : weight of each class;  codes, weights : of the rows
+    each : refuse also a single class whose rows all weigh 0, since its model would have nothing to separate
     """
     rows = np.bincount(codes if weights is None else codes[weights > 0], minlength=len(classes))
     weighs = (rows > 0) & (of_classes > 0.0)
@@ -82,7 +82,7 @@ def check_classes_weigh(
 
 
 def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, float] | None:
-    """Weights of classes as the option class_weight takes them; None where all are 1.
+    """Weights of classes as the option class_weight: {code as text: weight}; None if all are 1.
 
     codes : of the classes; None: 0, 1, ...
     """
@@ -93,10 +93,11 @@ def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, f
 
 
 def of_store(class_weight: Any, rows: RowBlocks, weighted: bool) -> Any:
-    """scikit-learn's class_weight as the option takes it, of the rows of a store.
+    """scikit-learn's class_weight as an option of `bigsvm.fit`, for the rows of a store.
 
-    weighted : 'balanced' goes by the sum of the weights of a class, else by all its rows, also those that weigh 0; the
-        option of `bigsvm.fit` goes by its rows of positive weight.  Where rows have weights that costs a reading
+    weighted : whether 'balanced' counts the weights of rows (LinearSVC) or all rows, even those of weight 0 (SVC).
+        `bigsvm.fit` itself counts rows of positive weight, so if rows have weights the classes are counted here, which
+        costs a reading of the store
     """
     if class_weight != "balanced" or rows.classes is None or not rows.has_weights:
         return by_label(class_weight)
@@ -109,12 +110,12 @@ def of_store(class_weight: Any, rows: RowBlocks, weighted: bool) -> Any:
 
 
 def _balanced(counts: np.ndarray) -> np.ndarray:
-    """n / (n_classes n_c), float64, (n_classes,): of rows, or of what they weigh."""
+    """n / (n_classes n_c), float64, (n_classes,).  counts : rows of each class, or sums of their weights"""
     return counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))
 
 
 def by_label(class_weight: Any) -> Any:
-    """scikit-learn's class_weight as the option takes it: labels as text."""
+    """scikit-learn's class_weight with labels as text, as the option of `bigsvm.fit` takes it."""
     if isinstance(class_weight, dict):
         return {str(label): float(weight) for label, weight in class_weight.items()}
     return class_weight

@@ -1,4 +1,4 @@
-"""Dask arrays and frames that are fitted: their rows lie in the scratch folder for as long as a fit reads them."""
+"""Fits of dask arrays and frames: their rows are written to the scratch folder for the duration of a fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bigsvm.units import MIB
 
 
 def is_large(X: Any, y: Any) -> bool:
-    """Whether X is a dask array or dataframe with labels beside it."""
+    """Whether X is a dask array or dataframe, and y its labels."""
     if y is None or len(getattr(y, "shape", (1,))) != 1 or not is_lazy(X):
         return False
     return hasattr(X, "compute") and len(getattr(X, "shape", ())) == 2
@@ -27,17 +27,17 @@ def is_large(X: Any, y: Any) -> bool:
 
 @contextmanager
 def on_disk(estimator: Any, X: Any, y: Any, sample_weight: Any, regression: bool) -> Iterator[RowBlocks]:
-    """The rows as an open store, within `memory=` of the estimator, and gone when the block ends.
+    """Write the rows to disk, within `memory=` of the estimator, and open them as a store; deleted at the end.
 
-    sample_weight : rows whose weight is not positive take no part, as of arrays
+    sample_weight : rows whose weight is not positive are left out, as for arrays
 
-    Raises ValueError for what cannot be fitted, as the estimators do.
+    Raises ValueError, as the estimators do, if the rows cannot be fitted.
     """
     weights = None if sample_weight is None else np.maximum(np.asarray(sample_weight, np.float64), 0.0)
     opened: dict[str, Any] = {"y": y, "sample_weight": weights}
     names = _columns_of(X)
     if names:
-        opened["columns"] = tuple(map(str, names))  # all of them, also one that is called weight
+        opened["columns"] = tuple(map(str, names))  # so that a column called weight is a feature
     given = {"memory": estimator.memory, "threads": estimator.threads}
     options = {name: value for name, value in given.items() if value is not None}
     with errors_of_scikit_learn(), rows_on_disk(X, options, opened, regression) as (path, _):
@@ -45,7 +45,7 @@ def on_disk(estimator: Any, X: Any, y: Any, sample_weight: Any, regression: bool
 
 
 def take_names(estimator: Any, rows: RowBlocks, X: Any) -> None:
-    """What `validate_data` sets from an array, or from a frame of these rows."""
+    """Set the attributes that scikit-learn's `validate_data` sets.  X : the array or frame that was written to disk"""
     take_width(estimator, rows)
     names = _columns_of(X)
     if names and all(isinstance(name, str) for name in names):
@@ -53,9 +53,9 @@ def take_names(estimator: Any, rows: RowBlocks, X: Any) -> None:
 
 
 def _columns_of(X: Any) -> list[Any]:
-    """Names of the columns of a frame; empty of an array.
+    """The names of the columns of a frame; empty for an array.
 
-    Raises ValueError naming a column that is not of numbers: an array could not have it, either.
+    Raises ValueError naming a column that is not numeric, as scikit-learn's estimators do.
     """
     if not hasattr(X, "columns"):
         return []

@@ -1,4 +1,4 @@
-"""What all estimators share: from their parameters to a fit, and from a fit to what is known of it."""
+"""The base class of all estimators: from parameters to a fit, and from a fit to attributes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _FINEST = {True: 1e-15, False: 1e-11}
-"""The smallest relative gap that is asked for, by whether the loss is smooth: below, rounding in float64 decides."""
+"""Whether the loss is smooth -> the smallest gap that a fit is asked for; below it rounding in float64 dominates."""
 
 
 _STALLED = "The fit ended before its tolerance was reached: it made no more progress."
@@ -47,7 +47,7 @@ _LONGER, _EASIER = (
 
 
 UNCONVERGED = {"stopped", "stalled"}
-"""How a fit ends that has not reached its tolerance."""
+"""The statuses of a fit that did not reach its tolerance."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,23 +56,23 @@ Problem: TypeAlias = tuple[RowBlocks, dict[str, Any]]
 
 
 class Certified:
-    """An estimator that `bigsvm.fit` fits; every fit has a certificate.
+    """An estimator that is fitted by `bigsvm.fit`, and so has a certificate.
 
     Parameters
     ----------
-    tol : as scikit-learn's; `relative_gap_for` says which duality gap is to be proved for it
-    max_iter : the most work; a fit that ends by it warns with the gap it has
-    memory : bytes, '2GiB' or '25%' of the memory limit in force, on top of the process as it is; None: half of what
-        the limit leaves
-    threads : for reading and for work whose result does not depend on them; None: the cores this process may use
-    random_state : int, RandomState or None; None is seed 0: a fit is the same each time
-    verbose : lines on stderr
+    tol : as in scikit-learn; `relative_gap_for` says which duality gap stands for it
+    max_iter : limit of the work; a fit that reaches it warns, and says which gap it has
+    memory : memory budget, beyond what the process already uses: bytes, '2GiB' or '25%' of the memory limit in force;
+        None: half of what the limit leaves
+    threads : number of threads, on which the result does not depend; None: the cores that this process may use
+    random_state : int, RandomState or None; None means seed 0, so a fit gives the same result each time
+    verbose : print progress on stderr
 
     Attributes
     ----------
-    certificate_ : Certificate    primal and dual objective, gap and `kind` ('proved') of what was fitted
+    certificate_ : Certificate    primal and dual objective, gap and `kind` ('proved') of the fit
     relative_gap_ : float         (P - D) / P, the largest of all models
-    passes_ : float               bytes read for training and proofs, in units of the data
+    passes_ : float               bytes read for training and proofs, divided by the bytes of the data
     """
 
     tol: float
@@ -94,30 +94,30 @@ class Certified:
     }
 
     def _model(self) -> Model:
-        """The fitted model, made of the attributes."""
+        """The fitted model, rebuilt from the attributes."""
         raise NotImplementedError
 
     def _scorer(self) -> Model:
-        """The fitted model, which knows how its rows were made: others are normalized, scaled and encoded alike."""
+        """The fitted model with the recipe of its rows, so that other rows are normalized, scaled and encoded alike."""
         model = self._model()
         model.about.update(rows=self._made())
         return model
 
     def _made(self) -> dict[str, Any]:
-        """How the rows were made that this was fitted to, with the names of their features; empty where neither is."""
+        """The recipe of the training rows and the names of their features; empty if there is neither."""
         names = getattr(self, "feature_names_in_", None)
         return {**({} if names is None else {"features": list(names)}), **getattr(self, "_made_as", {})}
 
     def _checked(self, X: Any) -> Any:
-        """Rows to be scored, as the model takes them.  Raises ValueError."""
+        """Check rows to be scored, and convert them for the model.  Raises ValueError."""
         raise NotImplementedError
 
     def _fit(self, problems: list[Problem], wanted: float, too_short: str, keep: bool = False) -> list[FitResult]:
-        """Fit each, and take over what the proofs say; warn where the wanted gap was not reached.
+        """Fit each problem, set the attributes of the proofs, and warn if the gap was not reached.
 
-        problems : rows and options; several where each class needs rows of its own
-        wanted : relative gap;  too_short : what is said first where a limit ended the fit
-        keep : start where the last fit ended, where the rows allow it, and leave the same to the next
+        problems : rows and options; several if each class needs labels of its own
+        wanted : relative gap;  too_short : beginning of the warning if a limit ended the fit
+        keep : start from the last fit, if its rows allow that, and keep this fit for the next
         """
         emit = PlainLines(sys.stderr) if self.verbose else silent
         common = {"memory": self.memory, "threads": self.threads, "seed": seed_of(self.random_state), "tol": wanted}
@@ -145,7 +145,7 @@ class Certified:
             )
             more = dict.fromkeys(text for result in results for text in result.warnings)
             warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=level_of_the_user())
-        for text in problems[0][0].warnings:  # of the rows; those of the fit only where it did not get there
+        for text in problems[0][0].warnings:  # of the store; those of the fit are shown only with the warning above
             warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
         return results
 
@@ -170,7 +170,7 @@ class Certified:
         return out
 
     def _reading(self) -> FitConfig:
-        """How rows on disk are read."""
+        """The options for reading a store."""
         return FitConfig.of(memory=self.memory, threads=self.threads)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -192,11 +192,11 @@ class Certified:
 
 
 def take_width(estimator: Any, rows: RowBlocks) -> None:
-    """What `validate_data` sets from an array, from a store."""
+    """Set, from a store, the attributes that scikit-learn's `validate_data` sets from an array."""
     estimator.n_features_in_ = rows.n_features
     if hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    # Of a table with columns of text the features are not the columns that a frame has.
+    # If text columns were encoded, features are not columns, and must not be compared with those of a frame.
     encoded = rows.recipe.get("encoding", {}).get("columns", ())
     if rows.feature_names is not None and all(kind == "number" for _, kind, _ in encoded):
         estimator.feature_names_in_ = np.array(rows.feature_names, dtype=object)
@@ -205,28 +205,28 @@ def take_width(estimator: Any, rows: RowBlocks) -> None:
 def relative_gap_for(tol: float, smooth: bool) -> float:
     """The relative duality gap (P - D) / P that stands for scikit-learn's `tol`.
 
-    LIBLINEAR and LIBSVM bound a violation of the conditions of optimality, in units of the score.  What gap that leaves
-    was measured (docs/scikit-learn.md): about tol / 100 for the losses with kinks; for the squared ones, where the gap
-    falls as the square of the gradient does, about tol^2.
+    In LIBLINEAR and LIBSVM tol bounds the violation of the optimality conditions, in units of the score.  The gap that
+    remains was measured (docs/scikit-learn.md): about tol / 100 for losses with kinks, and about tol^2 for the squared
+    losses, because there the gap falls as the square of the gradient.
     """
     gap = min(tol / 100.0, tol * tol) if smooth else tol / 100.0
     return max(gap, _FINEST[smooth])
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed; 0 for None."""
+    """The seed for a `random_state`; 0 for None."""
     if random_state is None:
         return 0
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def epochs_of(results: list[FitResult]) -> int:
-    """Visits of rows in units of n_samples, rounded up; the most of several fits."""
+    """Row visits / n_samples, rounded up; the largest of several fits."""
     return max(1, *(math.ceil(result.figures["epochs"]) for result in results))
 
 
 def joined(certificates: list[Certificate]) -> Certificate:
-    """One certificate of the models of several fits of the same rows."""
+    """One certificate for the models of several fits of the same rows."""
     first, *others = certificates
     if not others:
         return first
@@ -245,10 +245,10 @@ def joined(certificates: list[Certificate]) -> Certificate:
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
-    """A method that fits, with scikit-learn's checks of parameters.
+    """Decorator of methods that fit: scikit-learn's checks of parameters, and all attributes or none.
 
-    One that fails, or is interrupted, leaves the estimator as it was: not the classes of these rows beside the weights
-    of former ones.
+    If the fit fails or is interrupted, the estimator stays as it was.  Otherwise it might have the new classes beside
+    the old weights.
     """
     checked = _fit_context(prefer_skip_nested_validation=True)(fit)
 
@@ -267,7 +267,7 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
-    """What is to be said of a store while it is scored, as Python's warnings, once each and after the work."""
+    """Collects what a store warns of while it is scored; issued as Python warnings at the end, each one once."""
     said: dict[str, None] = dict.fromkeys(rows.warnings)
 
     def emit(event: Event) -> None:
@@ -280,7 +280,7 @@ def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
 
 
 def level_of_the_user() -> int:
-    """The `stacklevel` of a warning that names the line which called an estimator, however many calls lie between."""
+    """The `stacklevel` with which a warning names the user's line, the first outside of bigsvm and scikit-learn."""
     level, frame = 1, sys._getframe(1)
     while frame.f_globals["__name__"].partition(".")[0] in ("bigsvm", "sklearn", "contextlib") and frame.f_back:
         level, frame = level + 1, frame.f_back
@@ -289,7 +289,7 @@ def level_of_the_user() -> int:
 
 @contextmanager
 def errors_of_scikit_learn() -> Iterator[None]:
-    """What is wrong with data or parameters is a ValueError, as scikit-learn's users expect; Ctrl-C is itself."""
+    """Raise bad data or parameters as ValueError, as users of scikit-learn expect, and Ctrl-C as KeyboardInterrupt."""
     try:
         yield
     except (DataError, UsageError) as error:

@@ -1,4 +1,4 @@
-"""What a fit of an estimator leaves for the next one: models and duals, and a fit that starts from them."""
+"""Warm starts of estimators: the models and dual variables that a fit keeps, and a fit that starts from them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from bigsvm.store.blocks import RowBlocks
 
 
 class Kept(NamedTuple):
-    """A model, with what it says of the rows it knew; and their duals, float64, (n_models, n_samples), None of none."""
+    """A model, which identifies its training rows, and their alpha, float64, (n_models, n_samples), or None."""
 
     model: Model
     alpha: np.ndarray | None
 
 
 def kept_of(results: list[FitResult]) -> list[Kept]:
-    """Of results that are not closed yet; arrays of its own, so that it pickles."""
+    """The models and alphas of results that are not closed yet, as arrays, which can be pickled."""
     return [Kept(result.model, _duals(result)) for result in results]
 
 
@@ -39,9 +39,9 @@ def _duals(result: FitResult) -> np.ndarray | None:
 
 @contextmanager
 def folders(kept: list[Kept] | None, n_problems: int) -> Iterator[list[Path | None]]:
-    """For each problem the folder of the model that it may start from, for as long as the fits take; None for none.
+    """Save the kept models for the duration of the block: for each problem the folder of its model, or None.
 
-    Where the number of problems is another, classes came or went, and none starts from what another one was.
+    If the number of problems has changed, the classes have, and no problem starts from an earlier model.
     """
     if kept is None or len(kept) != n_problems:
         yield [None] * n_problems
@@ -65,9 +65,9 @@ def _as_file(alpha: np.ndarray) -> Any:
 
 
 def fit_from(earlier: Path | None, rows: RowBlocks, **options: Any) -> FitResult:
-    """`bigsvm.fit` from where an earlier model ended; from 0 where it cannot be: other rows, classes, or solver.
+    """`bigsvm.fit`, started from an earlier model if its rows, classes and solver allow that, otherwise from 0.
 
-    What is wrong with the rows themselves is said by the fit from 0, in its own words.
+    Errors in the rows themselves are raised by the second attempt.
     """
     if earlier is not None:
         try:

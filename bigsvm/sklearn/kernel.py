@@ -1,4 +1,4 @@
-"""What all kernel estimators share: fits with a kernel, support vectors, and scores by them."""
+"""The base class of the kernel estimators: fits with a kernel, support vectors, and scores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSITIVE = Interval(Real, 0.0, None, closed="neither")
 
 
 class Kernelised(Certified):
-    """What all kernel estimators share."""
+    """Base class of SVC, SVR and the nu variants."""
 
     kernel: str | Callable[..., Any]
     degree: int
@@ -71,21 +71,21 @@ class Kernelised(Certified):
 
     @property
     def _cost(self) -> float:
-        """C, which nu takes the place of in some."""
+        """The option C; 1 in the problems that have nu instead."""
         return float(self.C)
 
     def _rows(self, X: Any, y: Any, sample_weight: Any) -> tuple[RowBlocks, Any]:
-        """(rows with codes or targets, X as it is scored later; None for a store)."""
+        """(rows with codes or targets, X as scoring will need it; None for a store)."""
         raise NotImplementedError
 
     def _trained(self, rows: RowBlocks, X: Any, options: dict[str, Any], seen: Seen | None = None) -> FitResult:
-        """Fit `rows`, and take over support vectors and coefficients.
+        """Fit `rows`, and set support vectors and coefficients.
 
         seen : the rows of all calls of `partial_fit`, which are kept
         """
         kernel = "precomputed" if callable(self.kernel) else str(self.kernel)
         self._gamma = self._gamma_of(rows)
-        # Others are of no use to this kernel, which scikit-learn passes over.
+        # As in scikit-learn, parameters that the kernel does not use are ignored.
         given = {"gamma": self._gamma, "degree": int(self.degree), "coef0": float(self.coef0)}
         problem: dict[str, Any] = {
             "kernel": kernel, **{name: value for name, value in given.items() if name in PARAMETERS[kernel]},
@@ -94,7 +94,7 @@ class Kernelised(Certified):
         if self.memory is None:
             problem["cache_memory"] = int(self.cache_size * MIB)
         if self.max_iter >= 0:
-            # A step of LIBSVM takes two rows of kernel values; a pass, here, is all of them.
+            # A step of LIBSVM takes two rows of kernel values; a pass of bigsvm counts all n_samples of them.
             pairs = max(len(rows.classes) - 1, 1) if rows.classes is not None else 1
             problem["max_passes"] = 2.0 * max(self.max_iter, 1) * pairs / rows.n_samples
         said = (
@@ -109,29 +109,29 @@ class Kernelised(Certified):
         self._kernel = Kernel(kernel, self._gamma, int(self.degree), float(self.coef0))
         self.fit_status_ = int(result.status in UNCONVERGED)
         self.shape_fit_ = (rows.n_samples, rows.n_features)
-        if callable(self.kernel):  # whose values were trained on
+        if callable(self.kernel):  # then `rows` are kernel values
             self.shape_fit_ = getattr(X, "shape", (rows.n_samples,))
         self._take(result, rows, X)
         result.close()
         return result
 
     def _is_large(self, X: Any, y: Any) -> bool:
-        """Whether X is a dask array or frame of features, with labels beside it."""
+        """Whether X is a dask array or frame of features, and y its labels."""
         return is_large(X, y) and not callable(self.kernel) and self.kernel != "precomputed"
 
     def _trained_on_disk(
         self, X: Any, y: np.ndarray, weights: np.ndarray | None, regression: bool, options: dict[str, Any]
     ) -> FitResult:
-        """`_trained` of a dask array or frame, whose rows are on disk as long as it lasts."""
+        """`_trained` for a dask array or frame, whose rows are on disk during the fit."""
         with on_disk(self, X, y, weights, regression) as rows:
             take_names(self, rows, X)
             result = self._trained(rows, None, options)
-            if not hasattr(self, "support_vectors_"):  # of the linear kernel, whose model has none
+            if not hasattr(self, "support_vectors_"):  # the model of the linear kernel has weights instead
                 self.support_vectors_ = rows_at(rows, self.support_)
         return result
 
     def _take(self, result: FitResult, fitted: RowBlocks, X: Any) -> None:
-        """Support vectors, by class and then by row, their coefficients, and the intercepts."""
+        """Set support vectors (sorted by class, then by row), their coefficients, and intercepts."""
         model = result.model
         n_classes = 1 if fitted.classes is None or model.one_class else len(fitted.classes)
         rows, beta = support_of(result, fitted)
@@ -172,7 +172,7 @@ class Kernelised(Certified):
             raise ValueError(str(error)) from error
 
     def _array_rows(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any, Any]:
-        """(X as it is scored later, what rows are made of, y) of arrays that were checked."""
+        """Check arrays: (X as scoring will need it, features or kernel values to fit, y)."""
         if callable(self.kernel):
             check_consistent_length(X, y)
             y = column_or_1d(y, warn=True)
@@ -188,18 +188,18 @@ class Kernelised(Certified):
         return X, X, y
 
     def _more_rows(self, X: Any, y: Any, **options: Any) -> tuple[Seen | None, Any, Any]:
-        """(rows of the calls of `partial_fit` before, X, y) of arrays that are to follow them, checked.
+        """Check arrays for `partial_fit`: (rows of earlier calls, X, y).
 
-        Raises ValueError for a kernel whose values rows alone do not give.
+        Raises ValueError for a precomputed or callable kernel, whose values between old and new rows are not known.
         """
         if callable(self.kernel) or self.kernel == "precomputed":
-            raise ValueError("partial_fit takes rows of features: of a kernel that is given as values, fit all of them")
+            raise ValueError("partial_fit does not support precomputed and callable kernels: call fit on all rows")
         seen = seen_by(self, X)
         X, y = checked_X(self, X, y, dtype=FLOATS, reset=seen is None, **options)
         return seen, X, y
 
     def _kernel_values(self, X: Any, Z: Any) -> np.ndarray:
-        """K(X, Z) of a kernel that is a function.  Raises ValueError where it gives another shape."""
+        """K(X, Z) of a callable kernel.  Raises ValueError if it returns another shape."""
         assert callable(self.kernel)
         K = self.kernel(X, Z)
         K = np.ascontiguousarray(K.toarray() if scipy.sparse.issparse(K) else K, np.float64)

@@ -42,7 +42,7 @@ _POSITIVE = Interval(Real, 0.0, None, closed="neither")
 
 
 class _Linear(Certified):
-    """What both linear estimators share."""
+    """Base class of LinearSVC and LinearSVR."""
 
     C: float
     loss: str
@@ -70,7 +70,7 @@ class _Linear(Certified):
     }
 
     def _trained(self, problems: list[Problem], seen: Seen | None = None) -> list[FitResult]:
-        """Fit each, and take over the weights.  seen : the rows of all calls of `partial_fit`, which are kept."""
+        """Fit each problem, and set the attributes.  seen : rows of all calls of `partial_fit`, which are kept"""
         bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
         loss = self._loss()
         problem = {"loss": loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
@@ -91,7 +91,7 @@ class _Linear(Certified):
         return results
 
     def _loss(self) -> str:
-        """The loss that is trained."""
+        """The name of bigsvm's loss."""
         return self.loss
 
     def _checked(self, X: Any) -> Any:
@@ -122,37 +122,38 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         'l1' is refused
     loss : 'squared_hinge' or 'hinge', default='squared_hinge'
     dual : bool or 'auto', default='auto'
-        both problems have one optimum, so it chooses nothing; False with 'hinge' is refused, as in scikit-learn
+        no effect, since both problems have the same optimum; False with 'hinge' is refused, as in scikit-learn
     tol : float, default=1e-4
-        stands for a relative duality gap, which is proved: tol / 100 with 'hinge', else the smaller of that and
+        the fit ends at a proved relative duality gap: tol / 100 with 'hinge', otherwise the smaller of that and
         tol ** 2
     C : float, default=1.0
-        above 0; the sum of losses is multiplied by it
+        weight of the sum of losses; above 0
     multi_class : 'ovr' or 'crammer_singer', default='ovr'
-        each class against the rest, or one hinge loss of all classes together, as LIBLINEAR's -s 4; loss, penalty and
-        dual then count for nothing, as in scikit-learn, class weights weigh the rows of their class, and of two classes
-        the certificate is of the same problem as that of hinge with twice the C
+        each class against the rest, or one hinge loss of all classes, as LIBLINEAR's -s 4.  With 'crammer_singer'
+        loss, penalty and dual have no effect, as in scikit-learn; class weights apply to the rows of their class; and
+        for two classes the problem, and the certificate, are those of hinge with twice the C
     fit_intercept : bool, default=True
     intercept_scaling : float, default=1
         value of the constant feature whose weight gives the intercept; that weight is regularised as all others
     class_weight : dict, 'balanced' or None, default=None
-        {label: what C is multiplied by}; of several classes each weighs, as in LIBLINEAR, in its own model alone
+        {label: factor of C}.  With more than two classes each weight applies only in the model of its own class, as in
+        LIBLINEAR
     verbose : int, default=0
-        lines on stderr
+        print progress on stderr
     random_state : int, RandomState or None, default=None
-        None is seed 0: a fit is the same each time
+        None means seed 0, so a fit gives the same result each time
     max_iter : int, default=1000
-        passes over the rows, at most; a fit that ends by it warns with the gap it has
+        most passes over the rows; a fit that reaches this limit warns, and says which gap it has
     solver : str, default='auto'
-        one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+        name of a bigsvm solver; 'auto' chooses by loss, shape of the data and memory
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
     warm_start : bool, default=False
-        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
-        from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
+        start from the last fit, if its rows (compared by content) are the first rows now, otherwise from 0.  The
+        optimum is the same.  The estimator and its pickles then hold 8 bytes for each row and model
 
     Attributes
     ----------
@@ -162,16 +163,16 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     classes_ : (n_classes,)
         ascending
     n_iter_ : int
-        visits of rows in units of n_samples, rounded up; of several fits the most
+        row visits / n_samples, rounded up; of several fits the most
     certificate_ : Certificate
-        primal and dual objective, gap and `kind` ('proved') of what was fitted
+        primal and dual objective, gap and `kind` ('proved') of the fit
     relative_gap_ : float
         (P - D) / P, the largest of all models
     passes_ : float
-        bytes read for training and proofs, in units of the data
+        bytes read for training and proofs, divided by the bytes of the data
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,), object
-        where X had names of columns that are text
+        if the columns of X have names, and all of them are strings
     """
 
     penalty: str
@@ -203,15 +204,15 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         """Fit rows and labels, or a store with labels of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
-            Rows of a dask array or frame are on the scratch disk meanwhile; with class_weight of more than two
+            Rows of a dask array or frame are on the scratch disk during the fit; with class_weight of more than two
             classes they are in memory, and refused where they exceed `memory`
-        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
         """
         self._refuse()
         if is_large(X, y):
             y = _check_y(np.asarray(y), estimator=self)
             classes, codes = coded(y)
-            # Of more classes the weight of each counts in its own model alone, each of which is fitted by itself.
+            # With weights of more than two classes each model is fitted by itself, on rows in memory (`_of_arrays`).
             if self.class_weight is None or len(classes) == 2 or self._joint:
                 return self._fit_large(X, classes, codes, row_weights(sample_weight, codes))
         if is_source(X):
@@ -220,8 +221,8 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
             alone_in_its_own = self.class_weight is not None and not self._joint
             if alone_in_its_own and rows.classes is not None and len(rows.classes) > 2:
                 raise ValueError(
-                    "class_weight with more than two classes weighs, in scikit-learn, the positive class of each model "
-                    "alone, and a store is not fitted so: bigsvm.fit(X, class_weight=) weighs a class in every model"
+                    "class_weight with more than two classes is not supported for a store: scikit-learn applies each "
+                    "weight only in the model of its own class; bigsvm.fit(X, class_weight=) applies it in every model"
                 )
             take_width(self, rows)
             (result,) = self._trained(
@@ -240,17 +241,17 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
 
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LinearSVC:
-        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+        """Add rows to those of earlier calls, and fit all of them: the optimum is that of `fit` on all rows.
 
-        Training goes on from the duals (or the weights, as the solver has it) of the call before.  What it costs: all
-        rows so far are kept in memory, in this object and in its pickles, and every call trains over all of them, in
-        fewer passes than from the start (docs/append.md); so give it few large pieces, not many small ones.
+        Training continues from the dual variables (or the weights, for some solvers) of the call before.  The estimator
+        and its pickles hold all rows so far, and every call trains on all of them, although in fewer passes than from
+        the start (docs/append.md).  So give it a few large pieces, not many small ones.
 
         X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
-        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
-        classes : all labels that may come, needed in the first call.  `classes_` has those that came, as after `fit`
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
+        classes : all labels that may occur; needed in the first call.  `classes_` has those that did, as after `fit`
 
-        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        After `fit`, which keeps no rows, it warns, and trains on the rows of this call alone.
 
         Raises ValueError: a label that is not among the classes; rows of one class only so far.
         """
@@ -280,9 +281,9 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         return self
 
     def _of_arrays(self, X: Any, codes: np.ndarray, weights: np.ndarray | None, classes: np.ndarray) -> list[Problem]:
-        """What is to be fitted of rows: one problem, or one for each class where it weighs in its own model alone.
+        """The problems to fit: one, or one for each class if each weight applies only in the model of its class.
 
-        codes : places in `classes`, of which some may not be there
+        codes : index of each row's class in `classes`; some classes may not occur
         """
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
@@ -291,7 +292,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         apart = len(of_classes) > 2 and parts[0][1] is not None and not self._joint
         check_classes_weigh(of_classes, classes[present], dense, weights, each=apart)
         if apart:
-            # LIBLINEAR: a model has the weight of its own class, and all others weigh 1.
+            # As in LIBLINEAR: in the model of a class its rows have its weight, and all other rows weigh 1.
             parts = [((dense == m).astype(np.int64), by_code(np.array([1.0, w]))) for m, w in enumerate(of_classes)]
         with errors_of_scikit_learn():
             return [
@@ -311,7 +312,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         return JOINT_LOSS if self._joint else self.loss
 
     def _searched(self) -> dict[str, Any]:
-        """As that of LinearSVR.  Raises ValueError for what is not to be had."""
+        """The problem as options of `bigsvm.tune`, except for C and the bias.  Raises ValueError if not supported."""
         self._refuse()
         return {"loss": self._loss(), **self._rule}
 
@@ -355,7 +356,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         stands for a relative duality gap, which is proved: tol / 100, or the smaller of that and tol ** 2 with the
         squared loss
     C : float, default=1.0
-        above 0; the sum of losses is multiplied by it
+        weight of the sum of losses; above 0
     loss : 'epsilon_insensitive' or 'squared_epsilon_insensitive', default='epsilon_insensitive'
     fit_intercept : bool, default=True
     intercept_scaling : float, default=1.0
@@ -363,21 +364,21 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     dual : bool or 'auto', default='auto'
         both problems have one optimum, so it chooses nothing
     verbose : int, default=0
-        lines on stderr
+        print progress on stderr
     random_state : int, RandomState or None, default=None
-        None is seed 0: a fit is the same each time
+        None means seed 0, so a fit gives the same result each time
     max_iter : int, default=1000
-        passes over the rows, at most; a fit that ends by it warns with the gap it has
+        most passes over the rows; a fit that reaches this limit warns, and says which gap it has
     solver : str, default='auto'
-        one of bigsvm's by name; 'auto' chooses by loss, shape and memory
+        name of a bigsvm solver; 'auto' chooses by loss, shape of the data and memory
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
     warm_start : bool, default=False
-        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
-        from 0.  The optimum is the same.  8 bytes for each row and model are kept, and pickled
+        start from the last fit, if its rows (compared by content) are the first rows now, otherwise from 0.  The
+        optimum is the same.  The estimator and its pickles then hold 8 bytes for each row and model
 
     Attributes
     ----------
@@ -385,16 +386,16 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     intercept_ : float64, (1,)
         0.0 without an intercept
     n_iter_ : int
-        visits of rows in units of n_samples, rounded up
+        row visits / n_samples, rounded up
     certificate_ : Certificate
-        primal and dual objective, gap and `kind` ('proved') of what was fitted
+        primal and dual objective, gap and `kind` ('proved') of the fit
     relative_gap_ : float
         (P - D) / P, the largest of all models
     passes_ : float
-        bytes read for training and proofs, in units of the data
+        bytes read for training and proofs, divided by the bytes of the data
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,), object
-        where X had names of columns that are text
+        if the columns of X have names, and all of them are strings
     """
 
     epsilon: float
@@ -420,8 +421,8 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         """Fit rows and targets, or a store with targets of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
-            Rows of a dask array or frame are on the scratch disk meanwhile
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+            Rows of a dask array or frame are on the scratch disk during the fit
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
         """
         if is_large(X, y):
             y = as_real(_check_y(np.asarray(y), y_numeric=True, estimator=self))
@@ -445,16 +446,16 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
 
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearSVR:
-        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+        """Add rows to those of earlier calls, and fit all of them: the optimum is that of `fit` on all rows.
 
-        Training goes on from the duals (or the weights, as the solver has it) of the call before.  What it costs: all
-        rows so far are kept in memory, in this object and in its pickles, and every call trains over all of them, in
-        fewer passes than from the start (docs/append.md); so give it few large pieces, not many small ones.
+        Training continues from the dual variables (or the weights, for some solvers) of the call before.  The estimator
+        and its pickles hold all rows so far, and every call trains on all of them, although in fewer passes than from
+        the start (docs/append.md).  So give it a few large pieces, not many small ones.
 
         X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
 
-        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        After `fit`, which keeps no rows, it warns, and trains on the rows of this call alone.
         """
         seen = seen_by(self, X)
         X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True, reset=seen is None)
@@ -466,7 +467,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
         return self
 
     def _searched(self) -> dict[str, Any]:
-        """The problem, as options of `bigsvm.tune`, but for C and the bias."""
+        """The problem as options of `bigsvm.tune`, except for C and the bias."""
         return {"loss": self.loss, "epsilon": float(self.epsilon)}
 
     def predict(self, X: Any) -> np.ndarray:

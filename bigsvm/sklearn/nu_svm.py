@@ -25,14 +25,14 @@ def _constraints(of: type[Kernelised], *without: str) -> dict[str, list[Any]]:
 
 
 class _FromZero:
-    """What says why there is no `warm_start`, where scikit-learn would only say that the name is unknown."""
+    """Refuses `warm_start` with the reason; scikit-learn would only say that there is no such parameter."""
 
     def __new__(cls, *args: Any, **options: Any) -> Any:
         cls._check(options)
         return super().__new__(cls)
 
     def set_params(self, **options: Any) -> Any:
-        """Of scikit-learn's estimators."""
+        """As scikit-learn's, after the check."""
         self._check(options)
         return super().set_params(**options)  # type: ignore[misc]  # of scikit-learn's classes
 
@@ -40,8 +40,8 @@ class _FromZero:
     def _check(cls, options: dict[str, Any]) -> None:
         """Raise TypeError where `warm_start` is among the options."""
         if "warm_start" in options:
-            why = "the duals of other rows, or of another nu, do not add up to what this nu asks of these"
-            raise TypeError(f"{cls.__name__} has no warm_start: {why}; every fit starts anew, so leave it out")
+            why = "nu fixes the sum of the dual variables, and those of other rows or another nu do not have it"
+            raise TypeError(f"{cls.__name__} has no warm_start: {why}; leave it out, every fit starts anew")
 
 
 class NuSVC(_FromZero, SVC):
@@ -50,47 +50,47 @@ class NuSVC(_FromZero, SVC):
     Parameters
     ----------
     nu : float, default=0.5
-        above 0, at most 1: at most this share of the rows lies within the margin, at least this share are support
-        vectors; ValueError where it is infeasible, or leaves no margin
+        above 0, at most 1: at most this share of the rows lies within the margin, and at least this share are support
+        vectors.  ValueError if it is infeasible, or leaves no margin
     kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
-        positive semidefinite ones; a function of two sets of rows gives the matrix of their kernel values
+        must be positive semidefinite; a callable takes two sets of rows and returns the matrix of their kernel values
     degree : int, default=3
-        of 'poly'
+        exponent of 'poly'
     gamma : 'scale', 'auto' or float, default='scale'
-        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
-        store reads it once more
+        factor of 'rbf', 'poly' and 'sigmoid'.  'scale': 1 / (n_features * X.var()), which reads a store once more;
+        'auto': 1 / n_features; a number must be above 0
     coef0 : float, default=0.0
-        of 'poly' and 'sigmoid'
+        constant term of 'poly' and 'sigmoid'
     shrinking : bool, default=True
-        leave rows out of the search while they are far from moving; changes no result
+        skip rows that are unlikely to change for a while; the optimum is the same
     probability : bool, default=False
-        True is refused: sklearn.calibration.CalibratedClassifierCV gives probabilities
+        True is refused; use sklearn.calibration.CalibratedClassifierCV for probabilities
     tol : float, default=1e-3
-        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+        the fit ends at a relative duality gap of tol / 100, which is proved if the kernel is positive semidefinite
     cache_size : float, default=200
-        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+        MiB of memory for kernel rows; not used if `memory` is given
     class_weight : dict, 'balanced' or None, default=None
         {label: weight of the rows of that class}; scikit-learn's ignores it
     verbose : bool, default=False
-        lines on stderr
+        print progress on stderr
     max_iter : int, default=-1
-        -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+        limit of the work, in steps of LIBSVM for each pair of classes; -1: no limit
     decision_function_shape : 'ovr' or 'ovo', default='ovr'
-        scores for each class, or for each pair, where there are more than two classes
+        with more than two classes, scores for each class ('ovr') or for each pair ('ovo')
     break_ties : bool, default=False
-        of classes with as many votes the one with the largest score, not the first; with 'ovr' alone
+        among classes with equally many votes predict the one of largest score, not the first; only with 'ovr'
     random_state : int, RandomState or None, default=None
-        None is seed 0: a fit is the same each time
+        None means seed 0, so a fit gives the same result each time
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
 
     Attributes
     ----------
-    all of them : as `SVC` has them
-        the certificate is of 1/2 alpha'Q alpha, as LIBSVM prints it
+    all of them : as in `SVC`
+        the objective in the certificate is 1/2 alpha'Q alpha, as LIBSVM prints it
     """
 
     nu: float
@@ -125,35 +125,35 @@ class NuSVR(_FromZero, SVR):
         above 0, at most 1: at most this share of the rows lies outside the tube, at least this share are support
         vectors
     C : float, default=1.0
-        above 0; the sum of losses is multiplied by it
+        weight of the sum of losses; above 0
     kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
-        a function of two sets of rows gives the matrix of their kernel values
+        a callable takes two sets of rows and returns the matrix of their kernel values
     degree : int, default=3
-        of 'poly'
+        exponent of 'poly'
     gamma : 'scale', 'auto' or float, default='scale'
-        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
-        store reads it once more
+        factor of 'rbf', 'poly' and 'sigmoid'.  'scale': 1 / (n_features * X.var()), which reads a store once more;
+        'auto': 1 / n_features; a number must be above 0
     coef0 : float, default=0.0
-        of 'poly' and 'sigmoid'
+        constant term of 'poly' and 'sigmoid'
     shrinking : bool, default=True
-        leave rows out of the search while they are far from moving; changes no result
+        skip rows that are unlikely to change for a while; the optimum is the same
     tol : float, default=1e-3
-        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+        the fit ends at a relative duality gap of tol / 100, which is proved if the kernel is positive semidefinite
     cache_size : float, default=200
-        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+        MiB of memory for kernel rows; not used if `memory` is given
     verbose : bool, default=False
-        lines on stderr
+        print progress on stderr
     max_iter : int, default=-1
-        -1: as long as it takes; else as much work as so many steps of LIBSVM
+        limit of the work, in steps of LIBSVM; -1: no limit
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
 
     Attributes
     ----------
-    all of them : as `SVR` has them
+    all of them : as in `SVR`
     """
 
     nu: float
@@ -173,42 +173,42 @@ class NuSVR(_FromZero, SVR):
 
 
 class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
-    """Rows that are unlike those fitted: `sklearn.svm.OneClassSVM` with a proof.
+    """Novelty detection, rows that are unlike the training rows: `sklearn.svm.OneClassSVM` with a proof.
 
     Parameters
     ----------
     kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
-        positive semidefinite ones; a function of two sets of rows gives the matrix of their kernel values
+        must be positive semidefinite; a callable takes two sets of rows and returns the matrix of their kernel values
     degree : int, default=3
-        of 'poly'
+        exponent of 'poly'
     gamma : 'scale', 'auto' or float, default='scale'
-        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
-        store reads it once more
+        factor of 'rbf', 'poly' and 'sigmoid'.  'scale': 1 / (n_features * X.var()), which reads a store once more;
+        'auto': 1 / n_features; a number must be above 0
     coef0 : float, default=0.0
-        of 'poly' and 'sigmoid'
+        constant term of 'poly' and 'sigmoid'
     tol : float, default=1e-3
-        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+        the fit ends at a relative duality gap of tol / 100, which is proved if the kernel is positive semidefinite
     nu : float, default=0.5
-        above 0, at most 1: at most this share of the rows is called unlike, at least this share are support vectors
+        above 0, at most 1: at most this share of the rows is called an outlier, at least this share are support vectors
     shrinking : bool, default=True
-        leave rows out of the search while they are far from moving; changes no result
+        skip rows that are unlikely to change for a while; the optimum is the same
     cache_size : float, default=200
-        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+        MiB of memory for kernel rows; not used if `memory` is given
     verbose : bool, default=False
-        lines on stderr
+        print progress on stderr
     max_iter : int, default=-1
-        -1: as long as it takes; else as much work as so many steps of LIBSVM
+        limit of the work, in steps of LIBSVM; -1: no limit
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
 
     Attributes
     ----------
     offset_ : float64, (1,)
-        the score below which a row is unlike
-    all others : as `SVR` has them
+        score_samples of an inlier is above it
+    all others : as in `SVR`
     """
 
     nu: float
@@ -231,16 +231,16 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
 
     @property
     def score(self) -> Any:
-        """There are no labels to be right about."""
+        """Not available, since there are no labels."""
         raise AttributeError("OneClassSVM has no score: score_samples gives one for each row")
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> OneClassSVM:
-        """Fit rows, or a store, whose labels count for nothing.
+        """Fit rows, or a store; labels are ignored.
 
         X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
             URI or open store;  y : ignored
-        sample_weight : (n_samples,); rows whose weight is not positive take no part
+        sample_weight : (n_samples,); rows whose weight is not positive are left out
         """
         if is_source(X):
             with errors_of_scikit_learn():
@@ -257,7 +257,7 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64, (n_samples,), of an array or of the rows of a store; above 0 is like those fitted."""
+        """Scores, float64, (n_samples,), of an array or of the rows of a store; above 0 for inliers."""
         return self._scores(X)[:, 0]
 
     def score_samples(self, X: Any) -> np.ndarray:
@@ -265,11 +265,11 @@ class OneClassSVM(_FromZero, Kernelised, OutlierMixin, BaseEstimator):
         return self.decision_function(X) + self.offset_
 
     def predict(self, X: Any) -> np.ndarray:
-        """1 for rows like those fitted, -1 for others, int64, (n_samples,)."""
+        """1 for inliers, -1 for outliers, int64, (n_samples,)."""
         return np.where(self.decision_function(X) > 0, 1, -1)
 
     def _own_rows(self, X: Any) -> tuple[Any, Any]:
-        """(X as it is scored later, what rows are made of)."""
+        """(X as `decision_function` will need it, values to fit)."""
         if callable(self.kernel) or self.kernel == "precomputed":
             X, values, _ = self._array_rows(X, np.zeros(_num_samples(X)))
             return X, values

@@ -1,4 +1,4 @@
-"""What estimators are given: arrays of any kind that scikit-learn takes, or rows on disk."""
+"""The rows that estimators accept: arrays of any kind that scikit-learn takes, or rows on disk."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ def is_source(X: Any) -> bool:
 
 
 def alone(X: Any, y: Any, sample_weight: Any) -> Any:
-    """X.  Raises ValueError where labels or weights stand beside a store, which has its own."""
+    """X, which is a store.  Raises ValueError if labels or weights are given too: a store has its own."""
     if y is not None or sample_weight is not None:
         what = "y" if y is not None else "sample_weight"
         raise ValueError(
-            f"{what} beside a store, which has its own: fit(X) alone; bigsvm.open_store(X, label=, weight=) names them"
+            f"{what} beside a store, which has its own: call fit(X), or name the store's columns with "
+            "bigsvm.open_store(X, label=, weight=)"
         )
     return X
 
@@ -43,9 +44,12 @@ def alone(X: Any, y: Any, sample_weight: Any) -> Any:
 def open_source(
     X: Any, task: Task = "auto", labelled: bool = True, like: Mapping[str, Any] | None = None
 ) -> RowBlocks:  # fmt: skip
-    """The rows that X names, made `like` those of a model; an open store as it is."""
+    """Open the rows that X names.  An open store is returned as it is.
+
+    like : the recipe of a model's rows (scaling, encoding), which is applied to these rows too
+    """
     if not isinstance(X, str | os.PathLike):
-        like = None  # it was said how when it was opened; where that is not the model's way, the model refuses it
+        like = None  # an open store has its own recipe; if it is not that of the model, the model refuses the rows
     return open_store(X, task=task, labelled=labelled, like=like)
 
 
@@ -54,11 +58,11 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
 
     options : of `sklearn.utils.validation.validate_data`
     """
-    if is_lazy(X) and hasattr(X, "compute"):  # NumPy makes nothing of sparse blocks
+    if is_lazy(X) and hasattr(X, "compute"):  # np.asarray could not convert sparse blocks
         check_room(estimator, X)
         X = X.compute()
     try:
-        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would take what lies under the mask
+        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use the masked values
             unmasked(X, "X")
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
             _refuse_rounded(X)
@@ -69,10 +73,8 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
         checked = validate_data(estimator, X, y, reset=reset, **options)
     except ValueError as error:
         if is_classifier(estimator) and str(error).startswith("y should be a 1d array"):
-            what = "bigsvm.fit(X, Y) trains a linear model of each label, all on one reading of the rows"
-            raise ValueError(
-                f"{error} Of rows with several labels {what}; OneVsRestClassifier takes them, too"
-            ) from None
+            what = "bigsvm.fit(X, Y) trains a linear model for each label, all on the same reading of the rows"
+            raise ValueError(f"{error} For rows with several labels {what}; so does OneVsRestClassifier") from None
         raise
     if isinstance(y, str) and y == "no_validation":
         return _canonical(checked)
@@ -106,7 +108,7 @@ def _refuse_rounded(X: Any) -> None:
 
 
 def _canonical(X: Any) -> Any:
-    """CSR whose rows ascend and name a column once, as scikit-learn takes them: repeated entries are summed."""
+    """CSR with sorted rows and no repeated entries: these are summed, as scikit-learn's solvers do."""
     if not scipy.sparse.issparse(X) or X.has_canonical_format:
         return X
     X = X.copy()
@@ -115,12 +117,15 @@ def _canonical(X: Any) -> Any:
 
 
 def row_weights(sample_weight: Any, X: Any) -> np.ndarray | None:
-    """Weights of rows, float64; None for ones.  As in scikit-learn's SVMs, a row whose weight is not positive takes no
-    part.  Raises ValueError where none is left."""
+    """The weights of rows, float64; None if all are 1.
+
+    As in scikit-learn's SVMs, rows whose weight is not positive are left out: they get weight 0.  Raises ValueError if
+    no row is left.
+    """
     if sample_weight is None:
         return None
     given = np.asarray(sample_weight)
     if given.size and given.dtype.kind in "biuf" and not np.any((given > 0) | np.isnan(given)):
         raise ValueError("Invalid input - all samples have zero or negative weights.")
-    one = isinstance(sample_weight, Real)  # which weighs all rows
+    one = isinstance(sample_weight, Real)  # the weight of all rows
     return np.maximum(_check_sample_weight(sample_weight if one else given, X, dtype=np.float64), 0.0)

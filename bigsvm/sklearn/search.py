@@ -1,4 +1,4 @@
-"""`search`: what GridSearchCV finds for a linear estimator over C, with all models on the same passes over the rows."""
+"""`search`: a grid search over C for a linear estimator, with all models trained on the same passes over the rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source,
 
 
 class Search:
-    """What `search` found.
+    """The result of `search`.
 
-    cv_results_ : as GridSearchCV's, of the one metric; and `relative_gap`, the largest of a candidate's models
-    best_index_, best_score_, best_params_ : of the best mean;  n_splits_ : int
-    best_estimator_ : fitted on all rows with best_params_; absent with refit=False
-    result_ : the TuneResult
+    cv_results_ : as that of GridSearchCV, for one metric; also `relative_gap`, the largest of a candidate's models
+    best_index_, best_score_, best_params_ : the candidate with the best mean score;  n_splits_ : number of folds
+    best_estimator_ : fitted on all rows with best_params_; missing if refit=False
+    result_ : the TuneResult of `bigsvm.tune`
     """
 
     def __init__(self, result: Any, fixed: Any = ()) -> None:
@@ -41,7 +41,7 @@ class Search:
         self.best_params_ = dict(self.cv_results_["params"][result.chosen])
 
     def predict(self, X: Any) -> np.ndarray:
-        """Of the best estimator."""
+        """The labels or values that the best estimator predicts."""
         return self.best_estimator_.predict(X)
 
     best_estimator_: Any
@@ -64,18 +64,18 @@ def search(
 
     Parameters
     ----------
-    estimator : with the other parameters; it is not changed
-    X, y, sample_weight : as for its `fit`; a path or store too; a dask array's rows are on the scratch disk
-        for as long as the search lasts
+    estimator : has the other parameters; it is not changed
+    X, y, sample_weight : as for its `fit`, so also a path or a store; a dask array is written to the scratch disk for
+        the duration of the search
     Cs : as for `bigsvm.tune`
-    class_weights : as for `bigsvm.tune`; None: the estimator's own.  Of two classes, or of several with
+    class_weights : as for `bigsvm.tune`; None: that of the estimator.  For two classes, or for several with
         multi_class='crammer_singer'
-    cv : number of folds (None: 5), by a hash of the row number; an array (n_samples,) with the fold of each row; or
-        splits (train, test), or a splitter, whose test sets are disjoint and together hold all rows
+    cv : number of folds (None: 5), which are chosen by a hash of the row number; an array (n_samples,) with the fold of
+        each row; or splits (train, test), or a splitter, whose test sets are disjoint and together hold all rows
     groups : array (n_samples,), or column of a store: rows of one group are in one fold
-    scoring : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; r2 of a LinearSVR
+    scoring : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; r2 for a LinearSVR
 
-    Raises ValueError for what cannot be searched so.
+    Raises ValueError if the search is not supported; the message says what is.
 
     Example
     -------
@@ -94,18 +94,25 @@ def search(
         labels = np.asarray(y)
         if not isinstance(cv, int | np.integer) and hasattr(cv, "split"):
             cv = list(cv.split(np.zeros((len(labels), 1)), labels))
-        with on_disk(estimator, X, y, sample_weight, not classifies) as lying:
+        with on_disk(estimator, X, y, sample_weight, not classifies) as rows_on_disk:
             searched = search(
-                estimator, lying, Cs=Cs, class_weights=class_weights, cv=cv, groups=groups, scoring=scoring, refit=refit
+                estimator,
+                rows_on_disk,
+                Cs=Cs,
+                class_weights=class_weights,
+                cv=cv,
+                groups=groups,
+                scoring=scoring,
+                refit=refit,
             )
             if refit:
-                take_names(searched.best_estimator_, lying, X)
+                take_names(searched.best_estimator_, rows_on_disk, X)
             return searched
     if class_weights is not None and not classifies:
         raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")
     estimator._validate_params()
     problem = estimator._searched()
-    # The estimator's own weights are no parameter that was searched.
+    # If the weights are the estimator's own, they do not appear among the parameters that were searched.
     own = ["class_weight"] if class_weights is None else []
     if own and classifies:
         class_weights = by_label(estimator.class_weight)
@@ -114,11 +121,13 @@ def search(
         rows = _rows(estimator, X, y, sample_weight, classifies)
         if class_weights is not None and rows.classes is not None and len(rows.classes) > 2 and not joint:
             raise ValueError(
-                "class weights of more than two classes: bigsvm.tune has them, weighing rows in every model"
+                "class weights of more than two classes are not supported: bigsvm.tune applies them in all models"
             )
         if rows.has_weights and "balanced" in (class_weights if isinstance(class_weights, list) else [class_weights]):
-            # The estimator goes by the weights of the rows, and a search by their number: it would score others.
-            raise ValueError("class weights 'balanced' beside weights of rows: give {label: weight}, or none")
+            # The estimator balances the sums of weights, a search the numbers of rows: it would score other models.
+            raise ValueError(
+                "class weight 'balanced' is not supported together with weights of rows: give {label: weight}, or none"
+            )
         fold = _folds(cv, X, y, groups, rows.n_samples)
         smooth = problem["loss"].startswith("squared")
         bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
@@ -131,7 +140,7 @@ def search(
     if found.status in UNCONVERGED:
         ended = sorted({status for row in found.rows for status in row.statuses if status != "converged"})
         gap = max(max(row.gaps) for row in found.rows)
-        said = f"some models of the search are not proved to tol={estimator.tol:g} ({', '.join(ended)}): "
+        said = f"some models of the search did not reach tol={estimator.tol:g} ({', '.join(ended)}): "
         warnings.warn(
             f"{said}the largest relative duality gap is {gap:.2g}; cv_results_['relative_gap'] has each candidate's",
             ConvergenceWarning, stacklevel=2,
@@ -155,23 +164,23 @@ def _rows(estimator: Any, X: Any, y: Any, sample_weight: Any, classifies: bool) 
 
 
 def _folds(cv: Any, X: Any, y: Any, groups: Any, n_samples: int) -> dict[str, Any]:
-    """`folds` or `fold` of `tune`; of None 5 folds.  Raises ValueError where splits are no partition of the rows."""
+    """The option `folds` or `fold` of `tune`.  Raises ValueError if splits are not a partition of the rows."""
     cv = 5 if cv is None else cv
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
         return {"folds": int(cv)}
     if groups is not None:
-        raise ValueError("groups beside folds that are given: cv=5 makes folds of groups")
+        raise ValueError("groups need folds that search makes: give a number of folds, such as cv=5")
     if hasattr(cv, "split"):
         try:
             cv = list(cv.split(np.zeros((n_samples, 1)) if is_source(X) else X, y))
         except (ValueError, TypeError) as error:
             if is_source(X):
                 raise ValueError(
-                    "a splitter that looks at labels, of a store: give cv=5, or the fold of each row"
+                    "a splitter that looks at labels is not supported for a store: give cv=5, or the fold of each row"
                 ) from error
             raise
     if not np.iterable(cv):
-        raise ValueError(f"cv={cv!r}: it is a number of folds, a splitter, pairs of rows, or the fold of each row")
+        raise ValueError(f"cv must be a number of folds, a splitter, splits, or the fold of each row, not {cv!r}")
     values = cv if isinstance(cv, np.ndarray) else list(cv)
     if len(values) == n_samples and not isinstance(values[0], tuple | list):
         return {"fold": np.asarray(values)}

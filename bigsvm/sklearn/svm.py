@@ -35,51 +35,51 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     C : float, default=1.0
-        above 0; the sum of losses is multiplied by it
+        weight of the sum of losses; above 0
     kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
-        a function of two sets of rows gives the matrix of their kernel values
+        a callable takes two sets of rows and returns the matrix of their kernel values
     degree : int, default=3
-        of 'poly'
+        exponent of 'poly'
     gamma : 'scale', 'auto' or float, default='scale'
-        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
-        store reads it once more
+        factor of 'rbf', 'poly' and 'sigmoid'.  'scale': 1 / (n_features * X.var()), which reads a store once more;
+        'auto': 1 / n_features; a number must be above 0
     coef0 : float, default=0.0
-        of 'poly' and 'sigmoid'
+        constant term of 'poly' and 'sigmoid'
     shrinking : bool, default=True
-        leave rows out of the search while they are far from moving; changes no result
+        skip rows that are unlikely to change for a while; the optimum is the same
     probability : bool, default=False
-        True is refused: sklearn.calibration.CalibratedClassifierCV gives probabilities
+        True is refused; use sklearn.calibration.CalibratedClassifierCV for probabilities
     tol : float, default=1e-3
-        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+        the fit ends at a relative duality gap of tol / 100, which is proved if the kernel is positive semidefinite
     cache_size : float, default=200
-        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+        MiB of memory for kernel rows; not used if `memory` is given
     class_weight : dict, 'balanced' or None, default=None
-        {label: what C is multiplied by for the rows of that class}
+        {label: factor of C for the rows of that class}
     verbose : bool, default=False
-        lines on stderr
+        print progress on stderr
     max_iter : int, default=-1
-        -1: as long as it takes; else as much work as so many steps of LIBSVM on each pair
+        limit of the work, in steps of LIBSVM for each pair of classes; -1: no limit
     decision_function_shape : 'ovr' or 'ovo', default='ovr'
-        scores for each class, or for each pair, where there are more than two classes
+        with more than two classes, scores for each class ('ovr') or for each pair ('ovo')
     break_ties : bool, default=False
-        of classes with as many votes the one with the largest score, not the first; with 'ovr' alone
+        among classes with equally many votes predict the one of largest score, not the first; only with 'ovr'
     random_state : int, RandomState or None, default=None
-        None is seed 0: a fit is the same each time
+        None means seed 0, so a fit gives the same result each time
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
     warm_start : bool, default=False
-        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
-        from 0.  The optimum is the same.  The model, and 8 bytes for each row and pair, are kept, and pickled
+        start from the last fit, if its rows (compared by content) are the first rows now, otherwise from 0.  The
+        optimum is the same.  The estimator and its pickles then hold the model, and 8 bytes for each row and pair
 
     Attributes
     ----------
     support_ : int, (n_support,)
         rows that are support vectors, by class and then ascending
     support_vectors_ : (n_support, n_features), dense or CSR
-        empty for kernel values; not there where a store was fitted with the linear kernel
+        empty for kernel values; missing after a store was fitted with the linear kernel
     n_support_ : int32, (n_classes,)
         how many support vectors each class has
     dual_coef_ : float64, (n_classes - 1, n_support)
@@ -93,21 +93,21 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     class_weight_ : float64, (n_classes,)
         what C was multiplied by
     fit_status_ : int
-        0, or 1 where the fit ended before its tolerance
+        0, or 1 if the fit ended before it reached its tolerance
     shape_fit_ : (int, int)
         shape of the rows fitted
     n_iter_ : int32, (n_pairs,)
-        visits of rows in units of n_samples, rounded up, of the whole fit: pairs share it
+        row visits / n_samples, rounded up, of the whole fit: pairs share it
     certificate_ : Certificate
-        primal and dual objective, gap and `kind` ('proved') of what was fitted; 'none' where the kernel is not
-        positive semidefinite: then there is no proof
+        primal and dual objective, gap and `kind` of the fit: 'proved', or 'none' if the kernel is not positive
+        semidefinite, so that there is no proof
     relative_gap_ : float
         (P - D) / P, the largest of all models
     passes_ : float
-        bytes read for training and proofs, in units of the data
+        bytes read for training and proofs, divided by the bytes of the data
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,), object
-        where X had names of columns that are text
+        if the columns of X have names, and all of them are strings
     """
 
     class_weight: Any
@@ -145,8 +145,8 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         """Fit rows and labels, or a store with labels of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
-            URI or open store, without y and weights.  Rows of a dask array or frame are on the scratch disk meanwhile
-        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+            URI or open store, without y and weights.  The scratch disk holds a dask array or frame meanwhile
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
         """
         self._refuse()
         if is_source(X):
@@ -176,18 +176,18 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SVC:
-        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+        """Add rows to those of earlier calls, and fit all of them: the optimum is that of `fit` on all rows.
 
-        Training goes on from the duals of the call before.  What it costs: all rows so far are kept in memory, in this
-        object and in its pickles, and every call trains over all of them, with fewer kernel values than from the start
-        (docs/append.md); so give it few large pieces, not many small ones.  gamma='scale' goes by all rows so far.
+        Training continues from the dual variables of the call before.  The estimator and its pickles hold all rows so
+        far, and every call trains on all of them, although with fewer kernel values than from the start
+        (docs/append.md).  So give it a few large pieces, not many small ones.  gamma='scale' uses all rows so far.
 
         X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store, and
             no kernel values
-        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
-        classes : all labels that may come, needed in the first call.  `classes_` has those that came, as after `fit`
+        y : labels, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
+        classes : all labels that may occur; needed in the first call.  `classes_` has those that did, as after `fit`
 
-        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        After `fit`, which keeps no rows, it warns, and trains on the rows of this call alone.
 
         Raises ValueError: a label that is not among the classes; rows of one class only so far; kernel values.
         """
@@ -204,7 +204,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
     def _of_arrays(
         self, values: Any, codes: np.ndarray, weights: np.ndarray | None, classes: np.ndarray
     ) -> tuple[RowBlocks, dict[str, Any]]:
-        """What is to be fitted of rows, whose codes are places in `classes`, of which some may not be there."""
+        """The rows and options of the fit.  codes : index of each row's class in `classes`; some may not occur"""
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
         of_classes = weights_of_classes(self.class_weight, classes[present], dense, None)
@@ -214,7 +214,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         return rows, {"class_weight": by_code(of_classes, present), **self._loss()}
 
     def _took(self, result: FitResult, classes: np.ndarray) -> SVC:
-        """What a fit says besides what those of regression say."""
+        """Set the attributes that only classifiers have."""
         self.classes_ = classes
         self.class_weight_ = np.array(result.model.about["problem"]["class_weight"])
         self.n_iter_ = np.full(len(self.intercept_), epochs_of([result]), np.int32)
@@ -228,11 +228,11 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             )
 
     def _loss(self) -> dict[str, Any]:
-        """Options of `bigsvm.fit` that say which loss is meant."""
+        """The options of `bigsvm.fit` for the loss."""
         return {"loss": "hinge"}
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64: (n_samples,) of two classes; else by `decision_function_shape` one for each class, or pair.
+        """Scores, float64: (n_samples,) for two classes, otherwise (n_samples, n_classes) or (n_samples, n_pairs).
 
         X : array, or a store
         """
@@ -258,43 +258,43 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     kernel : 'linear', 'poly', 'rbf', 'sigmoid', 'precomputed' or callable, default='rbf'
-        a function of two sets of rows gives the matrix of their kernel values
+        a callable takes two sets of rows and returns the matrix of their kernel values
     degree : int, default=3
-        of 'poly'
+        exponent of 'poly'
     gamma : 'scale', 'auto' or float, default='scale'
-        of 'rbf', 'poly' and 'sigmoid': 1 / (n_features * X.var()), 1 / n_features, or a number above 0; 'scale' of a
-        store reads it once more
+        factor of 'rbf', 'poly' and 'sigmoid'.  'scale': 1 / (n_features * X.var()), which reads a store once more;
+        'auto': 1 / n_features; a number must be above 0
     coef0 : float, default=0.0
-        of 'poly' and 'sigmoid'
+        constant term of 'poly' and 'sigmoid'
     tol : float, default=1e-3
-        stands for a relative duality gap of tol / 100, which is proved where the kernel is positive semidefinite
+        the fit ends at a relative duality gap of tol / 100, which is proved if the kernel is positive semidefinite
     C : float, default=1.0
-        above 0; the sum of losses is multiplied by it
+        weight of the sum of losses; above 0
     epsilon : float, default=0.1
         errors up to it cost nothing; in units of y
     shrinking : bool, default=True
-        leave rows out of the search while they are far from moving; changes no result
+        skip rows that are unlikely to change for a while; the optimum is the same
     cache_size : float, default=200
-        MiB of kernel rows kept in memory; where `memory` is given that decides instead
+        MiB of memory for kernel rows; not used if `memory` is given
     verbose : bool, default=False
-        lines on stderr
+        print progress on stderr
     max_iter : int, default=-1
-        -1: as long as it takes; else as much work as so many steps of LIBSVM
+        limit of the work, in steps of LIBSVM; -1: no limit
     memory : int, str or None, default=None
-        what the fit may hold on top of the process as it is: bytes, '2GiB', or '25%' of the memory limit in force;
-        None: half of what that limit leaves
+        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
+        force; None: half of what that limit leaves
     threads : int or None, default=None
-        for reading, and for work whose result does not depend on them; None: the cores this process may use
+        number of threads, on which the result does not depend; None: the cores that this process may use
     warm_start : bool, default=False
-        `fit` starts where the last one ended, if the rows it knew are the first rows now (found out by content); else
-        from 0.  The optimum is the same.  The model, and 8 bytes for each row, are kept, and pickled
+        start from the last fit, if its rows (compared by content) are the first rows now, otherwise from 0.  The
+        optimum is the same.  The estimator and its pickles then hold the model, and 8 bytes for each row
 
     Attributes
     ----------
     support_ : int, (n_support,)
         rows that are support vectors, ascending
     support_vectors_ : (n_support, n_features), dense or CSR
-        empty for kernel values; not there where a store was fitted with the linear kernel
+        empty for kernel values; missing after a store was fitted with the linear kernel
     n_support_ : int32, (1,)
     dual_coef_ : float64, (1, n_support)
         CSR for sparse rows
@@ -302,21 +302,21 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
     coef_ : float64, (1, n_features)
         linear kernel only
     fit_status_ : int
-        0, or 1 where the fit ended before its tolerance
+        0, or 1 if the fit ended before it reached its tolerance
     shape_fit_ : (int, int)
         shape of the rows fitted
     n_iter_ : int
-        visits of rows in units of n_samples, rounded up
+        row visits / n_samples, rounded up
     certificate_ : Certificate
-        primal and dual objective, gap and `kind` ('proved') of what was fitted; 'none' where the kernel is not
-        positive semidefinite: then there is no proof
+        primal and dual objective, gap and `kind` of the fit: 'proved', or 'none' if the kernel is not positive
+        semidefinite, so that there is no proof
     relative_gap_ : float
         (P - D) / P, the largest of all models
     passes_ : float
-        bytes read for training and proofs, in units of the data
+        bytes read for training and proofs, divided by the bytes of the data
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,), object
-        where X had names of columns that are text
+        if the columns of X have names, and all of them are strings
     """
 
     epsilon: float
@@ -343,8 +343,8 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
         """Fit rows and targets, or a store with targets of its own.
 
         X : array, sparse matrix or frame, (n_samples, n_features), or (n_samples, n_samples) kernel values; or path,
-            URI or open store, without y and weights.  Rows of a dask array or frame are on the scratch disk meanwhile
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+            URI or open store, without y and weights.  The scratch disk holds a dask array or frame meanwhile
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
         """
         if is_source(X):
             with errors_of_scikit_learn():
@@ -366,17 +366,17 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
     @available_if(lambda estimator: "warm_start" in estimator.get_params(deep=False))
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SVR:
-        """Add rows to those of the calls before, and fit all of them: the optimum is that of `fit` on all rows.
+        """Add rows to those of earlier calls, and fit all of them: the optimum is that of `fit` on all rows.
 
-        Training goes on from the duals of the call before.  What it costs: all rows so far are kept in memory, in this
-        object and in its pickles, and every call trains over all of them, with fewer kernel values than from the start
-        (docs/append.md); so give it few large pieces, not many small ones.  gamma='scale' goes by all rows so far.
+        Training continues from the dual variables of the call before.  The estimator and its pickles hold all rows so
+        far, and every call trains on all of them, although with fewer kernel values than from the start
+        (docs/append.md).  So give it a few large pieces, not many small ones.  gamma='scale' uses all rows so far.
 
         X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store, and
             no kernel values
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive take no part
+        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
 
-        After `fit`, which keeps no rows, it begins anew with the rows of this call, and warns.
+        After `fit`, which keeps no rows, it warns, and trains on the rows of this call alone.
         """
         before, X, y = self._more_rows(X, y, y_numeric=True)
         seen = appended(before, X, np.asarray(y, np.float64), row_weights(sample_weight, X))
@@ -387,7 +387,7 @@ class SVR(Kernelised, RegressorMixin, BaseEstimator):
         return self
 
     def _loss(self) -> dict[str, Any]:
-        """Options of `bigsvm.fit` that say which loss is meant."""
+        """The options of `bigsvm.fit` for the loss."""
         return {"loss": "epsilon_insensitive", "epsilon": float(self.epsilon)}
 
     def predict(self, X: Any) -> np.ndarray:

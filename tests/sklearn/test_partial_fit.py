@@ -163,7 +163,7 @@ def test_kernels_that_cannot_go_on_say_so_or_have_no_such_method() -> None:
     for estimator in (NuSVC(), NuSVR(), OneClassSVM()):
         assert not hasattr(estimator, "partial_fit")
         assert "warm_start" not in estimator.get_params()
-        with pytest.raises(TypeError, match=f"{type(estimator).__name__} has no warm_start: the duals"):
+        with pytest.raises(TypeError, match=f"{type(estimator).__name__} has no warm_start: nu fixes the sum"):
             type(estimator)(warm_start=True)
         with pytest.raises(TypeError, match="has no warm_start"):
             estimator.set_params(warm_start=True)

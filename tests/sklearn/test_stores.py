@@ -40,7 +40,7 @@ def test_balanced_classes_weigh_the_same_of_a_store_as_of_arrays(make: Any, weig
 @pytest.mark.parametrize("class_weights", [None, "balanced", ["balanced", None]], ids=str)
 def test_a_search_compares_no_other_models_than_the_estimators(class_weights: Any) -> None:
     given = LinearSVC(class_weight="balanced" if class_weights is None else None)
-    with pytest.raises(ValueError, match="'balanced' beside weights of rows"):
+    with pytest.raises(ValueError, match="'balanced' is not supported together with weights"):
         search(given, X, Y, sample_weight=WEIGHT, class_weights=class_weights, Cs=[0.1])
 
 
@@ -102,7 +102,7 @@ def test_folds_that_make_no_sense_are_refused_in_words() -> None:
     for cv in (True, 3.0):
         with pytest.raises(ValueError, match="it is a number of folds, a splitter"):
             search(LinearSVC(), X, Y, Cs=[1.0], cv=cv)
-    with pytest.raises(ValueError, match="a splitter that looks at labels, of a store"):
+    with pytest.raises(ValueError, match="a splitter that looks at labels is not supported for a store"):
         search(LinearSVC(), bigsvm.open_store((X, Y)), Cs=[1.0], cv=StratifiedKFold(3))
     few = search(LinearSVC(), X[:20], np.arange(20) % 2, Cs=[1.0], cv=LeaveOneOut())
     assert few.n_splits_ == 20
