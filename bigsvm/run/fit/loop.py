@@ -224,7 +224,7 @@ class Loop:
         assert written is not None
         if self.config.stop == "gap":
             self.solver.take_proved(self.state, written.relative_gaps <= self.config.tol)
-        # `certificate` may have the dual value of an earlier alpha.  Only the point that would be written counts, because
+        # `certificate` may have the dual value of an earlier alpha.  Only the point that would be written counts, since
         # `bigsvm certify` must be able to prove the gap again.
         return certificate.kind == "proved" and written.relative_gap <= self.config.tol
 

@@ -130,7 +130,7 @@ def _small_problem(problem: Problem, config: FitConfig, fit: SmallFit) -> Proble
         positive, negative = models_of(len(classes), problem.pairs)
     if problem.joint:  # its loops need one model for each class
         classes = classes[:_MODELS]
-    # The largest feasible nu is twice the share of the smaller class: with one of k equal classes against the rest 2 / k.
+    # The largest feasible nu is twice the share of the smaller class: 2 / k for one of k equal classes against others.
     feasible = 1.0 if problem.pairs or len(classes) < 3 else 2.0 / len(classes)
     weight = 1.0 if config.class_weight is None else 2.0
     axis = problem.axis
