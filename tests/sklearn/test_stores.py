@@ -100,7 +100,7 @@ def test_where_no_candidate_can_be_compared_none_is_chosen(metric: str) -> None:
 
 def test_folds_that_make_no_sense_are_refused_in_words() -> None:
     for cv in (True, 3.0):
-        with pytest.raises(ValueError, match="it is a number of folds, a splitter"):
+        with pytest.raises(ValueError, match="cv must be a number of folds, a splitter"):
             search(LinearSVC(), X, Y, Cs=[1.0], cv=cv)
     with pytest.raises(ValueError, match="a splitter that looks at labels is not supported for a store"):
         search(LinearSVC(), bigsvm.open_store((X, Y)), Cs=[1.0], cv=StratifiedKFold(3))
