@@ -94,36 +94,52 @@ def command(
 
 
 def train(session: Session, job: Job, resume: bool) -> int:
-    """Run a job, or go on with it; the exit code."""
+    """Run or resume a fit, and report its result; returns the exit code."""
     from bigsvm.files.locks import check_free
 
-    model, run = job.model, job.run
     check_places(job)
-    check_free(run / LOCK, "the run")  # first: what is going on is neither stopped nor over, nor another fit
+    # First of all: while another process works on the run, its record is neither finished nor stopped.
+    check_free(job.run / LOCK, "the run")
     if job.report is not None:
         check_page(job.report, job.overwrite or resume)
     if job.mlflow is not None:
         check_mlflow()
     finished = finished_job(job) if resume else None
     if finished is not None:
-        from bigsvm.run.fit.outcome import exit_code
-
-        status, document = finished
-        after_run(session, job)
-        said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended: nothing was done again."
-        return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
+        return _report_finished(session, job, *finished)
     if resume:
         check_same_fit(job)
+    _check_outputs(job, resume)
+    return _run_fit(session, job, resume)
+
+
+def _report_finished(session: Session, job: Job, status: str, document: dict[str, Any]) -> int:
+    """Report a run that had ended before, as if it ended now."""
+    from bigsvm.run.fit.outcome import exit_code
+
+    after_run(session, job)
+    said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended: nothing was done again."
+    return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
+
+
+def _check_outputs(job: Job, resume: bool) -> None:
+    """Raise OutputError if the model or the record would replace something that the user wants to keep."""
+    model, run = job.model, job.run
     unfinished = is_unfinished(run)
-    # A model that is there may be this run's own, written just before it was killed.
+    # A run that is resumed may have written its model just before it was killed.
     if not (resume and unfinished and model.exists()):
         check_output(model, job.overwrite, ("model.json",), "model")
-    # The record of a run that ended without a model stands in nobody's way: a job is simply started again.
+    # The record of a run that ended without a model may be replaced: then a job is simply started again.
     unfinished = unfinished and not model.exists()
     if unfinished and has_checkpoint(run) and not (resume or job.overwrite):  # it may be hours of work
         hint = f"bigsvm resume {run} goes on from it; --overwrite begins anew"
         raise OutputError("holds the checkpoint of a fit that was stopped", str(run), hint)
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
+
+
+def _run_fit(session: Session, job: Job, resume: bool) -> int:
+    """Fit, write model and record, and report the result."""
+    model, run = job.model, job.run
 
     from bigsvm.observe.jsonl import JsonlFile, plain
     from bigsvm.run.apply.held_out import add_held_out
@@ -138,7 +154,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
             checkpoints.clear()
             for name in (EVENTS, RUN, REPORT):
                 (run / name).unlink(missing_ok=True)
-        uri = job.store if "://" in job.store else data.uri  # not the path of a copy here
+        uri = job.store if "://" in job.store else data.uri  # of a remote store not the path of its local copy
         about = {"store": uri, "model": str(model.absolute()), "job": job.document()}
         with recorded(run, about) as record, JsonlFile(run / EVENTS) as events:
             reached = Reached(job)
@@ -147,7 +163,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
                 def started(event: Event) -> None:
                     emit(event)
                     reached(event)
-                    if isinstance(event, FitStarted):  # from here on a killed run can be taken up again
+                    if isinstance(event, FitStarted):  # from here on a killed run can be resumed
                         write_record(run, {**record, "status": "running"})
 
                 result = fit_store(data, job.config, started, checkpoints, resume)
@@ -165,7 +181,7 @@ def train(session: Session, job: Job, resume: bool) -> int:
 
 
 class Reached:
-    """How far a fit came, by its events: what standard output says of one that was stopped (exit 75)."""
+    """Collects from events how far a fit has come: the result document if it is interrupted (exit code 75)."""
 
     def __init__(self, job: Job) -> None:
         config = job.config
@@ -182,7 +198,7 @@ class Reached:
             self._found["store_fingerprint"] = event.store_fingerprint
         elif isinstance(event, EpochEnd | CertificateMade):
             self._found.update(passes=event.passes, epochs=event.epochs)
-        if isinstance(event, CertificateMade):  # of the point that it was at then
+        if isinstance(event, CertificateMade):  # an estimate, because the fit has moved since
             gap = event.objective - event.dual_objective
             self._found.update(
                 objective=event.objective, dual_objective=event.dual_objective, duality_gap=gap,
@@ -191,7 +207,7 @@ class Reached:
 
     @contextmanager
     def told_of_a_stop(self) -> Iterator[None]:
-        """The error of a stop inside has what was reached."""
+        """Attach what was reached to an Interrupted that is raised in the block."""
         try:
             yield
         except Interrupted as error:
@@ -200,7 +216,7 @@ class Reached:
 
 
 def after_run(session: Session, job: Job) -> None:
-    """What else was asked for of a run that is over.  What MLflow does not get is a warning, and costs nothing."""
+    """Write the page and log to MLflow, if asked for.  A failure of MLflow is only a warning."""
     if job.report is not None:
         report_run(job.run, job.report)
     if job.mlflow is not None:
@@ -210,11 +226,11 @@ def after_run(session: Session, job: Job) -> None:
 
 
 def check_places(job: Job) -> None:
-    """Refuse before any work a model and a record that would lie in the store, or in one another.
+    """Refuse, before any work, a model or a record that would be inside the store, or inside one another.
 
-    The model may be RUN/model: so a run can be kept in one folder.
+    RUN/model is allowed as the place of the model, so that a run can be kept in one folder.
 
-    Raises UsageError, OutputError; DataError where the record that is there is not one of files.
+    Raises UsageError, OutputError; DataError if an existing record does not consist of plain files.
     """
     from bigsvm.files.outputs import check_apart
     from bigsvm.files.paths import check_own_files
@@ -237,9 +253,9 @@ def check_places(job: Job) -> None:
 
 
 def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
-    """Write the model; where the very same one is there already, a run that was killed after writing it goes on.
+    """Write the model, unless the same model is there already, from a run that was killed after writing it.
 
-    Raises OutputError: another one is there, or it cannot be written.
+    Raises OutputError: another model is there, or it cannot be written.
     """
     from bigsvm.files.atomic import remove, temporary_name
 
@@ -263,7 +279,7 @@ def stem_of(store: str) -> str:
 
 
 def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:
-    """Refuse before any work what would fail after it.  Raises OutputError."""
+    """Raise OutputError, before any work, if `path` could not be written after it."""
     from bigsvm.files.atomic import check_replaceable
     from bigsvm.files.outputs import check_folder
 
@@ -272,7 +288,7 @@ def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str)
 
 
 def summary(status: str, result: dict[str, Any], tol: float) -> str:
-    """What a person wants to know first."""
+    """The result for people: one sentence, then a table."""
     gap = text.number(result.get("relative_gap"), 3)
     sentence = SENTENCES.get(status, status).format(
         gap=gap, tol=tol, certificate=result.get("certificate"), rule=_rule(result)
@@ -303,7 +319,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
 
 
 def _trained_on(result: dict[str, Any]) -> str | None:
-    """The rows that the objective is of, where they are not all."""
+    """The number of rows that were trained on, if some were held out for --calibrate."""
     if "n_trained" not in result:
         return None
     n_held = result["n_samples"] - result["n_trained"]
@@ -311,7 +327,7 @@ def _trained_on(result: dict[str, Any]) -> str | None:
 
 
 def _held_out(found: dict[str, Any] | None) -> str | None:
-    """How well the model does on rows that were kept back; None where none were."""
+    """The quality of the model on held-out rows; None if there are none."""
     if found is None:
         return None
     if "subset_accuracy" in found:
@@ -322,7 +338,7 @@ def _held_out(found: dict[str, Any] | None) -> str | None:
 
 
 def _rule(result: dict[str, Any]) -> str:
-    """The rule that held, with its value; where it is not the violation itself, that too."""
+    """The stop rule that was met, with its value and tolerance."""
     rule = result.get("rule") or {"name": "", "value": None, "tolerance": None}
     value, tolerance = text.number(rule["value"], 3), text.number(rule["tolerance"], 3)
     if rule["name"].startswith("the algorithm"):
@@ -333,7 +349,7 @@ def _rule(result: dict[str, Any]) -> str:
 
 
 def _kernel_rows(counts: dict[str, int] | None) -> str | None:
-    """Where the rows of kernel values came from; None for those who use none."""
+    """Where kernel rows came from; None if the solver uses none."""
     if not counts or not any(counts.values()):
         return None
     kept = f"{text.count(counts['ram_hits'])} found in memory, {text.count(counts['disk_hits'])} on disk"
