@@ -1,4 +1,4 @@
-"""What a failure means to whoever called: the contract's exit code, a message and the next thing to try."""
+"""From an exception to the exit code of the contract, a message, and a hint what to try next."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bigsvm.errors import BigSVMError, PlanRefused
 from bigsvm.run.execute.signals import INTERRUPTED
 
 EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
-# As the dynamic linker and the interpreter say it: no class of their own tells these from other failures.
+# Messages of the dynamic linker and the interpreter, which raise no class of their own when memory is refused.
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "can't allocate lock")
 
 
 class Failure(NamedTuple):
-    """How a failure is told.
+    """What the command line reports of a failure.
 
-    said : a message, or the error itself, which then says where as well
+    said : a message, or a BigSVMError, which also says where
     """
 
     code: int
@@ -30,9 +30,9 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException, debug: bool = False) -> Failure:
-    """The exit code and words for whatever ended a call.
+    """The report of the exception that ended a command.
 
-    debug : the traceback was shown
+    debug : the traceback is shown, so the hint need not ask for it
     """
     if isinstance(error, BigSVMError):
         from bigsvm.store.remote.names import rename  # the program's help has no use for it
@@ -55,12 +55,12 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         refused = _out_of_memory(error)
         return Failure(refused.code, refused, refused.hint)
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        # Outputs are looked at first: it is an input that cannot have such a name.
+        # Names of outputs were checked before any work, so this is the name of an input.
         return Failure(EXIT_NO_INPUT, f"{error.filename}: {error.strerror}", "")
     if isinstance(error, PermissionError) and error.filename is not None:
         return Failure(EXIT_NO_INPUT, f"{error.filename}: cannot be read: {error.strerror}", "may this user read it?")
     if isinstance(error, OSError):
-        # Nobody made a better error of it: a full disk is an output's, all else is the device's.
+        # No code has turned it into a BigSVMError.  A full disk concerns an output, all else is a failing device.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = error.strerror or str(error)
         named = what if error.filename is None else f"{error.filename}: {what}"
@@ -70,7 +70,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
 
 
 def _not_typed(error: click.ClickException) -> str:
-    """Where a value that makes no sense came from, where nobody typed it: a variable, or a configuration file."""
+    """The source of a bad value that was not typed, as a prefix of the message: a variable or a configuration file."""
     if (
         not isinstance(error, click.BadParameter)
         or error.ctx is None
@@ -87,7 +87,7 @@ def _not_typed(error: click.ClickException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it was raised from, or while which were handled."""
+    """The exception, and those that it was raised from or during."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -104,7 +104,7 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 def _out_of_memory(error: BaseException) -> PlanRefused:
-    """What the system refused, under which limit."""
+    """The error for memory that the system refused; names the limit in force."""
     from bigsvm.machine import memory_limit
     from bigsvm.units import show_bytes
 

@@ -1,4 +1,4 @@
-"""What users of other programs type from habit, and what it is called here (docs/coming-from.md)."""
+"""Flags and values of other programs, with their names in bigsvm (docs/coming-from.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = {
     "-b": "--calibrate sigmoid, which holds rows out for it",
     "-R": "--bias free",
 }
-"""Of `train` and `svm-train`."""
+"""Flag of LIBLINEAR's `train` or LIBSVM's `svm-train` -> hint."""
 _OF_TUNE = {
     "-c": "--Cs C,C,...",
     "-C": "--Cs LOW:HIGH:N, the costs that are tried",
@@ -29,7 +29,7 @@ _OF_TUNE = {
     "--l2": "--Cs C,C,...: C = 1 / (lambda n_samples)",
     "--alpha": "--Cs C,C,...: C = 1 / (alpha n_samples)",
 }
-"""Where a search has lists of values for it."""
+"""The same for `bigsvm tune`, where it differs: a search takes lists of values."""
 _OTHER_FLAGS = {
     "--penalty": "the penalty is L2, and L1 is out of scope: see docs/scope.md",
     "--l2": "--lambda, Vowpal Wabbit's --l2",
@@ -39,21 +39,21 @@ _OTHER_FLAGS = {
     "--noconstant": "--bias none",
     "--oaa": "--multi-class ovr: the classes are those of the labels",
 }
-"""Of scikit-learn and Vowpal Wabbit."""
+"""Flag of scikit-learn or Vowpal Wabbit -> hint."""
 _SOLVERS = {
-    "0": "logistic regression, which is not to be had here",
+    "0": "logistic regression, which bigsvm does not have",
     "1": "--loss squared_hinge --solver dcd",
     "2": "--loss squared_hinge --solver newton-cg",
     "3": "--loss hinge --solver dcd",
     "4": "--multi-class crammer-singer",
-    "5": "an L1 penalty, which is not to be had here",
-    "6": "an L1 penalty, which is not to be had here",
-    "7": "logistic regression, which is not to be had here",
+    "5": "an L1 penalty, which bigsvm does not have",
+    "6": "an L1 penalty, which bigsvm does not have",
+    "7": "logistic regression, which bigsvm does not have",
     "11": "--loss squared_epsilon_insensitive --solver newton-cg",
     "12": "--loss squared_epsilon_insensitive --solver dcd",
     "13": "--loss epsilon_insensitive --solver dcd",
 }
-"""LIBLINEAR's numbers for solvers."""
+"""LIBLINEAR's -s number -> hint."""
 _TYPES = {
     "0": "C-SVC, here --kernel rbf",
     "1": "nu-SVC, here --kernel rbf --loss nu_svc",
@@ -61,13 +61,13 @@ _TYPES = {
     "3": "epsilon-SVR, here --kernel rbf --loss epsilon_insensitive",
     "4": "nu-SVR, here --kernel rbf --loss nu_svr",
 }
-"""LIBSVM's numbers for problems."""
+"""LIBSVM's -s number -> hint."""
 _VALUES = dict.fromkeys(("log", "log_loss", "logistic"), "logistic loss is out of scope, see docs/scope.md")
-"""Values of options of other programs."""
+"""Value of an option of another program -> why bigsvm refuses it."""
 
 
 def meant_by(flag: str, command: str | None) -> str:
-    """What a flag that a command does not have is called here; empty where nobody knows."""
+    """The hint for a flag that `command` does not have; '' if it is not known from other programs."""
     if command not in _COMMANDS:
         return ""
     known = {**_FLAGS, **_OTHER_FLAGS, **(_OF_TUNE if command == "tune" else {})}
@@ -78,20 +78,20 @@ def meant_by(flag: str, command: str | None) -> str:
 
 
 def solver_meant(number: str) -> str:
-    """What a solver that goes by a number in LIBLINEAR, or a problem in LIBSVM, is here; empty for other names."""
+    """The hint for a number given to -s, as in LIBLINEAR and LIBSVM; '' for anything else."""
     meant = {"LIBLINEAR": _SOLVERS.get(number), "LIBSVM": _TYPES.get(number)}
     return "; ".join(f"{program}'s -s {number} is {here}" for program, here in meant.items() if here)
 
 
 def value_meant(word: str) -> str:
-    """What is said of a value that other programs have and this one has not; empty for other words."""
+    """The hint for a value that other programs have; '' for other words."""
     return _VALUES.get(word, "")
 
 
 def extra_meant(command: str | None, verbose: object) -> str:
-    """What is said where an argument is too many: in LIBSVM and LIBLINEAR -v has a number; empty where -v is not typed.
+    """The hint for an unexpected argument after -v, which takes a number in LIBSVM and LIBLINEAR; '' without -v.
 
-    verbose : how often -v is typed
+    verbose : how many times -v was given
     """
     if command not in _COMMANDS or not verbose:
         return ""

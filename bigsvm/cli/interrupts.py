@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGHUP outside of training: the first unwinds the program, the second ends it."""
+"""SIGTERM, SIGINT and SIGHUP outside of training: the first unwinds the program, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from typing import Any
 from bigsvm.files.undisturbed import is_done
 from bigsvm.run.execute.signals import INTERRUPTED, handled_by
 
-_AGAIN_S = 0.02  # until a signal that came within an import is sent again
-_TELLING_S = 1.0  # in which a program tells what it did: signals that come meanwhile are let pass
+_AGAIN_S = 0.02  # time after which a signal that came during an import is sent again
+_TELLING_S = 1.0  # time that a finished command has to print its result; signals are ignored meanwhile
 _COMPILER = re.compile(r"/(numba|llvmlite)/")
-_came: list[int] = []
+_came: list[int] = []  # the signal that unwinds the program, once it has come
 
 
 class Interruption(KeyboardInterrupt):
-    """Unwinds as Ctrl-C does.
+    """Unwinds the program as Ctrl-C does.
 
-    Not KeyboardInterrupt itself: where one passes through `exec`, as in imports, the interpreter remembers it and
-    ends the process by SIGINT, whatever exit code was asked for.
+    A plain KeyboardInterrupt would not do: if one passes through `exec`, as in imports, the interpreter remembers it,
+    and later ends the process by SIGINT instead of the exit code that was asked for.
     """
 
 
 def check_interrupted() -> None:
-    """Raise again what a callback of a library has swallowed; asked wherever progress is reported."""
+    """Raise the Interruption again, if some library swallowed it in a callback; called with every progress event."""
     if _came:
         raise Interruption
 
 
 @contextmanager
 def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
-    """The first signal raises Interruption, a second one ends the process at once with 75.
+    """During the block the first signal raises Interruption, and a second one ends the process at once with 75.
 
-    Where the command has done what it is for (`is_done`), it is let pass: it would be told that it failed.
+    If the command has already done its work (`is_done`), signals are ignored: otherwise it would report a failure.
 
     to_the_end : as in `handled_by`
     """
 
     later: list[threading.Timer] = []
     too_late: list[float] = []
-    user = sys._getframe(2)  # beyond the generator and the context manager
+    user = sys._getframe(2)  # the caller, beyond this generator and the context manager
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if is_done():
             now = time.monotonic()
-            if too_late and now - too_late[0] > _TELLING_S:  # somebody does not read what is told
+            if too_late and now - too_late[0] > _TELLING_S:  # the reader of our output blocks
                 os._exit(0)
             too_late.append(now)
             return
         if _came:
             os._exit(INTERRUPTED)
         if _delicate(frame, user):
-            # Extensions do not survive an exception half-way: they say that they cannot be imported, or crash.
-            # A thread that was not quite started is waited for at the end.
+            # An exception now would do harm: extension modules cannot be imported any more, or crash, and Python would
+            # wait at exit for a thread that never quite started.  So send the signal again, a little later.
             later[:] = [threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))]
             later[0].daemon = True
             later[0].start()
             return
         _came.append(number)
-        # zarr reads on an event loop of its own: what is left there would be reported, with tracebacks, at the end.
+        # zarr reads on its own event loop, which would report unfinished tasks with tracebacks at exit.
         logging.getLogger("asyncio").disabled = True
         raise Interruption
 
     def not_ours(unraisable: Any) -> None:
-        # An interruption is raised again, and needs no traceback; nor do objects that it left half made.
+        # Python reports exceptions in destructors here.  After an interruption they are expected.
         if not _came and not isinstance(unraisable.exc_value, Interruption):
             hook(unraisable)
 
@@ -88,7 +88,7 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
 
 
 def _delicate(frame: FrameType | None, user: FrameType) -> bool:
-    """Whether an import, a compilation or the start of a thread has begun since `user`, and goes on."""
+    """Whether an import, a compilation or the start of a thread is going on in the frames above `user`."""
     while frame is not None and frame is not user:
         name = frame.f_code.co_filename
         if name.startswith("<frozen importlib") or _COMPILER.search(name):

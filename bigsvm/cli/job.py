@@ -1,4 +1,4 @@
-"""A fit as it was asked for, and what its record says: stopped, over, or another fit's."""
+"""The request for a fit, compared with the record of a run: is that run unfinished, finished, or another fit?"""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bigsvm.store.blocks import RowBlocks
 
 CHECKPOINTS = "checkpoint"
-_OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")
+_OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")  # statuses of a run that wrote its model
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A fit as it was asked for: all that `bigsvm resume` needs to go on with it."""
+    """The request for a fit: everything that `bigsvm resume` needs to continue it."""
 
     store: str
     label: str | None
@@ -34,14 +34,14 @@ class Job:
     overwrite: bool
     allow_unconverged: bool
     rows: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What is read as rows, beside label and weight: further keywords of `open_store`, as JSON has them."""
+    """Further keywords of `open_store`, beside label and weight, as JSON."""
     report: Path | None = None
-    """A page about the run, made at its end."""
+    """The page to write about the run at its end."""
     mlflow: str | None = None
-    """The experiment of MLflow that the run goes to at its end."""
+    """The MLflow experiment that the run is logged to at its end."""
 
     def open(self) -> RowBlocks:
-        """The rows."""
+        """Open the store."""
         from bigsvm.store.formats.opener import open_store
 
         return open_store(self.store, label=self.label, weight=self.weight, **{"split": "recorded", **self.rows})
@@ -71,8 +71,8 @@ class Job:
 
 def is_unfinished(run: Path) -> bool:
     """Whether a folder is the record of a run that wrote no model: interrupted, failed or killed."""
-    if not ((run / EVENTS).exists() or (run / RUN).exists()):  # a full disk may have no room for events
-        return (run / LOCK).exists()  # killed, or still alive, before its first event
+    if not ((run / EVENTS).exists() or (run / RUN).exists()):  # on a full disk only one of them may exist
+        return (run / LOCK).exists()  # killed before its first event, or still running
     try:
         return json.loads((run / RUN).read_bytes()).get("status") in ("error", "interrupted", "running")
     except (OSError, ValueError, AttributeError):  # killed before it could say how it ended
@@ -80,23 +80,23 @@ def is_unfinished(run: Path) -> bool:
 
 
 def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
-    """(status, result) of a job that would make the very same model, where it is over and that model is there.
+    """(status, result) of the recorded run, if it is over, made the model that `job` would make, and the model is there.
 
-    So a scheduler may send the command again, whatever instant the former one died in, and whatever it has for this
-    attempt: other cores, another scratch folder, the rows in another place.
+    So a scheduler may repeat a command at any time, also with other cores, another scratch folder, or the rows in
+    another place; if the model is finished, nothing is done again.  None if there is no such run.
 
-    Raises DataError where a file of the model changed since it was written, OutputError where the rows did, or the
-    model that it began with.
+    Raises DataError if a file of the model has changed since it was written; OutputError if the rows, or the model that
+    the run started from, have changed.
     """
     record, was = _recorded(job.run)
     status, result = record.get("status"), record.get("result")
     if status not in _OVER or not isinstance(result, dict) or not was:
         return None
-    # Only a fit that was stopped may have been stopped by the clock, and would come further with more time.
+    # A run that was stopped may have been stopped by --max-time, and would get further with more time.
     names = (*MODEL_OPTIONS, "max_time") if status == "stopped" else MODEL_OPTIONS
     if _first_other(was, job.document(), names) is not None:
         return None
-    # The model is known by what it is: it may have been moved, with its record or without.
+    # The model is recognised by its digest, because it may have been moved, with its record or without.
     if not record.get("model_digest") or record["model_digest"] != digest_of(job.model):
         return None
     from bigsvm.model.model_files import check_files
@@ -124,11 +124,10 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
 
 
 def _first_other(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Any, Any] | None:
-    """The first thing in which two jobs, as `Job.document` has them, ask for other fits: (name, was, is).
+    """The first difference between two jobs (`Job.document`) that asks for another fit: (name, was, is); else None.
 
-    names : the options that count; what is read as rows always does, and where it lies never does
-
-    What else a job says (its threads, scratch, checkpoints, pages, exit code) changes nothing of what is trained.
+    names : the options that count.  The selection of rows always counts, the path of the store never does.  Nothing
+        else in a job (threads, scratch, checkpoints, pages, exit code) changes what is trained
     """
     was, now = ({**document, **document["config"]} for document in (was, now))
     for name in ("label", "weight", "rows", *names):
@@ -138,35 +137,38 @@ def _first_other(was: dict[str, Any], now: dict[str, Any], names: tuple[str, ...
 
 
 def _starts_elsewhere(job: Job, result: dict[str, Any]) -> bool:
-    """Whether the model to start from is there, and another than that which a run started from."""
+    """Whether the model of --warm-start exists and is not the one that the recorded run started from."""
     start = job.config.warm_start
     if start is None or not (Path(start) / "model.json").exists():
         return False
     from bigsvm.run.start.earlier import model_digest
 
     begun = (result.get("warm_start") or {}).get("model")
-    return model_digest(start) not in (begun, model_digest(str(job.model)))  # a registry may name this very model now
+    return model_digest(start) not in (
+        begun,
+        model_digest(str(job.model)),
+    )  # a registry may have promoted this very model since
 
 
 def has_checkpoint(run: Path) -> bool:
-    """Whether a stopped run left something to go on from."""
+    """Whether a stopped run left a checkpoint."""
     return (run / CHECKPOINTS).is_dir() and any((run / CHECKPOINTS).iterdir())
 
 
 def check_same_fit(job: Job) -> None:
-    """Refuse to go on with another fit's checkpoint, before its record is touched.  Raises DataError."""
+    """Raise DataError if the checkpoint is of another fit than `job`, before its record is touched."""
     if not has_checkpoint(job.run):
         return
     _, was = _recorded(job.run)
     if not was:
-        return  # the checkpoint itself says what it belongs to
+        return  # there is no record; the checkpoint itself will be compared
     other = _first_other(was, job.document(), RESULT_OPTIONS)
     if other is not None:
         name, before, asked = other
         what = f"the stopped run is of another fit: {name} was {before!r} and is {asked!r}"
         hint = f"bigsvm resume {job.run} continues it; --overwrite without --resume begins a new fit"
         raise DataError(what, str(job.run), hint)
-    if was["store"] != job.document()["store"]:  # which may have been moved: the rows are what counts
+    if was["store"] != job.document()["store"]:  # the store may have been moved, so compare the rows
         from bigsvm.run.fit.checkpoint import Checkpoints
         from bigsvm.store.identity import first_difference
 
@@ -180,7 +182,7 @@ def check_same_fit(job: Job) -> None:
 
 
 def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """run.json, and its job as `Job.document` has it; both empty where there is none that can be read."""
+    """run.json, and the `Job.document` in it; both empty if they cannot be read."""
     try:
         record = json.loads((run / RUN).read_bytes())
         return record, Job.of(record["job"]).document()
@@ -189,7 +191,7 @@ def _recorded(run: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def digest_of(model: Path) -> str:
-    """SHA-256 of a model.json, which has the digests of all other files; '' where none can be read."""
+    """SHA-256 of model.json, which holds the digests of all other files of a model; '' if it cannot be read."""
     try:
         return hashlib.sha256((model / "model.json").read_bytes()).hexdigest()
     except OSError:

@@ -1,7 +1,6 @@
-"""The command line's entry: a group that loads a command only when it is called, and the exit codes.
+"""The entry of the command line: a group that imports a command only when it is called, and the exit codes.
 
-`bigsvm --help` costs click and nothing else: the one-line help of each command stands here, and its module
-is imported when the command is.
+`bigsvm --help` imports only click.  Therefore the one-line help of each command is here, not in its module.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from bigsvm.cli.session import write_failure
 from bigsvm.errors import UsageError
 
 COMPLETE = "_BIGSVM_COMPLETE"
-_OBJECTS_AT_START = 250_000  # a fit has made some 200,000 when it begins, nearly all of which stay
+_OBJECTS_AT_START = 250_000  # imports make some 200,000 objects before a fit begins, and nearly all of them stay
 
 # module under cli/commands -> one-line help, in the order of a first day with the program
 _LISTED = {
@@ -71,7 +70,7 @@ class LazyGroup(click.Group):
         return import_module(f"bigsvm.cli.commands.{COMMANDS[cmd_name][0]}").command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click has it, but of a command's option that is typed before the command the place is said."""
+        """As click's, but if an option of a command precedes the command, the error says where it belongs."""
         named = next((arg for arg in args if arg in COMMANDS), None)
         try:
             return super().parse_args(ctx, args)
@@ -85,10 +84,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click has it, but for a name that is no command: the one that comes closest is said."""
+        """As click's, but the error for an unknown command suggests the closest name."""
         named = args[0]
         if named not in COMMANDS and not named.startswith("-"):
-            import difflib  # of use here alone: `bigsvm --help` goes without
+            import difflib  # here, because `bigsvm --help` does not need it
 
             close = difflib.get_close_matches(named, COMMANDS, 1)
             ctx.fail(f"No such command {named!r}" + (f", did you mean {close[0]!r}?" if close else ""))
@@ -113,15 +112,15 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with the contract's exit code."""
     _open_closed_streams()
     _collect_late()
-    # pyarrow's own keeps what it was given back, which counts against the budget; the C library's is told not to.
+    # pyarrow's default allocator keeps freed memory, which would count against the budget; the C library's returns it.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.exit(run(sys.argv[1:] if args is None else list(args), to_the_end=True))
 
 
 def _collect_late() -> None:
-    """Look for garbage when a command has loaded its libraries, and from then on only among what came later.
+    """Delay the first garbage collection until the libraries are imported, and then exclude their objects from it.
 
-    To look through libraries again and again while they are loaded was a sixth of the CPU of a small fit.
+    Scanning them again and again during the imports took a sixth of the CPU time of a small fit.
     """
     former = gc.get_threshold()
 
@@ -147,12 +146,12 @@ def run(args: list[str], to_the_end: bool = False) -> int:
             sys.stdout.flush()
             return code
         except BrokenPipeError:
-            # Whoever read our output has seen enough.  Python would complain once more while closing.
+            # The reader of our output has gone, as `head` does.  Python would complain once more when it flushes at exit.
             _silence_stdout()
             return call.session.exit_code if call.session is not None else 0
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt) and call.session is not None and call.session.finished:
-                return call.session.exit_code  # it came too late: the result is out
+                return call.session.exit_code  # the result was already written
             try:
                 code = _report(error, args, call)
                 sys.stdout.flush()
@@ -163,14 +162,14 @@ def run(args: list[str], to_the_end: bool = False) -> int:
 
 
 def _invoke(args: list[str], call: Call) -> int:
-    """Parse and run, by hand: click's own `main` has another mind on Ctrl-C and on closed pipes."""
+    """Parse and run.  (click's own `main` would handle Ctrl-C and closed pipes in other ways than the contract.)"""
     completion = os.environ.get(COMPLETE)
     if completion:
         from click.shell_completion import shell_complete
 
         return shell_complete(group, {}, "bigsvm", COMPLETE, completion)
     try:
-        with group.make_context("bigsvm", list(args), obj=call) as ctx:  # click takes from its list what it has read
+        with group.make_context("bigsvm", list(args), obj=call) as ctx:  # click consumes the list
             code = group.invoke(ctx)
             return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:  # --help and --version
@@ -178,7 +177,7 @@ def _invoke(args: list[str], call: Call) -> int:
 
 
 def _report(error: BaseException, args: list[str], call: Call) -> int:
-    """Write a failure as the contract has it; the exit code."""
+    """Write a failure to standard error, and with --json to standard output; returns the exit code."""
     session = call.session
     as_json = session.as_json if session is not None else _flag(args, "--json")
     debug = session.debug if session is not None else _flag(args, "--debug")
@@ -199,14 +198,14 @@ def _report(error: BaseException, args: list[str], call: Call) -> int:
 
 
 def _flag(args: list[str], flag: str) -> bool:
-    """Whether a flag is among the arguments, for failures before they are parsed."""
+    """Whether a flag is among the arguments; for failures that come before they are parsed."""
     before = args[: args.index("--")] if "--" in args else args
     return flag in before
 
 
 @contextlib.contextmanager
 def _warnings_in_one_line(debug: bool) -> Any:
-    """Warnings of libraries as one line each, without the source line that means nothing to a user."""
+    """Print warnings of libraries as one line each, without the source line, which tells a user nothing."""
     former = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -221,7 +220,7 @@ def _warnings_in_one_line(debug: bool) -> Any:
 
 
 def _open_closed_streams() -> None:
-    """Where a standard stream was closed, what is written there goes nowhere, and no file takes its number."""
+    """Open /dev/null for standard streams that are closed, so that no other file gets their descriptors."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -232,6 +231,6 @@ def _open_closed_streams() -> None:
 
 
 def _silence_stdout() -> None:
-    """Let the interpreter's last flush, which failed before, go nowhere: it would make the exit code 120."""
+    """Redirect standard output to /dev/null.  The flush at exit would fail again, and make the exit code 120."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

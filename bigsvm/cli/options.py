@@ -37,13 +37,15 @@ empty_option = click.option(
 )
 
 
-def _store_so(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
-    """Options of a store hold for this call, as the environment does; no record has them."""
+def _apply_storage_options(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    """Apply --storage-option for the duration of the command.  Like the environment, it is not recorded."""
     options = {}
     for number, value in enumerate(values, start=1):
         name, separator, text = value.partition("=")
-        if not separator or not name.strip():  # not repeated: it may be a secret
-            raise UsageError(f"storage option number {number} is not K=V")
+        if not separator or not name.strip():  # the message does not repeat the value, which may be a secret
+            raise UsageError(
+                f"storage option number {number} is not K=V", hint="write --storage-option region=eu-west-1"
+            )
         options[name.strip()] = text
     ctx.with_resource(storing(options))
 
@@ -53,7 +55,7 @@ storage_option = click.option(
     multiple=True,
     metavar="K=V",
     expose_value=False,
-    callback=_store_so,
+    callback=_apply_storage_options,
     help="For s3://, gs://, az://: endpoint, region, skip_signature, deadline, ...; repeatable.  "
     "[default: from the environment]",
 )
@@ -83,7 +85,7 @@ row_options = [
         help='Use only rows that meet the condition, such as "cell_type in (T, B) and n_genes > 500".',
     ),
 ]
-"""What is read as rows, beside label and weight."""
+"""Options that select the rows of a store, beside label and weight."""
 scale_option = click.option(
     "--scale",
     type=click.Choice(["none", "maxabs", "standard", "unit-norm"]),
@@ -129,11 +131,11 @@ ROWS = (
     "label_map",
 )
 store_options = [*label_options, labels_option, empty_option, *row_options, storage_option]
-"""How a store is opened."""
+"""All options for opening a store."""
 
 
 def take_rows(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what `row_options` gave out of the options of a command: keywords of `open_store`, those that were given."""
+    """Remove the options named in ROWS from `options`; returns those that were given, as keywords of `open_store`."""
     found = {name: options.pop(name) for name in ROWS if name in options}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -152,14 +154,14 @@ _TYPES: dict[str, Callable[[], Any]] = {
 
 
 def option_of(name: str) -> Callable[[F], F]:
-    """What is typed for a field of FitConfig."""
+    """The click option for a field of FitConfig."""
     option, default = OPTIONS[name], getattr(FitConfig, name, None)
     flags = option.flags.split()
     if option.kind == "flag":
         return click.option(*flags, is_flag=True, help=option.help)
     kind = OneOf(option.choices) if option.choices else _TYPES[option.kind]()
     repeated, shown = option.kind == "settings", option.shown is None or option.shown or False
-    # C and lambda exclude each other: their defaults may not look as if somebody had typed them.
+    # click gets only the defaults that help shows: C and lambda exclude each other, and must be absent by default.
     given = {"default": default} if shown and default is not None else {}
     return click.option(
         *flags, type=kind, metavar=option.metavar, help=option.help, multiple=repeated, show_default=shown, **given
@@ -174,10 +176,10 @@ fit_options = [
     *label_change_options,
     *(option_of(name) for name in TYPED.values()),
 ]
-"""All that a fit takes, and therefore its plan."""
+"""All options of a fit, and so of its plan."""
 
 run_options = [option_of(name) for name in TYPED.values() if OPTIONS[name].reading]
-"""What a command takes that only reads the data once."""
+"""Options of commands that only read the data once."""
 
 
 def add(options: list[Callable[[F], F]]) -> Callable[[F], F]:
@@ -192,9 +194,9 @@ def add(options: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 
 def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
-    """The config that option values mean; those not given fall to FitConfig's defaults.
+    """The FitConfig for option values; options that were not given have FitConfig's defaults.
 
-    Raises UsageError where C and lambda are both asked for, or a value makes no sense.
+    Raises UsageError if both C and lambda are given, or for a bad value.
     """
     options = {TYPED[name]: value for name, value in values.items() if value is not None}
     meant = solver_meant(str(options.get("solver", "")))
@@ -202,12 +204,12 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
         raise UsageError(f"solvers go by their names, not {options['solver']!r}", hint=meant)
     for name in ("bias", "loss"):
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT:
-            options.pop(name)  # kernel solvers, and some papers, have others
+            options.pop(name)  # `FitConfig.of` has other defaults for kernels and for some papers
     if "C" in options and "lam" in options:
         ranks = [_rank(ctx, "c"), _rank(ctx, "lambda")]
         if ranks[0] == ranks[1]:
             raise UsageError("--c and --lambda exclude each other", hint="C = 1 / (lambda n_samples)")
-        # One was typed and the other stands in a file or a variable: what was typed wins.
+        # One was typed, the other is set in a file or a variable: what was typed wins.
         options.pop("lam" if ranks[0] < ranks[1] else "C")
     for name in options:
         if OPTIONS[name].negated:
@@ -220,6 +222,7 @@ def config_of(ctx: click.Context, values: dict[str, Any]) -> FitConfig:
 
 
 def _rank(ctx: click.Context, name: str) -> int:
+    """Precedence of the source of an option: 0 if it was typed."""
     order = [ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP]
     source = ctx.get_parameter_source(name)
     return order.index(source) if source in order else len(order)

@@ -1,4 +1,4 @@
-"""One call of the command line: its streams, its clock, and how a result or a failure is written."""
+"""One call of the command line: its streams and its clock; how results and failures are written."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SCHEMA_VERSION = 1
 
 
 class Session:
-    """What every command is lent.
+    """The argument that every command receives.
 
-    command : name, for the JSON document
-    as_json : exactly one JSON document on standard output
-    quiet : nothing on standard error but failures, and on standard output no word of what was made
+    command : its name, for the JSON document
+    as_json : write exactly one JSON document to standard output
+    quiet : write only failures to standard error, and to standard output no summary of what was written to disk
     verbose : 0, 1 or more
     log_format : 'text' or 'json', of standard error
     progress : whether a live view may be drawn
-    debug : tracebacks
-    exit_code : what the process will end with, also when the reader of standard output goes away
+    debug : show tracebacks
+    exit_code : the exit code, also if the reader of standard output closes it early
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Session:
         self._began = time.monotonic()
 
     def warn(self, message: str) -> None:
-        """A warning: one line on standard error, and an entry in the result.  Said once."""
+        """Print a warning, one line on standard error, and add it to the result.  Each message only once."""
         if message in self.warnings:
             return
         self.warnings.append(message)
@@ -67,32 +67,32 @@ class Session:
             click.echo(f"bigsvm: warning: {message}", err=True)
 
     def note(self, message: str) -> None:
-        """A line on standard error that is neither a warning nor the result."""
+        """Print a line on standard error that is neither a warning nor part of the result."""
         if not self.quiet and self.log_format == "text":
             click.echo(message, err=True)
 
     def warn_of(self, source: Any) -> None:
-        """The warnings that a store or a result carries."""
+        """Print the warnings of a store or a result."""
         for message in getattr(source, "warnings", None) or []:
             self.warn(message)
 
     @contextlib.contextmanager
     def watching(self, *others: Emit) -> Iterator[Emit]:
-        """An Emit that shows progress on standard error while the block runs, and passes on to `others`; `Thinned`."""
+        """An Emit that shows progress on standard error during the block; `others` receive the same thinned events."""
         with contextlib.ExitStack() as stack:
             view = Thinned(fan_out([self._noted, self._view(stack), *others]))
-            stack.callback(view.flush)  # of a run that is stopped, before the view is closed
+            stack.callback(view.flush)  # so that an interrupted run shows its last events before the view closes
 
             def emit(event: Event) -> None:
                 check_interrupted()
                 if isinstance(event, Warned) and event.message in self.warnings:
-                    return  # said already, when the store was opened
+                    return  # printed already, when the store was opened
                 view(event)
 
             yield emit
 
     def _noted(self, event: Event) -> None:
-        """A warning is in the result as well, also one of those who watch."""
+        """Add warnings to the result, also those about failed observers."""
         if isinstance(event, Warned):
             self.warnings.append(event.message)
 
@@ -104,7 +104,7 @@ class Session:
 
             return JsonlStream(sys.stderr)
         if self.progress and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            # rich costs 0.1 s: only those who see it pay.
+            # Importing rich takes 0.1 s, so it is imported only if there is a terminal.
             from bigsvm.observe.progress import LiveProgress
 
             return stack.enter_context(LiveProgress(sys.stderr, verbose=self.verbose > 0))
@@ -117,7 +117,7 @@ class Session:
     ) -> int:
         """Write the result to standard output, as text or as one JSON document; returns `exit_code`.
 
-        made : the command was called for something that lies on disk now: where all is well, `quiet` leaves text out
+        made : the result of the command is on disk; if it succeeded, --quiet then omits `text`
         """
         self.exit_code = exit_code
         if self.as_json:
@@ -141,21 +141,21 @@ class Session:
 
 
 def _printable(text: str) -> str:
-    """Text that standard output can write: what its encoding lacks is a question mark."""
+    """The text with a question mark for each character that the encoding of standard output lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        # A path that is not UTF-8 goes out as the bytes that it is, where that is how the stream is opened.
+        # With surrogateescape a path that is not UTF-8 is written as its bytes.
         if sys.stdout.errors != "surrogateescape":
             return text.encode(encoding, "replace").decode(encoding)
     return text
 
 
 def write_json(document: dict[str, Any]) -> None:
-    """One JSON document and a newline on standard output; never NaN."""
+    """Write one JSON document and a newline to standard output.  Raises ValueError for NaN."""
     text = json.dumps(document, allow_nan=False, ensure_ascii=False)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):  # of a path that is not UTF-8
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # a path that is not UTF-8
         text = json.dumps(document, allow_nan=False)
     click.echo(text)
 
@@ -163,9 +163,9 @@ def write_json(document: dict[str, Any]) -> None:
 def write_failure(
     command: str, code: int, error: BigSVMError | str, hint: str, as_json: bool, as_event: bool = False
 ) -> None:
-    """A failure: one line on standard error, or with --json the document on standard output as well.
+    """Write a failure: one line on standard error, and with --json also the document on standard output.
 
-    as_event : the line is JSON, as all others are with --log-format json
+    as_event : the line is JSON, as with --log-format json
     """
     what, where = str(getattr(error, "what", error)), str(getattr(error, "where", ""))
     line = " ".join(f"{where}: {what}".split() if where else what.split())
@@ -189,4 +189,4 @@ def write_failure(
         try:
             write_json(document)
         except OSError:
-            pass  # standard output is what failed, or fails as well: the line on standard error has said it
+            pass  # standard output failed too; the line on standard error has been written
