@@ -1,4 +1,4 @@
-"""What every block of rows must be before anybody computes with it."""
+"""Checks and conversions of rows before anything is computed with them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ _INT32_LIMIT = 2**31
 
 
 def index_dtype(n_features: int) -> np.dtype:
-    """int32 where it reaches: a function of the width alone, so that plans do not depend on the storage."""
+    """int32 if that is enough, else int64: a function of the width alone, so that plans do not depend on storage."""
     return np.dtype(np.int32 if n_features <= _INT32_LIMIT else np.int64)
 
 
-_LARGEST_WHOLE = 2**53
+LARGEST_WHOLE = 2**53
 """Up to here float64 holds every whole number."""
 _PIECE = 1 << 20
-"""Entries looked at together, so that what a check holds does not grow with the data."""
+"""Entries checked at a time, so that the memory of a check does not grow with the data."""
 
 VALUE_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "int8", "uint8"))
-"""Types of X in a block.  Eight bits are kept: a quarter of float32 on disk and in memory."""
+"""Types of X in a block.  8-bit types stay as they are, which takes a quarter of float32 on disk and in memory."""
 
 
 def value_dtype(stored: np.dtype, where: str) -> np.dtype:
-    """The dtype in which X is given: float64 and 8-bit integers stay (bool is uint8), 16-bit numbers become float32.
+    """The dtype of X in blocks for a stored dtype.
 
-    Integers of 32 and 64 bits become float64: float32 would round those beyond 2^24.
+    float32, float64 and 8-bit integers stay; bool becomes uint8; 16-bit numbers become float32; integers of 32 and 64
+    bits become float64, because float32 would round those beyond 2^24.  Raises DataError for other types.
     """
     if stored.kind not in "biuf" or stored.itemsize > 8:
         raise DataError(f"values of type {stored} cannot be used", where, "store numbers, best float32")
@@ -45,12 +46,12 @@ def value_dtype(stored: np.dtype, where: str) -> np.dtype:
 def as_values(
     values: np.ndarray, dtype: np.dtype, where: str, first_row: int, indptr: np.ndarray | None = None
 ) -> np.ndarray:
-    """`values` (as in `check_finite`) as C-contiguous `dtype`; what float32 cannot hold becomes infinite.
+    """`values` (as in `check_finite`) as C-contiguous `dtype`; values too large for float32 become infinite.
 
-    Raises DataError naming the first row with a value that would come out as another: one that 8 bits cannot hold, or
-    a whole number beyond 2^53 as float64.
+    Raises DataError naming the first row whose value would change: one that 8 bits cannot hold, or a whole number
+    beyond 2^53 as float64.
     """
-    if values.dtype == dtype:  # what a table of many columns asks for most
+    if values.dtype == dtype:  # the usual case for tables of many columns
         return np.ascontiguousarray(values)
     if dtype == np.float64:
         check_whole(values, where, first_row, indptr)
@@ -67,19 +68,19 @@ def as_values(
 
 
 def check_whole(values: np.ndarray, where: str, first_row: int = 0, indptr: np.ndarray | None = None) -> None:
-    """Raise DataError naming the first row with a whole number that float64 may round; values as in `check_finite`."""
+    """Raise DataError naming the first row with a whole number beyond 2^53; values as in `check_finite`."""
     if values.dtype.kind not in "iu" or values.itemsize < 8 or values.size == 0:
         return
-    if values.max() <= _LARGEST_WHOLE and values.min() >= -_LARGEST_WHOLE:
+    if values.max() <= LARGEST_WHOLE and values.min() >= -LARGEST_WHOLE:
         return
     flat = values.reshape(-1)
-    place = int(np.flatnonzero((flat > _LARGEST_WHOLE) | (flat < -_LARGEST_WHOLE))[0])
+    place = int(np.flatnonzero((flat > LARGEST_WHOLE) | (flat < -LARGEST_WHOLE))[0])
     row = first_row + _row_of(place, values, indptr)
     raise DataError(f"row {row} holds {flat[place]}, beyond 2^53, where float64 rounds", where, "scale the column")
 
 
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
-    """`values` as an array.  Raises DataError naming the first row where a masked array has no value."""
+    """`values` as a plain array.  Raises DataError naming the first row with a masked value."""
     if not isinstance(values, np.ma.MaskedArray):
         found = np.asarray(values)
         if is_frame(values) and found.dtype == np.float64:
@@ -98,7 +99,7 @@ def is_frame(X: Any) -> bool:
 
 
 def names_of_columns(X: Any) -> list[str] | None:
-    """Names of the columns of a frame of pandas or polars; None of an array, and where one is no text."""
+    """The column names of a frame of pandas or polars; None for an array, or if a name is not a string."""
     names = list(X.columns) if is_frame(X) else []
     return names if names and all(isinstance(name, str) for name in names) else None
 
@@ -120,10 +121,10 @@ def check_finite(X: np.ndarray | CSR, where: str, first_row: int, names: Sequenc
     """Raise DataError naming the row and column of the first NaN or infinity.
 
     X : dense (n_rows, n_features), a column (n_rows,), or CSR rows whose indptr begins at 0
-    names : of the columns; without, their numbers from 0 are told
+    names : of the columns; without names the message has the number of the column, counted from 0
     """
     values, indptr = (X.data, X.indptr) if isinstance(X, CSR) else (X, None)
-    # The extremes carry NaN and infinities along, and are vectorised; the search runs on failure only.
+    # min and max are NaN or infinite if any value is, and are vectorised; the search runs only after a failure.
     if values.dtype.kind != "f" or values.size == 0 or (np.isfinite(values.min()) and np.isfinite(values.max())):
         return
     place = int(np.flatnonzero(~np.isfinite(values.reshape(-1)))[0])
@@ -135,24 +136,25 @@ def check_finite(X: np.ndarray | CSR, where: str, first_row: int, names: Sequenc
 
 
 def _row_of(place: int, values: np.ndarray, indptr: np.ndarray | None) -> int:
-    """The row of a flat position in dense or CSR values."""
+    """The row of a position in flattened dense values, or in the values of CSR."""
     if indptr is not None:
         return int(np.searchsorted(indptr, place, "right")) - 1
     return place if values.ndim == 1 else place // values.shape[1]
 
 
 def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
-    """Raise DataError unless `X` is sound: indptr from 0 and ascending, indices in range, once a row; values finite.
+    """Raise DataError unless indptr starts at 0 and ascends, indices are in range, no row has a column twice, and all
+    values are finite.
 
-    A column that stands twice in a row has no one meaning: products would add its entries, squared norms add their
-    squares, and a kernel of both is none.
+    A repeated column would be ambiguous: products would add its entries, but squared norms would add their squares, and
+    a kernel computed from both would not be positive semidefinite.
     """
     indptr = X.indptr
     if indptr[0] != 0 or indptr[-1] != len(X.indices) or len(X.indices) != len(X.data):
-        raise DataError(f"indptr does not fit the values of rows from {first_row}", where)
+        raise DataError(f"indptr does not fit the values of rows from {first_row} on", where, "write the matrix again")
     if np.any(indptr[1:] < indptr[:-1]):
         row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0])
-        raise DataError(f"indptr falls at row {first_row + row}", where)
+        raise DataError(f"indptr falls at row {first_row + row}", where, "write the matrix again")
     if len(X.indices) and not (X.indices.min() >= 0 and X.indices.max() < n_features):
         place = int(np.flatnonzero((X.indices < 0) | (X.indices >= n_features))[0])
         row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
@@ -164,13 +166,13 @@ def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
 
 
 def first_fall(X: CSR) -> int:
-    """The first entry whose index is not above the one before it in its row; -1 where every row ascends."""
+    """The position of the first index that is not above the one before it in its row; -1 if all rows ascend."""
     indices, indptr = X.indices, X.indptr
     for start in range(1, len(indices), _PIECE):
         stop = min(start + _PIECE, len(indices))
         falls = indices[start:stop] <= indices[start - 1 : stop - 1]
         rows = indptr[np.searchsorted(indptr, start, "left") : np.searchsorted(indptr, stop, "left")]
-        falls[rows - start] = False  # where a row begins, indices may fall
+        falls[rows - start] = False  # the first index of a row may be below the last one of the row before
         place = int(np.argmax(falls))
         if falls[place]:
             return start + place
@@ -178,7 +180,7 @@ def first_fall(X: CSR) -> int:
 
 
 def _refuse_repeated(X: CSR, row: int, where: str, first_row: int) -> None:
-    """Raise DataError naming the first row, from `row` on, that has a column twice; rows need not ascend."""
+    """Raise DataError naming the first row, from `row` on, that has a column twice; indices may be unsorted."""
     indptr, n_rows = X.indptr, len(X.indptr) - 1
     while row < n_rows:
         stop = max(int(np.searchsorted(indptr, indptr[row] + _PIECE, "right")) - 1, row + 1)

@@ -1,4 +1,4 @@
-"""The content fingerprint of rows as they stream by, and what is learnt of them on the way."""
+"""The content fingerprint of rows, and the scales of their columns, computed while the rows are read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bigsvm.store.blocks import readonly_view
 from bigsvm.store.labels import label_bits
 
 SCALE_LIMIT = 1_000_000
-"""Columns beyond which no scales are kept: 4 bytes a column of a bounded memory."""
+"""Number of columns beyond which no scales are computed, because they take 4 bytes a column."""
 
-_SLOW_RATIO = 30.0  # from which coordinate descent takes ten times as long, and often hundreds
-_BAD_RATIO = 1e3
+_SLOW_RATIO = 30.0  # ratio of scales from which coordinate descent takes ten times as long, often hundreds of times
+_BAD_RATIO = 1e3  # scale of a column, relative to the usual one, from which it is named in a warning
 
 
 class ContentHash:
-    """Sum mod 2^128 of the hashes of rows (`kernels/fingerprint`): blocks may come in any order.
+    """Sum mod 2^128 of the hashes of rows (`compiled/shared/fingerprint.py`); blocks may come in any order.
 
-    Two ContentHash of different rows may be merged with `merge`.
+    `merge` adds the hash of other rows.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ContentHash:
 
 
 class ColumnScales:
-    """Largest |value| of every column, up to `limit` columns; then it gives up, to stay bounded."""
+    """The largest |value| of every column.  Beyond `limit` columns it gives up (`largest` is None), to bound memory."""
 
     def __init__(self, limit: int = SCALE_LIMIT) -> None:
         self.largest: np.ndarray | None = np.zeros(0, np.float32)
@@ -75,7 +75,7 @@ class ColumnScales:
                 np.maximum(self.largest[:n_features], peak, out=self.largest[:n_features])
 
     def merge(self, largest: np.ndarray | None) -> None:
-        """Take account of other rows by their `largest`."""
+        """Include other rows.  largest : that of their ColumnScales"""
         if self.largest is None or largest is None:
             self.largest = None
             return
@@ -85,12 +85,13 @@ class ColumnScales:
         np.maximum(self.largest[: len(largest)], largest, out=self.largest[: len(largest)])
 
     def summary(self) -> dict[str, object]:
-        """JSON of the smallest, median and largest column scale and the worst columns; empty if unknown."""
+        """Statistics of the scales and the worst columns, as JSON; empty if unknown or if all values are 0."""
         if self.largest is None or not np.any(self.largest):
             return {}
         columns = np.flatnonzero(self.largest)
         scales = self.largest[columns]
-        # Against the lower quartile: where most columns are large it is the small ones that are of the usual scale.
+        # Compared with the lower quartile, not the median: a quarter of columns of usual scale is enough for the others
+        # to count as badly scaled.
         quartile, median = float(np.quantile(scales, 0.25, method="lower")), float(np.median(scales))
         ratio = scales / np.float32(quartile) if np.isfinite(quartile) else np.ones_like(scales)
         bad = np.flatnonzero(ratio > _BAD_RATIO)
@@ -108,8 +109,8 @@ def scale_warning(
 ) -> str | None:
     """The warning that names badly scaled columns and the remedy; None where there are none.
 
-    by_columns : what trains goes along one column's scale after another's, and has no other solver to hand over to
-    names : of the features, where they have names
+    by_columns : the solver is slow even for ratios above 30, and cannot hand over to another one (dcd, few features)
+    names : of the features, if they have names
     """
     worst, count = summary.get("badly_scaled"), summary.get("n_badly_scaled")
     largest, usual = summary.get("max"), summary.get("quartile", summary.get("median"))

@@ -1,4 +1,4 @@
-"""What all rows share that are those of a store in their order, with something changed as they are read."""
+"""Base class of stores that read another store, and change each block."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bigsvm.store.identity import Identity
 
 
 class DelegatedRows(StoreBase):
-    """RowBlocks over a store, block by block; a subclass has `changed`.
+    """The rows of another store, in the same order, with each block changed by the subclass's `changed`.
 
-    selected, recipe : what is added to the identity and to the recipe of the store
-    dtype : of the values; None: the store's
+    selected, recipe : entries added to the identity, and to the recipe, of the store
+    dtype : of the values; None: that of the store
     """
 
     content_fingerprint: str | None = None
@@ -39,21 +39,21 @@ class DelegatedRows(StoreBase):
         self.identity = Identity.of(store.identity.store, **{**dict(store.identity.selection), **selected})
 
     def changed(self, block: Block) -> Block:
-        """A block of the store as these rows have it."""
+        """The changed block, for a block of the store."""
         raise NotImplementedError
 
     def over(self, store: RowBlocks) -> DelegatedRows:
-        """Other rows, changed alike."""
+        """The same change applied to another store."""
         raise NotImplementedError
 
     @property
     def below(self) -> RowBlocks:
-        """The rows before they are changed."""
+        """The store whose rows are changed."""
         return self._store
 
     @property
     def row_lengths(self) -> Callable[[int, int], np.ndarray] | None:
-        """Of what keeps pointers to its rows: entries of each of rows [start, stop)."""
+        """The number of entries in each of rows [start, stop), if the store knows it from its row pointers."""
         return getattr(self._store, "row_lengths", None)
 
     @property
@@ -63,17 +63,17 @@ class DelegatedRows(StoreBase):
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries, those of the store."""
+        """Stored entries, as in the store."""
         return self._store.nnz
 
     @property
     def chunk_nbytes(self) -> int:
-        """As of the store."""
+        """As in the store."""
         return self._store.chunk_nbytes
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """As of the store."""
+        """As in the store."""
         return self._store.compiled_calls
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
@@ -87,5 +87,5 @@ class DelegatedRows(StoreBase):
 
 
 def content_but_classes(store: RowBlocks) -> Mapping[str, Any]:
-    """What is known of the columns of a store; counts of its classes would be of other rows, or of other classes."""
+    """`content` without the class counts, which do not hold for the changed rows."""
     return {name: value for name, value in store.content.items() if name != "class_counts"}

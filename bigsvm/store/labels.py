@@ -1,4 +1,4 @@
-"""Labels, as classes or as targets, the same from every format."""
+"""Labels as classes or as targets, treated in the same way for every format."""
 
 from __future__ import annotations
 
@@ -9,34 +9,32 @@ import numpy as np
 import xxhash
 
 from bigsvm.errors import DataError
+from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.units import MIB
 
 Task = Literal["auto", "classification", "regression"]
 Missing = Literal["refuse", "drop"]
 """What becomes of rows without a label."""
 MAX_CLASSES = 10_000
-"""Distinct numbers beyond which a number column is taken for a regression target."""
+"""A numeric column with more distinct values is a regression target."""
 ONE_A_ROW = (
     "one a row; rows with several labels: bigsvm.fit(X, Y) of arrays in memory, or columns of true and false, which "
     "--labels A,B names"
 )
 _MOST_TEXT = 16 * MIB
-"""Of the distinct labels of a piece, each as wide as the longest: a column of prose ends here, not in a full memory."""
-
-
-_LARGEST_WHOLE = 2**53
-"""Up to here float64 holds every whole number."""
+"""Most bytes of the distinct labels of a piece, padded to the longest: a column of prose is refused instead of filling
+the memory."""
 
 
 def bits_between(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Bits [start, stop), bool, of bytes whose most significant bit comes first."""
+    """Bits [start, stop), as bool, of packed bytes (most significant bit first)."""
     return np.unpackbits(packed[start // 8 : -(-stop // 8)])[start % 8 :][: stop - start].astype(bool)
 
 
 def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
-    """Labels as bool, int64, uint64 (where it is stored so), float64 or fixed-width strings; no two become one.
+    """Labels as bool, int64, uint64 (if stored so), float64 or fixed-width strings; different labels stay different.
 
-    They are of rows from `first_row` on, or of `rows`.
+    first_row, rows : number of the first row, or numbers of all rows, for messages
 
     Raises
     ------
@@ -48,11 +46,11 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
     if kind in "iu":
         return values.astype(np.uint64 if values.dtype.kind == "u" and values.itemsize == 8 else np.int64)
     if kind == "f":
-        numbers = values.astype(np.float64) + 0.0  # makes one zero of both
+        numbers = values.astype(np.float64) + 0.0  # turns -0.0 into 0.0
         bad = np.flatnonzero(~np.isfinite(numbers))
         if len(bad):
             row = first_row + int(bad[0]) if rows is None else rows[bad[0]]
-            raise DataError(f"label of row {row} is {numbers[bad[0]]}", where)
+            raise DataError(f"label of row {row} is {numbers[bad[0]]}", where, "labels must be finite")
         return numbers
     if kind in "UT" or (values.dtype == object and all(isinstance(v, str) for v in values)):
         return np.array(values.tolist(), dtype=str) if kind == "T" else values.astype(str)
@@ -60,9 +58,9 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
 
 
 class CodedLabels(NamedTuple):
-    """Labels of text as codes: written out, each row would take as much as the longest label.
+    """Text labels as codes.  As fixed-width strings each row would take as much as the longest label.
 
-    classes : strings, ascending;  of_rows : whole numbers, shape (n,), the place of each row's label among them
+    classes : strings, ascending;  of_rows : integers, shape (n,), the index of each row's label in `classes`
     """
 
     classes: np.ndarray
@@ -74,27 +72,27 @@ class CodedLabels(NamedTuple):
 
 
 def n_labels(labels: np.ndarray | CodedLabels) -> int:
-    """Of how many rows they are."""
+    """The number of rows."""
     return labels.n if isinstance(labels, CodedLabels) else len(labels)
 
 
 def is_text(values: np.ndarray) -> bool:
-    """Whether labels are strings, or objects, which have to be."""
+    """Whether labels are strings, or objects that must turn out to be strings."""
     return values.dtype.kind in "UTO"
 
 
 def distinct_texts(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct labels in ascending order, strings of fixed width; which of them each of `values` is).
+    """(distinct labels, fixed-width strings, ascending; for each of `values` the index of its label).
 
-    The values as strings of fixed width would take as much as so many of the longest.
+    Only the distinct labels become fixed-width strings: all values would each take as much as the longest.
 
     values : strings, as `as_labels` takes them
 
-    Raises DataError where they are no strings, or more or longer ones than labels are.
+    Raises DataError if they are not strings, or too many or too long to be labels.
     """
     if values.dtype == object and not all(isinstance(value, str) for value in values):
-        as_labels(values, where)  # which says what they are
-    number: dict[str, int] = {}  # NumPy's `unique` of strings of any length has crashed
+        as_labels(values, where)  # raises the error
+    number: dict[str, int] = {}  # not np.unique, which has crashed for StringDType
     which = np.fromiter((number.setdefault(text, len(number)) for text in values.tolist()), np.int64, len(values))
     check_texts(len(number), max(map(len, number), default=0), where)
     distinct = np.array(list(number), dtype=str)
@@ -103,7 +101,7 @@ def distinct_texts(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarr
 
 
 def check_texts(n: int, longest: int, where: str) -> None:
-    """Raise DataError where n distinct strings, of which the longest has so many characters, are not labels."""
+    """Raise DataError if n distinct strings, the longest of so many characters, are too many or too long for labels."""
     if n > MAX_CLASSES:
         raise DataError(f"more than {MAX_CLASSES} classes", where, "is this a label?")
     if 4 * n * longest > _MOST_TEXT:
@@ -113,7 +111,7 @@ def check_texts(n: int, longest: int, where: str) -> None:
 def as_targets(labels: np.ndarray, where: str, first_row: int = 0) -> np.ndarray:
     """Labels (`as_labels`) as targets of a regression, float64.
 
-    Raises DataError for strings, and naming the row of a whole number that float64 would round.
+    Raises DataError for strings, and for a whole number that float64 would round; names the row.
     """
     if labels.dtype.kind not in "biuf":
         raise DataError(f"target {str(labels[0])!r} of row {first_row} is not a number", where)
@@ -126,22 +124,25 @@ def as_targets(labels: np.ndarray, where: str, first_row: int = 0) -> np.ndarray
 
 
 def _rounded(labels: np.ndarray) -> np.ndarray:
-    """Which whole numbers float64 would round, bool, shape (n,)."""
+    """bool, shape (n,): labels that are whole numbers and that float64 would round."""
     if labels.dtype.kind not in "iu" or labels.itemsize < 8:
         return np.zeros(len(labels), bool)
     numbers = labels.astype(np.float64)
-    beyond = numbers >= float(np.iinfo(labels.dtype).max)  # which is rounded up to 2^63 or 2^64
+    # float(max) is rounded up to 2^63 or 2^64; converting that back would overflow.
+    beyond = numbers >= float(np.iinfo(labels.dtype).max)
     return beyond | (np.where(beyond, 0.0, numbers).astype(labels.dtype) != labels)
 
 
 def label_bits(labels: np.ndarray) -> np.ndarray:
-    """64 bits that stand for each label, in whatever type it is stored.
+    """64 bits for each label, the same for every type that the label may be stored in; uint64, shape (n,).
 
-    Those of a number's float64; xxh3-64 of the digits of a whole number that float64 cannot hold, and of a string's
-    UTF-8.  labels : numbers or strings, shape (n,); returns uint64, shape (n,).
+    For numbers they are the bits of the float64; for whole numbers that float64 cannot hold, xxh3-64 of the digits; for
+    strings xxh3-64 of the UTF-8.
+
+    labels : numbers or strings, shape (n,)
     """
     if labels.dtype.kind in "biuf":
-        bits = (labels.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0 makes one zero of both
+        bits = (labels.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0 turns -0.0 into 0.0
         rounded = _rounded(labels)
         if rounded.any():
             bits[rounded] = _text_bits(labels[rounded])
@@ -150,23 +151,23 @@ def label_bits(labels: np.ndarray) -> np.ndarray:
 
 
 def _text_bits(labels: np.ndarray) -> np.ndarray:
-    """xxh3-64 of each label as it is written, uint64, shape (n,)."""
+    """xxh3-64 of each label as text, uint64, shape (n,)."""
     names, which = np.unique(labels, return_inverse=True)
     return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
 
 
 def alike(labels: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both arrays of labels in one type that holds every one of them exactly.
+    """Both arrays of labels in one type that holds all of them exactly.
 
-    NumPy alone would make float64 of int64 beside uint64, and one label of two.
+    NumPy would convert int64 and uint64 to float64, in which different labels may become equal.
 
-    Raises DataError where there is no such type: strings beside numbers, or whole numbers beyond 2^53 beside others.
+    Raises DataError if there is no such type: strings with numbers, or whole numbers beyond 2^53 with fractions.
     """
     kinds = {labels.dtype.kind, others.dtype.kind}
     if kinds == {"U"} or labels.dtype == others.dtype:
         return labels, others
     if "U" in kinds:
-        raise DataError("labels mix numbers and strings")
+        raise DataError("labels mix numbers and strings", hint="store all of them as strings")
     for kind in (np.float64, np.int64, np.uint64):
         if _holds(kind, labels) and _holds(kind, others):
             return labels.astype(kind, copy=False), others.astype(kind, copy=False)
@@ -174,7 +175,7 @@ def alike(labels: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _holds(kind: type, labels: np.ndarray) -> bool:
-    """Whether a type holds all of these numbers exactly."""
+    """Whether the type `kind` holds all of these numbers exactly."""
     if labels.dtype == kind or labels.dtype.kind == "b":
         return True
     if kind is np.float64:
@@ -185,32 +186,32 @@ def _holds(kind: type, labels: np.ndarray) -> bool:
 
 
 def label_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Class codes of labels that are all among `classes` (ascending): the smallest signed integer type."""
+    """The index of each label in `classes` (ascending, with all labels), in the smallest signed integer type."""
     dtype = np.int8 if len(classes) < 128 else np.int16 if len(classes) < 32768 else np.int32
     labels, known = alike(labels, classes)
     return np.searchsorted(known, labels).astype(dtype)
 
 
 def normal_classes(values: np.ndarray) -> np.ndarray:
-    """Distinct labels, ascending; whole numbers as int64, or as uint64 where int64 is too narrow."""
+    """Distinct labels, ascending; whole numbers as int64, or as uint64 if int64 is too narrow."""
     classes = np.unique(values)
-    whole = classes.dtype.kind == "f" and np.all(np.abs(classes) < _LARGEST_WHOLE) and _holds(np.int64, classes)
+    whole = classes.dtype.kind == "f" and np.all(np.abs(classes) < LARGEST_WHOLE) and _holds(np.int64, classes)
     if whole or (classes.dtype.kind == "u" and _holds(np.int64, classes)):
         return classes.astype(np.int64)
     return classes
 
 
 def listed_classes(labels: list[Any]) -> np.ndarray:
-    """Classes that a document lists (`tolist`), as they were: whole numbers stay whole, where NumPy makes float64."""
+    """Classes from a list in a JSON document, in their original type; np.array alone may turn integers into float64."""
     if labels and all(type(label) is int for label in labels):
         return np.array(labels, np.int64 if max(labels) < 2**63 else np.uint64)
     return np.array(labels)
 
 
 def scan_classes(pieces: Iterable[np.ndarray], task: Task) -> np.ndarray | None:
-    """Classes of a column given piece by piece (`as_labels`); None: a regression target.
+    """The classes of a column that is given in pieces (of `as_labels`); None if it is a regression target.
 
-    Under `auto`, numbers are classes when all are whole and there are at most MAX_CLASSES distinct ones.
+    task : 'auto': numbers are classes if all are whole, and at most MAX_CLASSES are distinct
     """
     if task == "regression":
         return None
@@ -230,9 +231,11 @@ def scan_classes(pieces: Iterable[np.ndarray], task: Task) -> np.ndarray | None:
 
 
 def check_weights(weights: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
-    """Weights as float64, of rows from `first_row` on, or of `rows`.
+    """Sample weights as float64.
 
-    Raises DataError naming the row of a negative, NaN or infinite one.
+    first_row, rows : number of the first row, or numbers of all rows, for messages
+
+    Raises DataError naming the row of a negative, NaN or infinite weight.
     """
     if weights.dtype.kind not in "biuf":
         raise DataError(f"weights of type {weights.dtype} are not numbers", where)

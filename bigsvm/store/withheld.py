@@ -1,4 +1,4 @@
-"""The rows of a store but for some: these weigh 0, and so take no part in a fit by any solver."""
+"""The rows of a store with some of them withheld: these have weight 0, so no solver trains on them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ _STEP = 1 << 16  # rows hashed together
 
 
 class Which(Protocol):
-    """Says which rows are withheld; pickles."""
+    """Decides which rows are withheld; can be pickled."""
 
     @property
     def said(self) -> str:
-        """In a few words: the same where the same rows are."""
+        """A few words that are the same if and only if the same rows are withheld; part of the identity."""
 
     def withheld(self, start: int, stop: int) -> np.ndarray:
-        """Of rows [start, stop) of the store, bool."""
+        """bool, (stop - start,), for rows [start, stop) of the store."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class HashedShare:
-    """A share of the rows, drawn by a hash of the row number: the same in every layout and order of reading."""
+    """A share of the rows, chosen by a hash of the row number: the same in every layout and order of reading."""
 
     share: float
     seed: int
 
     @property
     def said(self) -> str:
-        """As `Which` has it."""
+        """See `Which`."""
         return f"{self.share!r} by seed {self.seed}"
 
     def withheld(self, start: int, stop: int) -> np.ndarray:
-        """As `Which` has it."""
+        """See `Which`."""
         return (hashed_rows(start, stop, self.seed) >> np.uint64(11)) * 2.0**-53 < self.share
 
     def count(self, n_samples: int) -> int:
@@ -58,7 +58,7 @@ def hashed_rows(start: int, stop: int, seed: int) -> np.ndarray:
 
 
 class WithheldRows(DelegatedRows):
-    """RowBlocks over a store, with weight 0 for some of its rows; which, belongs to the identity."""
+    """The rows of a store, with weight 0 for those that `which` withholds."""
 
     def __init__(self, store: RowBlocks, which: Which) -> None:
         super().__init__(store, {"withheld": which.said})
@@ -76,7 +76,7 @@ class WithheldRows(DelegatedRows):
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """What is known of the columns: the same rows are read."""
+        """The statistics of the columns still hold, since the values are the same."""
         return content_but_classes(self._store)
 
     def changed(self, block: Block) -> Block:

@@ -149,7 +149,7 @@ def test_opening_arrays_needs_neither_zarr_nor_pyarrow() -> None:
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("zarr.json", "zarr.json: document missing"), ("X/zarr.json", "X/zarr.json: document missing")],
+    [("zarr.json", "zarr.json: document is missing"), ("X/zarr.json", "X/zarr.json: document is missing")],
 )
 def test_a_store_that_cannot_be_read_is_named(tmp_path: Path, name: str, word: str) -> None:
     path = tmp_path / "rows.zarr"

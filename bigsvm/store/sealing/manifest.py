@@ -1,10 +1,10 @@
 """The manifest of a store: one digest for every object in it, bound to the object's key.
 
-`bigsvm-manifest.json` lists the metadata documents and the chunks; beyond 100,000 chunks they go into parts
-`bigsvm-manifest-00001.json` ..., whose digests stand in the first file.  A digest is xxh3-128 of
-key, NUL, bytes: a chunk put in another's place does not verify.  A chunk that is absent on purpose is
-listed as "empty", and one that was absent when nobody had said so as "missing".  The first file carries the digest
-of its own content.  Not cryptographic: it finds damage and exchange, it does not stop a forger.
+`bigsvm-manifest.json` lists the metadata documents and the chunks.  Beyond 100,000 chunks they are listed in parts,
+`bigsvm-manifest-00001.json` and so on, whose digests are in the first file.  A digest is xxh3-128 of key, NUL, bytes,
+so a chunk in the place of another one does not verify.  An absent chunk is listed as "empty" if it is known to hold the
+fill value, else as "missing".  The first file also has a digest of its own content.  The digests are not cryptographic:
+they detect damage and exchanged chunks, but not forgery.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bigsvm.files.atomic import read_bytes, write_bytes
 STEM = "bigsvm-manifest"
 PART_CHUNKS = 100_000
 FORMER = "bigsvm-former"
-"""Folder of what a store had before rows were added (`former.py`)."""
+"""Folder with the files that a store had before rows were added (`former.py`)."""
 EMPTY = "empty"
-"""Absent on purpose: the chunk holds the fill value."""
+"""The chunk is absent because it holds only the fill value."""
 MISSING = "missing"
-"""Absent when the manifest was made; nobody has said that this is on purpose."""
+"""The chunk was absent when the manifest was made, and is not known to be empty."""
 ABSENT_HINT = (
     "restore what was lost; where zarr left out chunks that hold nothing but the fill value, use --empty-chunks zeros "
     "(of a sealed store: to bigsvm seal)"
@@ -40,7 +40,7 @@ _OWN_DIGEST = "manifest_digest"
 _FIELDS = {"format", "version", "digest", "documents", "chunks", "parts", "n_chunks", "content"}
 _NONE = np.zeros(0, np.uint64)
 _WORDS = {EMPTY: 0, MISSING: 1}
-"""What stands in the place of a digest."""
+"""Word in the place of a digest -> number in `Manifest.digests`."""
 
 
 def digest(key: str, value: Any) -> str:
@@ -51,7 +51,7 @@ def digest(key: str, value: Any) -> str:
 
 
 def is_document(key: str) -> bool:
-    """Whether a key names metadata; every other key is a chunk."""
+    """Whether a key is that of a metadata document; all others are chunks."""
     return key.rpartition("/")[2] in DOCUMENTS
 
 
@@ -65,7 +65,7 @@ class Manifest:
     """What a store held when it was sealed.
 
     documents : key -> digest
-    content : content_fingerprint, n_samples, nnz, ... where the writer knew them
+    content : content_fingerprint, n_samples, nnz, ... if the writer knew them
     fingerprint : the store fingerprint, 32 hex digits
     key_hashes : uint64, shape (n_chunks,), ascending; xxh3-64 of each chunk's key
     digests : uint64, shape (n_chunks, 2); 0 stands for "empty" and 1 for "missing"
@@ -79,12 +79,12 @@ class Manifest:
     key_hashes: np.ndarray = field(repr=False)
     digests: np.ndarray = field(repr=False)
     stat: str = ""
-    """Sizes and times of the files when a side manifest was made; empty in a sealed store."""
+    """`files_stat` of the store when a side manifest was made; '' for a manifest in the store."""
     vouched: bool = False
-    """Somebody said that what is missing from this unsealed store holds the fill value."""
+    """The user stated, with --empty-chunks zeros, that the missing chunks of this unsealed store are empty."""
 
     def lookup(self, key: str) -> str | None:
-        """The digest of a key, EMPTY, MISSING, or None when the key is not listed."""
+        """The digest of a key, EMPTY or MISSING; None if the key is not listed."""
         if is_document(key):
             return self.documents.get(key)
         wanted = np.uint64(xxhash.xxh3_64_intdigest(key.encode()))
@@ -98,16 +98,16 @@ class Manifest:
 
     @property
     def n_empty(self) -> int:
-        """Chunks that are absent on purpose."""
+        """Number of absent chunks that are known to be empty."""
         return self._n_absent(EMPTY) + (self._n_absent(MISSING) if self.vouched else 0)
 
     @property
     def n_missing(self) -> int:
-        """Chunks that are absent, and nobody has said why."""
+        """Number of absent chunks that are not known to be empty."""
         return 0 if self.vouched else self._n_absent(MISSING)
 
     def lists_the_same(self, other: Manifest) -> bool:
-        """Whether another manifest has the same documents and chunks, with the same digests."""
+        """Whether another manifest lists the same documents and chunks with the same digests."""
         same_chunks = np.array_equal(self.key_hashes, other.key_hashes) and np.array_equal(self.digests, other.digests)
         return self.documents == other.documents and same_chunks
 
@@ -115,7 +115,7 @@ class Manifest:
         return int(np.count_nonzero((self.digests[:, 0] == 0) & (self.digests[:, 1] == _WORDS[kind])))
 
     def verify(self, key: str, value: Any | None) -> None:
-        """Hold what was read under `key` (None: nothing is there) against the manifest.
+        """Compare what was read under `key` with the manifest.  value : its bytes; None if there is no such object
 
         Raises
         ------
@@ -125,11 +125,11 @@ class Manifest:
         kind = "document" if is_document(key) else "chunk"
         if value is None:
             if expected is None and kind == "document":
-                return  # a reader probing for another Zarr version
+                return  # a reader that probes for another version of Zarr
             if expected == MISSING:
                 raise DataError(f"{kind} is missing", key, ABSENT_HINT)
             if expected != EMPTY:
-                raise DataError(f"{kind} missing", key, "restore it, or ingest the store again")
+                raise DataError(f"{kind} is missing", key, "restore it, or ingest the store again")
         elif expected is None:
             raise DataError(f"{kind} is not in the manifest", key, "remove it, or run: bigsvm seal")
         elif expected == EMPTY:
@@ -153,10 +153,10 @@ def write_manifest(
     stat: str = "",
     vouched: bool = False,
 ) -> Manifest:
-    """Write the manifest's files into `folder`, the first one last, and return what they say.
+    """Write the files of a manifest into `folder`, `bigsvm-manifest.json` last, and return the manifest.
 
-    chunks : (key, digest, EMPTY or MISSING) in order of array path and chunk number, so that sealing a store gives
-    the fingerprint that its writer gave.  Held at most a part at a time.
+    chunks : (key, digest, EMPTY or MISSING) in order of array path and chunk number, so that sealing a store gives the
+        same fingerprint as writing it; at most one part of them is held in memory
     """
     index = _Index()
     parts: list[dict[str, str]] = []
@@ -184,7 +184,7 @@ def _write_main(path: Path, main: dict[str, Any]) -> None:
 
 
 def vouch(folder: Path, stem: str) -> None:
-    """Keep in a side manifest that what is missing holds the fill value.  The fingerprint stays what it is."""
+    """Record in a side manifest that missing chunks are empty.  The fingerprint does not change."""
     path = folder / f"{stem}.json"
     main = _object(path, read_bytes(path))
     main.pop(_OWN_DIGEST, None)
@@ -192,7 +192,7 @@ def vouch(folder: Path, stem: str) -> None:
 
 
 def forget_content(folder: Path) -> Manifest:
-    """Take out of a store's manifest what its writer knew of the content, which has changed since."""
+    """Remove the statistics of the content from a store's manifest, because the content has changed."""
     path = folder / f"{STEM}.json"
     main = _object(path, read_bytes(path))
     main.pop(_OWN_DIGEST, None)
@@ -236,14 +236,14 @@ def load_manifest(folder: Path, stem: str = STEM) -> Manifest:
 
 
 def is_as_written(main: dict[str, Any]) -> bool:
-    """Whether the first document of a manifest has the digest of itself that it says; older ones say none."""
+    """Whether the first file of a manifest matches its own digest.  Older versions wrote none, and pass."""
     rest = {name: value for name, value in main.items() if name != _OWN_DIGEST}
     own = main.get(_OWN_DIGEST)
     return own is None or own == xxhash.xxh3_128_hexdigest(canonical(rest))
 
 
 def manifest_keys(folder: Path, stem: str = STEM) -> Iterator[tuple[str, str]]:
-    """(key, digest, EMPTY or MISSING) of every chunk listed, a part at a time: for `verify`, which names them all."""
+    """(key, digest, EMPTY or MISSING) of every chunk, read part by part.  (`Manifest` keeps only hashes of keys.)"""
     path = folder / f"{stem}.json"
     for _, chunks in _chunk_tables(folder, stem, path, _object(path, read_bytes(path))):
         yield from chunks.items()
@@ -264,7 +264,7 @@ def _chunk_tables(folder: Path, stem: str, path: Path, main: dict[str, Any]) -> 
 
 
 def _part_text(folder: Path, part_path: Path, expected: str) -> bytes:
-    """A part of a manifest, under its name or among what was kept when rows were added."""
+    """The text of a part of a manifest: under its name, or among the files kept when rows were added."""
     for path in (part_path, folder / FORMER / expected):
         try:
             text = read_bytes(path)
@@ -311,7 +311,7 @@ def read_failed(where: str, error: OSError) -> MissingInput | ReadFailed:
 
 
 class _Index:
-    """Key hashes and digests as they come, sorted once at the end."""
+    """Collects hashes of keys, and digests, and sorts them once at the end."""
 
     def __init__(self) -> None:
         self._hashes, self._digests = array("Q"), array("Q")

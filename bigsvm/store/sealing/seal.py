@@ -34,29 +34,30 @@ from bigsvm.store.sealing.manifest import (
 from bigsvm.store.sealing.one_writer import changing
 
 _MAX_DOCUMENT_BYTES = 64 << 20
-_MAX_MISSING = 100_000  # of 4 MiB each that were 400 GB of nothing
-_PIECE = 1 << 20
+_MAX_MISSING = 100_000  # more missing chunks than this cannot be meant: with 4 MiB each they would be 400 GB
+_PIECE = 1 << 20  # bytes read at a time
 EmptyChunks = Literal["refuse", "zeros"]
 
 
 def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> tuple[Manifest, bool]:
-    """The manifest of the store at `path`, and whether it had to be made now.
+    """The manifest of the store at `path`, and whether it was made just now.
 
-    A store that was never sealed gets a side manifest in the cache folder, trusted as long as the sizes and
-    times of the store's files are those it was made from; a changed store gets a new one, and with it
-    another fingerprint, so that a run in progress notices.
+    A store that was never sealed gets a side manifest in the cache folder.  It is trusted as long as sizes and times of
+    the store's files have not changed.  A changed store gets a new manifest, and so another fingerprint, which a run in
+    progress notices.
 
-    empty_chunks : zeros vouches that chunks that are absent hold the fill value; remembered in the side manifest, and
-        of no effect on a sealed store, which says so itself
+    empty_chunks : 'zeros' states that absent chunks hold the fill value; the side manifest remembers it.  A sealed
+        store is not affected: its own manifest lists the empty chunks
 
-    Raises DataError : a chunk of an array was there when the store was last used, and the rest of the array is the
-    same; or the manifest is damaged.
+    Raises DataError if a chunk has been lost (it was there when the store was last used, and the rest of its array is
+    the same), or if the manifest is damaged.
     """
     try:
         return load_manifest(path), False
     except FileNotFoundError:
         if (path / f"{STEM}-00001.json").exists():
-            raise DataError("the manifest is missing, its parts are there", str(path), "run: bigsvm seal") from None
+            what = "the first file of the manifest is missing, only its parts are there"
+            raise DataError(what, str(path), "run: bigsvm seal") from None
     except OSError as error:
         raise read_failed(str(path / f"{STEM}.json"), error) from error
     folder = cache_folder() / "manifests"
@@ -71,19 +72,21 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
                 former = dataclasses.replace(former, vouched=True)
             return former, False
     except (OSError, DataError):
-        pass  # the cache is ours to renew
+        pass  # a missing or damaged side manifest is made anew
     make_cache_folder(folder)
     return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
 
 
 def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
-    """Write the manifest of the store at `path` into it; what is known of its content is kept while it is that content.
+    """Write a manifest into the store at `path`.
 
-    empty_chunks : zeros lists every chunk that is absent as empty.  Else an absent chunk of X, or of the columns
-        `label` and `weight`, is refused, and one of another array is listed as missing: whoever reads it is told.
-        What an earlier seal, or the store's writer, listed as empty stays so.
+    Statistics of the content that the old manifest has are kept if documents and chunks have not changed.
 
-    Raises OutputError naming who writes into the store at the same time; else as `make_manifest`.
+    empty_chunks : 'zeros' lists all absent chunks as empty.  'refuse' raises an error for absent chunks of X, label and
+        weight, and lists those of other arrays as missing, which is an error when they are read.  Chunks that the old
+        manifest lists as empty stay empty in both cases
+
+    Raises OutputError naming the process that writes into the store at the same time; else as `make_manifest`.
     """
     with changing(path):
         former = former_manifest(path)
@@ -94,7 +97,7 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
 
 
 def former_manifest(path: Path) -> Manifest | None:
-    """The manifest that a store has; None where there is none, or a damaged one."""
+    """The manifest in a store; None if there is none, or a damaged one."""
     try:
         return load_manifest(path)
     except (FileNotFoundError, DataError):
@@ -102,7 +105,7 @@ def former_manifest(path: Path) -> Manifest | None:
 
 
 def changed_since(path: Path, former: Manifest) -> Iterator[str]:
-    """Keys of documents and chunks of a sealed store that a former manifest lists with another digest, or does not."""
+    """Keys of documents and chunks of a sealed store that differ from a former manifest, or are new."""
     made = load_manifest(path)
     yield from (key for key, found in made.documents.items() if former.documents.get(key) != found)
     yield from (key for key, found in manifest_keys(path) if former.lookup(key) != found)
@@ -119,7 +122,7 @@ def make_manifest(
 ) -> Manifest:
     """Digest every document and chunk of the store at `path`; write the manifest into `folder`.
 
-    stat : of a side manifest, see `Manifest.stat`
+    stat : `Manifest.stat`, for a side manifest; '' for a manifest in the store
     former : the manifest that this one replaces
 
     Raises
@@ -148,9 +151,9 @@ def make_manifest(
 
 
 def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, str]:
-    """(absent chunks, all chunks, key of the first absent one or '') of the array at `path`, by its metadata.
+    """(number of absent chunks, of all chunks, key of the first absent one or '') of the array at `path`.
 
-    Raises DataError where one is missing and nobody has vouched for it.
+    Raises DataError if a chunk is missing and is not known to be empty.
     """
     if not manifest.n_empty and not manifest.n_missing:
         return 0, 0, ""
@@ -176,7 +179,7 @@ def _missing(n_missing: int, n_chunks: int, first: str) -> DataError:
 
 
 def verify_documents(path: Path, manifest: Manifest) -> None:
-    """Hold every metadata document of the store against the manifest.  Raises DataError naming a bad one."""
+    """Compare every metadata document of the store with the manifest.  Raises DataError naming the first bad one."""
     for key in manifest.documents:
         file = local_path(path, key)
         try:
@@ -186,7 +189,7 @@ def verify_documents(path: Path, manifest: Manifest) -> None:
 
 
 def files_stat(path: Path) -> str:
-    """A digest of names, sizes and times of all files below `path`, whatever their order; reads none."""
+    """A digest of the names, sizes and times of all files below `path`, in any order; no file is read."""
     total = 0
     folders = [os.fspath(path)]
     try:
@@ -205,7 +208,7 @@ def files_stat(path: Path) -> str:
 
 
 def _document_keys(root: Path) -> list[str]:
-    """Keys of the metadata documents, sorted.  Folders of chunks, which may be huge, are not entered."""
+    """The keys of all metadata documents, sorted.  Folders of chunks, which may be huge, are not listed."""
     found: list[str] = []
     folders = [""]
     while folders:
@@ -233,7 +236,8 @@ def _read_document(root: Path, key: str) -> bytes:
     path = local_path(root, key)
     try:
         if path.stat().st_size > _MAX_DOCUMENT_BYTES:
-            raise DataError("metadata document is too large", key)
+            most = f"larger than {_MAX_DOCUMENT_BYTES >> 20} MiB"
+            raise DataError(f"metadata document is {most}", key, "move large attributes into arrays")
         return read_bytes(path)
     except OSError as error:
         raise read_failed(key, error) from error
@@ -254,8 +258,8 @@ def _side_digests(
 ) -> Iterator[tuple[str, str]]:
     """(key, digest or MISSING) of all chunks of an unsealed store.
 
-    Raises DataError where chunks of an array have gone since the former manifest was made and all else of it is the
-    same: that is a loss.  Where its metadata or other chunks changed it was written anew, and is another array.
+    Raises DataError if chunks of an array have disappeared since the former manifest was made while everything else of
+    the array is the same: they were lost.  If its metadata or other chunks have changed, the array was written anew.
     """
     n_missing = 0
     for path, metadata in arrays:
@@ -277,7 +281,7 @@ def _side_digests(
 
 
 def _same_metadata(path: str, former: dict[str, str], documents: dict[str, str]) -> bool:
-    """Whether the document of an array has the same digest in both."""
+    """Whether the metadata of an array has the same digest in both."""
     names = [f"{path}/{name}" if path else name for name in ("zarr.json", ".zarray")]
     return any(name in documents and documents[name] == former.get(name) for name in names)
 
@@ -310,7 +314,9 @@ def _digests_of(root: Path, path: str, metadata: dict[str, Any]) -> Iterator[tup
 def _count_missing(n_missing: int, found: str, where: str) -> int:
     n_missing += found == MISSING
     if n_missing > _MAX_MISSING:
-        raise DataError(f"more than {_MAX_MISSING} chunks are missing", where)
+        raise DataError(
+            f"more than {_MAX_MISSING} chunks are missing", where, "check the shape and chunks of the array"
+        )
     return n_missing
 
 

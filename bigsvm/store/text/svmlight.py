@@ -15,6 +15,7 @@ import numpy as np
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.text import svmlight as kernel
 from bigsvm.errors import DataError
+from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.text.label_fields import REFUSED_FIELD, LabelFields
 from bigsvm.store.text.text_files import Piece
 from bigsvm.units import KIB
@@ -34,7 +35,6 @@ _NO_LABEL = re.compile(
     rb"^[ \t]*(?:(?:[+-]?(?:nan|inf|infinity)|na|\?)(?=[ \t\r\n#])|(?=(?:[0-9]+|qid):))", re.IGNORECASE | re.MULTILINE
 )
 _SEVERAL = re.compile(rb"[0-9]+(?:,[0-9]+)+")
-_LARGEST_WHOLE = 2.0**53
 
 
 class Row(NamedTuple):
@@ -241,7 +241,7 @@ class _Parser:
             return None
         X = CSR(values[:n_entries], indices[:n_entries], indptr[: n_rows + 1])
         labels = labels[:n_rows] if sets is None else sets
-        if sets is None and not self.unlabelled and np.abs(labels).max() >= _LARGEST_WHOLE:
+        if sets is None and not self.unlabelled and np.abs(labels).max() >= LARGEST_WHOLE:
             labels = _unrounded(labels, piece)
         return Chunk(labels, X, bool(qid), piece.consumed, piece.where(piece.first_line))
 
