@@ -80,7 +80,7 @@ def is_unfinished(run: Path) -> bool:
 
 
 def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
-    """(status, result) of the recorded run, if it is over, made the model that `job` would make, and the model is there.
+    """(status, result) of the recorded run, if it is over and made the model that `job` would make, which is there.
 
     So a scheduler may repeat a command at any time, also with other cores, another scratch folder, or the rows in
     another place; if the model is finished, nothing is done again.  None if there is no such run.

@@ -146,7 +146,7 @@ def run(args: list[str], to_the_end: bool = False) -> int:
             sys.stdout.flush()
             return code
         except BrokenPipeError:
-            # The reader of our output has gone, as `head` does.  Python would complain once more when it flushes at exit.
+            # The reader of our output has gone, as `head` does.  Python would complain again when it flushes at exit.
             _silence_stdout()
             return call.session.exit_code if call.session is not None else 0
         except (Exception, KeyboardInterrupt) as error:
