@@ -125,9 +125,7 @@ def search(
             )
         if rows.has_weights and "balanced" in (class_weights if isinstance(class_weights, list) else [class_weights]):
             # The estimator balances the sums of weights, a search the numbers of rows: it would score other models.
-            raise ValueError(
-                "class weight 'balanced' is not supported together with weights of rows: give {label: weight}, or none"
-            )
+            raise ValueError("class weight 'balanced' does not go with weights of rows: give {label: weight}, or none")
         fold = _folds(cv, X, y, groups, rows.n_samples)
         smooth = problem["loss"].startswith("squared")
         bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}

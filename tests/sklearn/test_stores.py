@@ -40,7 +40,7 @@ def test_balanced_classes_weigh_the_same_of_a_store_as_of_arrays(make: Any, weig
 @pytest.mark.parametrize("class_weights", [None, "balanced", ["balanced", None]], ids=str)
 def test_a_search_compares_no_other_models_than_the_estimators(class_weights: Any) -> None:
     given = LinearSVC(class_weight="balanced" if class_weights is None else None)
-    with pytest.raises(ValueError, match="'balanced' is not supported together with weights"):
+    with pytest.raises(ValueError, match="'balanced' does not go with weights of rows"):
         search(given, X, Y, sample_weight=WEIGHT, class_weights=class_weights, Cs=[0.1])
 
 
