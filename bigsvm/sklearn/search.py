@@ -94,19 +94,11 @@ def search(
         labels = np.asarray(y)
         if not isinstance(cv, int | np.integer) and hasattr(cv, "split"):
             cv = list(cv.split(np.zeros((len(labels), 1)), labels))
-        with on_disk(estimator, X, y, sample_weight, not classifies) as rows_on_disk:
-            searched = search(
-                estimator,
-                rows_on_disk,
-                Cs=Cs,
-                class_weights=class_weights,
-                cv=cv,
-                groups=groups,
-                scoring=scoring,
-                refit=refit,
-            )
+        with on_disk(estimator, X, y, sample_weight, not classifies) as stored:
+            asked = {"Cs": Cs, "class_weights": class_weights, "cv": cv, "groups": groups, "scoring": scoring}
+            searched = search(estimator, stored, **asked, refit=refit)
             if refit:
-                take_names(searched.best_estimator_, rows_on_disk, X)
+                take_names(searched.best_estimator_, stored, X)
             return searched
     if class_weights is not None and not classifies:
         raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")

@@ -174,7 +174,8 @@ def came_as(schema: pa.Schema, layout: Layout) -> str:
     kinds = [kind.value_type if _is_list(kind) or pa.types.is_fixed_size_list(kind) else kind for kind in kinds]
     if layout.form == "lists":
         kinds = kinds[1:]
-    names = [np.dtype(kind.to_pandas_dtype()).name for kind in kinds if as_number_type(kind) == layout.dtype]
+    numbers = [kind for kind in kinds if (dtype := as_number_type(kind)) is not None and dtype == layout.dtype]
+    names = [np.dtype(kind.to_pandas_dtype()).name for kind in numbers]
     return " and ".join(dict.fromkeys(names))
 
 

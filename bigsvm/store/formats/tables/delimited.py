@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched, refuse_twice
 from bigsvm.store.formats.tables.pieces import cut_pieces
@@ -24,7 +25,7 @@ TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": p
 """Kind of a column -> how it is read."""
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 """What a column of truth values holds, and nothing else; pyarrow would take 1 and 0, too."""
-_LARGEST_WHOLE = 2**53
+LARGEST_WHOLE = 2**53
 _TOGETHER = 1 << 15  # values that are counted at a time
 
 
@@ -182,7 +183,7 @@ def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header
         if _is_hex(value):
             raise DataError(f"row {row} has {value!r} where numbers are", f"{path}, column {name!r}")
         digits = value.strip().lstrip("+-")
-        if name in large and digits.isdecimal() and int(digits) > _LARGEST_WHOLE:
+        if name in large and digits.isdecimal() and int(digits) > LARGEST_WHOLE:
             what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
             hint = "scale the column; put a letter before labels of so many digits"
             raise DataError(what, f"{path}, column {name!r}", hint)
@@ -190,7 +191,7 @@ def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header
 
 def _is_large(column: pa.Array) -> bool:
     numbers = numbers_of(column.drop_null())
-    return bool(len(numbers)) and float(np.max(np.abs(numbers))) >= _LARGEST_WHOLE
+    return bool(len(numbers)) and float(np.max(np.abs(numbers))) >= LARGEST_WHOLE
 
 
 def _maybe_hex(batch: pa.RecordBatch, text: bytes | bytearray) -> list[str]:
