@@ -25,7 +25,6 @@ TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": p
 """Kind of a column -> how it is read."""
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 """What a column of truth values holds, and nothing else; pyarrow would take 1 and 0, too."""
-LARGEST_WHOLE = 2**53
 _TOGETHER = 1 << 15  # values that are counted at a time
 
 
