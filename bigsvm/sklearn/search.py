@@ -111,13 +111,7 @@ def search(
     joint = problem.get("multi_class") == JOINT_RULE
     with errors_of_scikit_learn():
         rows = _rows(estimator, X, y, sample_weight, classifies)
-        if class_weights is not None and rows.classes is not None and len(rows.classes) > 2 and not joint:
-            raise ValueError(
-                "class weights of more than two classes are not supported: bigsvm.tune applies them in all models"
-            )
-        if rows.has_weights and "balanced" in (class_weights if isinstance(class_weights, list) else [class_weights]):
-            # The estimator balances the sums of weights, a search the numbers of rows: it would score other models.
-            raise ValueError("class weight 'balanced' does not go with weights of rows: give {label: weight}, or none")
+        _check_class_weights(class_weights, rows, joint)
         fold = _folds(cv, X, y, groups, rows.n_samples)
         smooth = problem["loss"].startswith("squared")
         bias: dict[str, Any] = {"bias": "augmented", "bias_scale": float(estimator.intercept_scaling)}
@@ -140,6 +134,20 @@ def search(
         best = clone(estimator).set_params(**result.best_params_)
         result.best_estimator_ = best.fit(X) if is_source(X) else best.fit(X, y, sample_weight)
     return result
+
+
+def _check_class_weights(class_weights: Any, rows: Any, joint: bool) -> None:
+    """Raise ValueError for class weights with which a search would train other models than the estimator.
+
+    joint : one loss couples all classes (multi_class='crammer_singer')
+    """
+    if class_weights is not None and rows.classes is not None and len(rows.classes) > 2 and not joint:
+        raise ValueError(
+            "class weights of more than two classes are not supported: bigsvm.tune applies them in all models"
+        )
+    if rows.has_weights and "balanced" in (class_weights if isinstance(class_weights, list) else [class_weights]):
+        # The estimator balances the sums of weights, a search the numbers of rows.
+        raise ValueError("class weight 'balanced' does not go with weights of rows: give {label: weight}, or none")
 
 
 def _rows(estimator: Any, X: Any, y: Any, sample_weight: Any, classifies: bool) -> Any:

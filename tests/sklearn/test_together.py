@@ -271,7 +271,7 @@ def test_what_stands_beside_a_store_is_refused(stores: Stores) -> None:
             clone(estimator).fit(path, y)
         with pytest.raises(ValueError, match="beside a store"):
             clone(estimator).fit(path, sample_weight=np.ones(len(y)))
-    with pytest.raises(ValueError, match="positive class of each model"):
+    with pytest.raises(ValueError, match="only in the model of its own class"):
         LinearSVC(class_weight="balanced").fit(path)
     with pytest.raises(ValueError, match="beside a store"):
         LinearSVC().fit(path).score(path, sample_weight=np.ones(len(y)))
