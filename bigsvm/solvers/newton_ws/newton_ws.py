@@ -1,24 +1,24 @@
 """Working-set Newton (`newton-ws`): few features, any number of rows, any C, in a handful of passes.
 
-A sample of the rows, solved in memory, gives the first direction.  Then each pass measures the direction on all
-rows, goes to the least of P along it, and keeps the rows around their hyperplanes (`working_pass`).  The problem on
-these rows, the others folded into one vector, is solved in memory to any accuracy; it gives the next direction, and
-for nothing a dual point of the whole problem: alpha of the kept rows, C for those that are folded, 0 for the rest.
-So the gap is known after each pass.
+A sample of the rows is solved in memory, and gives the first direction.  Then each pass computes the products of all
+rows with the direction, goes to the minimum of P along it, and keeps the rows near their hyperplanes
+(`working_pass.py`).  The problem on these rows, with all others added up in one vector, is solved in memory to any
+accuracy.  Its solution gives the next direction, and also a dual point of the whole problem: alpha of the kept rows,
+the fixed alpha of the folded ones, and 0 for the rest.  So the gap is known after each pass.
 
-Where the rows that matter do not fit in memory the direction may lead nowhere: P never rises (the line search is
-exact) and the best dual point is kept (`dual_point`), but neither may come nearer.  A gap that has not halved in some
-passes sends the solver over to `dcd`, which goes on from the best dual point; with the hinge loss only where P has not
-fallen either (`progress`).
+If the rows near the margin do not fit in memory, the direction may lead nowhere.  P never rises, because the line
+search is exact, and the best dual point is kept (`dual_point.py`), but neither may improve.  If the gap has not halved
+in some passes, `dcd` takes over, from the best dual point; with the hinge loss only if P has not fallen either
+(`progress.py`).
 
-Where rows lie well, and C is moderate, `dcd` needs less than one solution of a working set; where they lie badly
-(columns of different scales, large C), a thousand times as much.  So it may go first (`opening`), and hands over when
-it has done about as much work as working sets are thought to need, or when at its rate it would still need as much:
-nobody waits more than twice as long as for the better of the two.  It comes back only where it would be there first, so
-neither takes over twice.
+On well scaled rows with moderate C `dcd` takes less time than one solution of a working set; on badly scaled rows, or
+with large C, a thousand times as much.  So `dcd` may go first (`opening`).  It hands over when it has done about as
+much work as working sets are expected to need, or when its rate shows that it would still need as much.  So no fit
+takes more than twice as long as with the better of the two.  `dcd` takes over again only if it would then finish
+first, so each of them takes over at most once.
 
-Several models share the capacity, where a row that more than one of them keeps counts once.  A model whose gap is small
-enough stays where it is and leaves its capacity to the others; when the gap of none of these halves, `dcd` takes over.
+Several models share the capacity; a row that several of them keep counts once.  A model whose gap is small enough rests
+and leaves its capacity to the others.  If the gap of none of the others halves, `dcd` takes over.
 """
 
 from __future__ import annotations
@@ -64,39 +64,40 @@ from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
-_TOO_SHORT = 2  # passes of a run: one for a working set, one for its proof, none to read a sample
-_SAMPLED = 1e-2  # relative gap to which the sample is solved: it is no better than a sample
-_INNER = 0.02  # of the present gap, to which a working set is solved
-_FINAL = 0.1  # of the tolerance: nothing is solved any farther
-# Where w stands and its gap is too large, as where alpha of one class is cut until a free bias is balanced, which costs
-# D more than `_FINAL` allows: each solution is so much better than the one before.
+_TOO_SHORT = 2  # with a limit of so many passes no sample is read: one pass is for a working set, one for its proof
+_SAMPLED = 1e-2  # relative gap to which the problem on the sample is solved
+_INNER = 0.02  # a working set is solved to this part of the present gap,
+_FINAL = 0.1  # but never beyond this part of the tolerance
+# If w does not move and its gap is too large, each solution is this much more accurate than the one before.  That is
+# needed if alpha of one class is cut to balance a free bias, which costs D more than `_FINAL` allows.
 _DEEPER = 0.1
-_FAR, _NEAR = 1.0, 0.1  # mu of the first problem, and of those that start near their solution
-_CLOSE = 0.05  # relative gap from which on it pays to start a solution where the last one ended
-_SHORT, _BOLD = 0.1, 0.9  # steps below which far rows are minded, and from which no more
+_FAR, _NEAR = 1.0, 0.1  # mu at which interior-point solutions start: far from the solution, and near it
+_CLOSE = 0.05  # relative gap from which a solution starts where the last one ended
+# After a step shorter than `_SHORT` the sample's far rows join the problem, until a step is longer than `_BOLD`.
+_SHORT, _BOLD = 0.1, 0.9
 _TINY = np.finfo(float).tiny
-# Passes in which the gap halves, or the rows that matter do not fit; by whether the loss is smooth.  Rows of a smooth
-# loss keep their curvature where they are summed up: steps are as good as Newton's at least, and arrive.
+# Passes in which the gap must halve, by whether the loss is smooth.  Rows of a smooth loss keep their curvature when
+# they are folded, so steps are at least as good as Newton's, and converge.
 _HALVED_IN = {False: 3, True: 12}
-_GROWTH = 2  # powers of 2: what does not fit a capacity seldom fits the next larger one
-_DONE = 0.5  # of the tolerance: a model below leaves its capacity to the others
-_FEW = 16  # rows of the working set of a small fit: most of its rows are folded
-_FIRST_PASSES = 8.0  # of dcd on disk, which say little of the later ones
-_FIRST_EPOCHS = 4.0  # likewise in memory: 2M x 100 dense rows show a gap of 0.9998 after one of 38
-_ENDLESS = 1e6  # epochs that nobody waits for
-_SOON = 0.1  # a pass makes the gap so much smaller, at a careful guess
+_GROWTH = 2  # the capacity grows by 2^2 at a time: rows that do not fit seldom fit in twice the capacity
+_DONE = 0.5  # part of the tolerance: models with a smaller gap rest, and leave their capacity to the others
+_FEW = 16  # rows of the working set of a small fit, so that most of its rows are folded
+_FIRST_PASSES = 8.0  # passes of dcd on disk after which its rate is meaningful
+_FIRST_EPOCHS = 4.0  # the same in memory: 2M x 100 dense rows have a gap of 0.9998 after one epoch of 38
+_ENDLESS = 1e6  # epochs from which the message says that the gap of dcd hardly falls
+_SOON = 0.1  # a cautious guess of the factor by which a pass reduces the gap
 
 
 @dataclass(frozen=True)
 class NewtonWS(PrimalSolver):
     """Hyperparameters of `newton-ws`.
 
-    working_rows : int    rows of the working set; 0: as many as the memory holds
-    max_features : int    refuse more: matrices have (n_features + 1)^2 entries
-    fallback : bool       go over to dcd where the gap does not fall
-    fallback_after : int  passes after which dcd goes on in any case; 0: only where the gap does not fall
-    opening : str         'dcd': it goes first (where the bias is not free), until it has done as much work as working
-                          sets are thought to need, or would still need as much;  'none'
+    working_rows : int    rows of the working set; 0: as many as memory holds
+    max_features : int    more features are refused: matrices have (n_features + 1)^2 entries
+    fallback : bool       dcd takes over if the gap does not fall
+    fallback_after : int  passes after which dcd takes over in any case; 0: only if the gap does not fall
+    opening : str         'dcd': dcd goes first, unless the bias is free, until it has done as much work as working sets
+                          are expected to need, or would still need as much;  'none': it does not
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -105,7 +106,7 @@ class NewtonWS(PrimalSolver):
     can_defer: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "weights"
     in_shards: ClassVar[bool] = True
-    shards_if_asked: ClassVar[bool] = True  # several cannot hand over to dcd
+    shards_if_asked: ClassVar[bool] = True  # with several shards it cannot hand over to dcd
 
     working_rows: int = 0
     max_features: int = 2000
@@ -124,14 +125,14 @@ class NewtonWS(PrimalSolver):
         return "always"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features for a Hessian; dcd before or after it, of rows on shards."""
+        """Too many features for a Hessian; or, on shards, an option that asks for dcd before or after."""
         if shape.shards > 1 and (self.opening == "dcd" or self.fallback_after):
             which = "opening=dcd" if self.opening == "dcd" else "fallback_after"
             return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or use --shards 1"
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Rows that are all kept; rows of which most are folded; and one that dcd goes on with, as `tol` lets it."""
+        """A fit that keeps all rows, one that folds most of them, and those in which dcd goes first or takes over."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
         dcd = DCD.small_fits(tol, resident)
         first = dcd if self.opening == "dcd" else []
@@ -174,7 +175,7 @@ class NewtonWS(PrimalSolver):
         return state
 
     def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
-        """The first pass measures the way from 0 to w, and goes as far along it as is best."""
+        """Take w as the first direction, from 0; the first pass searches along it."""
         assert w is not None
         give_up(state)
         state.direction[...] = w
@@ -182,7 +183,7 @@ class NewtonWS(PrimalSolver):
         return []
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
-        """Make room for what a saved state has beyond a new one."""
+        """Make the states of dcd that the saved state has and a new one lacks."""
         if tree["opening"] is None:
             give_up(state)
         elif state.opening is not None:
@@ -192,8 +193,9 @@ class NewtonWS(PrimalSolver):
             DCD.before_load(state.fallback, tree["fallback"], ctx)
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A pass, and the solution of the working set that it found; or a step of dcd."""
-        if state.opening is not None and state.given_up and not ctx.deferred:  # those are of vectors that go
+        """A pass, and the solution of its working set; or a step of dcd, before or after."""
+        # Deferred certificates still read vectors of dcd, so wait for them.
+        if state.opening is not None and state.given_up and not ctx.deferred:
             hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
@@ -211,7 +213,7 @@ class NewtonWS(PrimalSolver):
         collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
         if not ctx.resident:
-            trim_heap()  # holes that a solution left, before rows come again
+            trim_heap()  # return the memory of the solution before rows are read again
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.primals = [*state.primals, state.primal.copy()][-patience - 1 :]
@@ -238,7 +240,7 @@ class NewtonWS(PrimalSolver):
         )
 
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A step of dcd, which hands over where it has done enough, or would not be there within as much again."""
+        """A step of dcd.  It gives up if it has done its share of work, or would need as much again."""
         assert state.opening is not None
         info, data = DCD.step(problem, state.opening, ctx), ctx.data
         if info.paused or state.given_up:
@@ -259,11 +261,11 @@ class NewtonWS(PrimalSolver):
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _hands_back(self, state: WorkingState, given: bool, ctx: Context) -> bool:
-        """Whether dcd goes on, which knows no free bias: where it is asked for, or is thought to be there first."""
+        """Whether dcd takes over: the bias is not free, and that was asked for or dcd is expected to finish first."""
         return self.fallback and state.problem.bias != "free" and (given or dcd_is_nearer(state, ctx))
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> Room:
-        """For the working set.  Where all rows are in memory passes are cheap, and it grows only as it must."""
+        """The limits of the working set.  If all rows are in memory, passes are cheap, and it grows only if it must."""
         n, shape = ctx.data.n_samples, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
         if not ctx.resident:
@@ -274,7 +276,7 @@ class NewtonWS(PrimalSolver):
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
-        """The direction from 0 to the solution for a sample, whose rows cost more by as much as they are fewer."""
+        """Set the direction from 0 to the solution for a sample, with C larger by as much as the sample is smaller."""
         problem, w = state.problem, columns(state.w)
         found: Measured
         if isinstance(state.rows, ShardedWorkingRows):
@@ -298,7 +300,7 @@ class NewtonWS(PrimalSolver):
         return found
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
-        """Models whose gap is small enough: they stay where they are.  None where that is so of all."""
+        """bool, (n_models,): models that rest because their gap is small; all False if the gaps of all are."""
         if state.passes == 0:
             return np.zeros(state.problem.n_models, bool)
         done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
@@ -307,7 +309,12 @@ class NewtonWS(PrimalSolver):
     def _pass(
         self, state: WorkingState, ctx: Context, done: np.ndarray
     ) -> tuple[WorkingSet | MeasuredOnShards, np.ndarray]:
-        """Measure the direction, choose the working set, and go to the least of P."""
+        """One pass: products with the direction, choice of the working set, and a step to the minimum of P.
+
+        done : models that do not move
+
+        Returns the working set, and the step length of each model.
+        """
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
         found: WorkingSet | MeasuredOnShards
@@ -328,9 +335,9 @@ class NewtonWS(PrimalSolver):
         self, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards, lengths: np.ndarray,
         done: np.ndarray,
     ) -> None:  # fmt: skip
-        """The next direction, and the best dual point with what the working set says."""
+        """Solve the working set: set the next direction, and improve the best dual point."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
-        crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # more rows inside the margin than are kept
+        crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # not all rows inside the margin are kept
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
@@ -351,7 +358,7 @@ class NewtonWS(PrimalSolver):
             solution = posed.minimum(start, float(targets[m]), mu)
             d[:, m] = solution - w[:, m]
             if measured.F is not None or (state.passes > 0 and posed.crossed()):
-                # A dual point wants folded rows as they are, and none that pays for many.
+                # A dual point needs folded rows with fixed alpha, and no row that represents others.
                 posed = measured.posed(m, lean, at, bends=False)
                 posed.minimum(solution, float(targets[m]), _NEAR)
             added, balanced = posed.dual(V[-1, m])
@@ -374,7 +381,7 @@ class NewtonWS(PrimalSolver):
         return max(_SOON * state.estimate, 1.01 * state.tol)
 
     def points(self, state: WorkingState) -> list[Point]:
-        """The point that was reached, where it is good enough; else the one that the next pass measures."""
+        """The present point if its gap is small enough; else the point that the next pass will search from."""
         if state.dual_cd is not None:
             return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
@@ -387,7 +394,7 @@ class NewtonWS(PrimalSolver):
     def learn(
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Take the rounding out of what is known of the dual point, where it is still the one that was proved."""
+        """Replace w(alpha) of the dual point by the one that a proof computed, if alpha has not changed since."""
         if state.dual_cd is not None:
             if len(of) == len(state.dual_cd.groups):
                 DCD.learn(state.dual_cd, certificate, rebuilt, of)
@@ -395,7 +402,7 @@ class NewtonWS(PrimalSolver):
             state.dual.v[...] = rebuilt[0]
 
     def take_proved(self, state: WorkingState, proved: np.ndarray) -> None:
-        """Of dcd, before or after: its models that rest come back where a proof falls short."""
+        """Passed on to dcd, if it is training."""
         if state.dual_cd is not None:
             DCD.take_proved(state.dual_cd, proved)
 

@@ -1,13 +1,14 @@
-"""The rows that are kept in memory out of a pass: those around their hyperplanes, as many as fit.
+"""The working set: the rows that a pass keeps in memory, those near their hyperplanes (y f(x) = 1), as many as fit.
 
-Rows inside the margin are wanted most, all of them if three quarters of the capacity hold them; what is left takes the
-nearest outside, as far as they are of use.  Where they do not fit, half of the capacity takes the nearest of each side.
-Near is measured by how far the step moves a row, and one that crosses its hyperplane within the step counts as three
-times nearer.  Rows that are not kept are folded into one vector (`subproblem`).
+Rows inside the margin come first: all of them, if three quarters of the capacity hold them.  The rest of the capacity
+goes to the nearest rows outside, as far as they are useful.  If the rows inside do not fit, half of the capacity goes
+to the nearest rows of each side.  Distance is measured relative to how far the step moves a row; rows that cross their
+hyperplane within the step count as three times nearer.  The other rows are *folded*: their alpha is fixed, and their
+sum is one vector (`subproblem.py`).
 
-A part of the capacity is for a random sample of all rows.  Far rows of the sample stand for all that are far: should a
-solution make one of them cross its hyperplane, it pays for as many rows as it stands for, where one vector alone
-would let w run away.
+A part of the capacity holds a random sample of all rows.  Its far rows represent all far rows: if the solution moves
+one of them across its hyperplane, it pays for all the rows that this row represents.  With a fixed vector alone nothing
+would keep w from moving too far.
 """
 
 from __future__ import annotations
@@ -27,26 +28,30 @@ from bigsvm.solvers.gathered import stacked
 from bigsvm.solvers.newton_ws.held_rows import Held, bytes_held, picked_held, pieces
 from bigsvm.store.blocks import Matrix
 
-OUT, FOLDED, KEPT = 0, 1, 2  # places of a row
-_ALL_INSIDE = 0.75  # of the capacity
-_HALF = 0.5
-_CROSSED = 0.3
-_CUT_TO = 0.9  # of the capacity, while more rows come
-_SAMPLED = 0.1  # of the capacity
-_OUTSIDE, _PER_FEATURE = 4.0, 8.0  # rows outside the margin for each inside, or each feature: more would only cost
-_CUT_FROM = 1.25  # times what is enough
-_HALVINGS = 6  # to find what each of several models may keep
-_TOGETHER = 1 << 20  # bytes of a part's rows, from which calls cost nothing beside them
-_TIE = 1e-9  # by which rows at one distance differ
+OUT, FOLDED, KEPT = 0, 1, 2  # places of a row: alpha = 0; alpha fixed and summed; in memory
+_ALL_INSIDE = 0.75  # part of the capacity within which all rows inside the margin are kept
+_HALF = 0.5  # part of the capacity for each side if they are more
+_CROSSED = 0.3  # factor on the distance of rows that cross their hyperplane within the step
+_CUT_TO = 0.9  # part of the capacity that is kept when rows are dropped during a pass
+_SAMPLED = 0.1  # part of the capacity for the sample
+# Rows outside the margin are kept up to so many for each row inside, or for each feature: more would only cost time.
+_OUTSIDE, _PER_FEATURE = 4.0, 8.0
+_CUT_FROM = 1.25  # rows outside are dropped when they are more than this many times that number
+_HALVINGS = 6  # bisections of the capacity of each model, if there are several
+_TOGETHER = 1 << 20  # bytes of a part's rows from which the calls for each part take no time
+_TIE = 1e-9  # breaks ties between rows at the same distance
 
 
 class KeptRows(NamedTuple):
-    """Some rows that were kept, in their order.
+    """Some of the kept rows, ascending.
 
-    X : as they are held;  codes : int32, (n_rows,);  cost : float64, (n_rows,);  number : int64, (n_rows,), of the rows
-    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole one; (0, ...) for the hinge
-    z : float64, (n_rows, n_models)   the slack that is expected;  distance : likewise, for the choice
-    place : uint8, (n_rows, n_models);  lot : float64, (n_rows,);  drawn : bool, (n_rows,), of the sample
+    X : the rows, as they are held in memory;  codes : int32, (n_rows,), classes
+    cost : float64, (n_rows,), weight of the row;  number : int64, (n_rows,), number of the row in the data
+    ends : float64, (2, n_rows, n_models)   slacks before the step, and after a whole step; (0, ...) for the hinge loss
+    z : float64, (n_rows, n_models)   the expected slack after the step
+    distance : float64, (n_rows, n_models)   distance from the hyperplane, by which rows are chosen
+    place : uint8, (n_rows, n_models)   OUT, FOLDED or KEPT
+    lot : float64, (n_rows,)   random numbers for the sample;  drawn : bool, (n_rows,), the row belongs to the sample
     """
 
     X: Held
@@ -62,12 +67,14 @@ class KeptRows(NamedTuple):
 
     @property
     def near(self) -> np.ndarray:
-        """Which rows some model keeps, bool, (n_rows,)."""
+        """bool, (n_rows,): rows that at least one model keeps."""
         return np.asarray((self.place == KEPT).any(axis=1))
 
     def split(self) -> list[KeptRows]:
-        """The rows that some model keeps, and those of the sample that none does: apart, so that a problem on the
-        first ones need not copy them."""
+        """Two parts: rows that some model keeps, and rows that are there only for the sample.
+
+        So a problem on the kept rows need not copy them.
+        """
         near = self.near
         kinds = [mask for mask in (near, self.drawn & ~near) if mask.any()]
         return [self if mask.all() else self.picked(np.flatnonzero(mask)) for mask in kinds]
@@ -79,7 +86,7 @@ class KeptRows(NamedTuple):
 
 
 def merged(parts: list[KeptRows]) -> list[KeptRows]:
-    """The rows as two parts at most: near ones, and others.  Rows that are coded already stay apart."""
+    """At most two parts with the same rows, the kept ones and the others.  Coded rows are not merged."""
     found = []
     for near in (True, False):
         some = [part for part in parts if part.near[0] == near]
@@ -94,9 +101,9 @@ def merged(parts: list[KeptRows]) -> list[KeptRows]:
 
 
 def gathered(parts: list[KeptRows]) -> list[KeptRows]:
-    """The rows in fewer parts, each of `_TOGETHER` bytes or little more; `parts` is emptied on the way.
+    """The same rows in fewer parts, of at least `_TOGETHER` bytes; `parts` is emptied, to save memory.
 
-    Whatever works on a part pays for the call, which is more than a few rows cost.
+    Every loop over parts makes a call for each, and a call takes longer than a few rows.
     """
     found: list[KeptRows] = []
     some: list[KeptRows] = []
@@ -115,12 +122,12 @@ def gathered(parts: list[KeptRows]) -> list[KeptRows]:
 
 
 class Bands(NamedTuple):
-    """Which rows are kept: distance at most `inside` where z > 0, at most `outside` elsewhere.
+    """The rule by which rows are kept: distance at most `inside` if z > 0, else at most `outside`.
 
     inside, outside : float64, (n_models,)
-    ahead : float64, (n_models,)   the step that is expected, for z = s - ahead p
-    reach : float64, (n_models,)   how far a step moves rows in the mean, times some
-    share : float   of all rows in the sample;  key : (seed, pass), for who is drawn
+    ahead : float64, (n_models,)   the expected step length: z = s - ahead p
+    reach : float64, (n_models,)   a multiple of the mean distance that a step moves rows
+    share : float   part of all rows in the sample;  key : (seed, pass) of the random numbers
     """
 
     inside: np.ndarray
@@ -131,7 +138,7 @@ class Bands(NamedTuple):
     key: tuple[int, int]
 
     def lots(self, start: int, n_rows: int) -> np.ndarray:
-        """A random number in [0, 1) for each row from `start` on: the same wherever it is asked for."""
+        """Random numbers in [0, 1) for rows [start, start + n_rows), a function of key and row number."""
         lot = np.empty(n_rows)
         draw(start, *self.key, lot)
         return lot
@@ -139,7 +146,10 @@ class Bands(NamedTuple):
     def place(
         self, s: np.ndarray, p: np.ndarray, cost: np.ndarray, lot: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(z, distance, place) of rows, each (n_rows, n_models); s, p likewise, cost and lot (n_rows,)."""
+        """(z, distance, place) of rows, each (n_rows, n_models).
+
+        s, p : float64, (n_rows, n_models)   slacks, and their decrease by a whole step;  cost, lot : (n_rows,)
+        """
         z = s - self.ahead * p
         distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0) / (np.abs(p) + self.reach)
         distance += _TIE * (distance + _TIE) * lot[:, None]
@@ -151,14 +161,15 @@ class Bands(NamedTuple):
 
 @dataclass
 class Fold:
-    """Sums over rows that are not kept.
+    """Sums over the rows that are not kept, whose alpha is fixed.
 
-    The dual variables of these rows are frozen: at C where they are expected to violate, for the hinge loss.  For the
-    squared hinge they are what the slacks give before the step, and after a whole one: in between, once the step is
-    known, a mixture of both is what they should be, and its sum is known without another reading.
+    For the hinge loss alpha is C if the row is expected to violate, else 0.  For the squared hinge alpha depends on the
+    step length, which is known only after the pass.  Two sums are kept, with alpha by the slacks before the step and
+    after a whole step; the sum for any step length between is a mixture of them, and needs no further reading.
 
-    leans : float64, (n_features + 1,) or (n_features + 1, n_models) each   the sums, before and after
-    F : float64, a triangle (`compiled/linear/hessian.py`) for each model, or None
+    leans : sums of alpha_i y_i x_i, float64, (n_features + 1,) or (n_features + 1, n_models); one for the hinge loss,
+        two for the squared hinge
+    F : curvature of the folded rows, a triangle (`compiled/linear/hessian.py`) for each model; None for the hinge
     """
 
     leans: list[np.ndarray]
@@ -166,7 +177,7 @@ class Fold:
 
     @classmethod
     def empty(cls, problem: Problem, shape: tuple[int, ...]) -> Fold:
-        """Of no rows; F where the loss is not linear there."""
+        """The sums over no rows.  shape : that of w"""
         if not problem.loss.smooth:
             return cls([np.zeros(shape)], None)
         return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, triangle_size(shape[0]))))
@@ -182,7 +193,7 @@ class Fold:
         self, problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, ends: np.ndarray, z: np.ndarray,
         mask: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add the rows of `mask`, bool, (n_rows, n_models); `ends` and z as of a part."""
+        """Add rows.  mask : bool, (n_rows, n_models), rows to add to each model;  ends, z : as in `KeptRows`"""
         if not mask.any():
             return
         C, bias = cost[:, None] * problem.C, problem.constant_feature
@@ -195,15 +206,15 @@ class Fold:
 
 
 def ends_of(problem: Problem, s: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Slacks before a step and after a whole one, (2, n_rows, n_models), where `frozen_alpha` asks for them."""
+    """Slacks before a step and after a whole step, (2, n_rows, n_models); (0, ...) for the hinge, which needs none."""
     return np.stack([s, s - p]) if problem.loss.smooth else np.empty((0, *s.shape))
 
 
 def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarray) -> list[np.ndarray]:
-    """The dual variables of rows that are folded: one for all of the step, or those before it and after.
+    """The fixed alpha of folded rows: one array for the hinge; for the squared hinge before and after a whole step.
 
     ends : float64, (2, n_rows, n_models);  z, C : float64, (n_rows, n_models)
-    A row that crosses its hyperplane within the step has what its expected slack says at either end.
+    For rows that cross their hyperplane within the step both arrays have the alpha of the expected slack.
     """
     if not problem.loss.smooth:
         return [problem.loss.alpha(z, C)]
@@ -213,12 +224,12 @@ def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarra
 
 @dataclass
 class WorkingSet:
-    """Rows kept so far in a pass, and what was folded.
+    """The rows kept so far in a pass, and the sums over the others.
 
-    capacity : rows that are kept for being near;  seen : rows of the pass that have come
-    sides : int64, (2, n_models)   of them outside and inside the margin
-    wider : times as many rows outside as usual, where those were not enough
-    together : rows are put together in fewer parts, where they are not coded
+    capacity : limit of the rows that are kept because they are near;  seen : rows of the pass so far
+    sides : int64, (2, n_models)   how many of these are outside, and inside, the margin
+    wider : factor on the number of rows outside that are kept, larger after these were not enough
+    together : merge small parts of rows that are not coded
     """
 
     problem: Problem
@@ -238,26 +249,28 @@ class WorkingSet:
 
     @property
     def entry_bytes(self) -> float:
-        """What the entries of a row take that is held, in the mean; 0 where none is."""
+        """Mean bytes of the entries of a row, as it is held; 0 if no row is."""
         rows = sum(len(part.number) for part in self.parts)
         return sum(bytes_held(part.X) for part in self.parts) / max(rows, 1)
 
     @property
     def held(self) -> int:
-        """Rows that are kept for being near."""
+        """Number of rows that are kept because they are near."""
         return sum(int(np.count_nonzero(part.near)) for part in self.parts)
 
     def take(self, parts: list[KeptRows], seen: int, sides: np.ndarray, fold: Fold) -> None:
-        """The rows that a task kept, and what it folded."""
+        """Add the rows that a task kept, and its sums."""
         self.parts += parts
         self.seen += seen
         self.sides = self.sides + sides
         self.fold.merge(fold)
 
     def cut(self, last: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Let the farthest rows go where there are too many; numbers and new places of rows among which some went.
+        """Drop the farthest rows if there are too many.
 
-        last : all rows have come, else some capacity is left for more
+        last : the pass is over; if not, some capacity is left free for further rows
+
+        Returns (numbers of rows, their new places) for each part from which rows were dropped.
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
         self._gather()
@@ -267,7 +280,7 @@ class WorkingSet:
         self.bands.inside[:], self.bands.outside[:] = self._narrower(most)
         kept, parts = [], self.parts
         while parts:
-            part = parts.pop(0)  # else all of them would be there twice
+            part = parts.pop(0)  # frees the old part before the next one is copied
             within = part.distance <= np.where(part.z > 0.0, self.bands.inside, self.bands.outside)
             gone = (part.place == KEPT) & ~within
             if not gone.any():
@@ -283,13 +296,14 @@ class WorkingSet:
         self.parts = kept
         if last:
             self._gather()
-        trim_heap()  # holes of rows that went, between rows that stay
+        trim_heap()  # return the memory of dropped rows, which lies between rows that stay
         return changed
 
     def _narrower(self, most: float) -> tuple[np.ndarray, np.ndarray]:
-        """Bands, inside and outside, that hold at most so many rows; as many for each model as that allows.
+        """(inside, outside) such that at most `most` rows are kept, with equal capacities for all models.
 
-        A row that several models keep is there once: models of one class at several C share most of their rows.
+        A row that several models keep counts once, and models that differ only in C share most of their rows.  So the
+        capacity of each is found by bisection.
         """
         n_models = self.problem.n_models
         distances = [[self._distances(m, side) for m in range(n_models)] for side in (True, False)]
@@ -307,9 +321,9 @@ class WorkingSet:
         return fits
 
     def _holding(self, capacity: float, distances: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """Bands, inside and outside, in which each model holds so many rows; no wider than they are.
+        """(inside, outside) such that each model keeps at most `capacity` rows; never wider than now.
 
-        distances : of the rows inside and outside that each model keeps, ascending
+        distances : for the two sides and each model, distances of its kept rows, ascending
         """
         narrowed = []
         for some, bands, most in zip(
@@ -319,7 +333,7 @@ class WorkingSet:
         return narrowed[0], narrowed[1]
 
     def _within(self, inside: np.ndarray, outside: np.ndarray) -> int:
-        """Rows that some model keeps in such bands."""
+        """Number of rows that at least one model keeps within these bands."""
         total = 0
         for part in self.parts:
             kept = (part.place == KEPT) & (part.distance <= np.where(part.z > 0.0, inside, outside))
@@ -327,7 +341,7 @@ class WorkingSet:
         return total
 
     def _shares(self, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """How many rows of either side each model keeps in such a capacity, of those that have come."""
+        """(inside, outside): how many rows of each side each model keeps within `capacity`, so far in the pass."""
         outside, inside = self.sides
         come = self.seen / self.n_samples
         fit = inside <= _ALL_INSIDE * capacity * come
@@ -344,13 +358,13 @@ class WorkingSet:
         return total
 
     def _distances(self, m: int, inside: bool) -> np.ndarray:
-        """Of the rows of one side that model m keeps, ascending."""
+        """Distances of the rows of one side that model m keeps, ascending."""
         found = [part.distance[(part.place[:, m] == KEPT) & ((part.z[:, m] > 0.0) == inside), m] for part in self.parts]
         return np.sort(np.concatenate(found)) if found else np.zeros(0)
 
 
 def _nearest(distances: np.ndarray, n: int, band: float) -> float:
-    """The distance of the row number n of one side, no more than `band`; `distances` ascend."""
+    """The largest band, at most `band`, that holds at most n rows.  distances : ascending"""
     if len(distances) <= n:
         return band
     nearer = int(np.searchsorted(distances, distances[n]))
@@ -358,6 +372,6 @@ def _nearest(distances: np.ndarray, n: int, band: float) -> float:
 
 
 def shares_of_capacity(capacity: int, n_samples: int) -> tuple[int, float]:
-    """How many rows are kept for being near, and which part of all rows is sampled."""
+    """(rows to keep because they are near, part of all rows to sample) for a capacity."""
     near = max(int((1.0 - _SAMPLED) * capacity), 1)
     return (capacity, 0.0) if capacity >= n_samples else (near, (capacity - near) / n_samples)
