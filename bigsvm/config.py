@@ -30,8 +30,8 @@ _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
 
 @dataclass(frozen=True)
 class FitConfig:
-    """Options of a fit, in the order of their help: the one table that the command line, configuration files, records
-    of runs, identities and solvers go by.
+    """Options of a fit, in the order of their help.  The command line, configuration files, records of runs, identities
+    and solvers are all made from this one table.
 
     Raises UsageError (on creation) for a value that no solver could use.
     """
@@ -243,7 +243,7 @@ class FitConfig:
             value = getattr(self, name)
             if value is None and _DEFAULTS[name] is None:
                 continue
-            if getattr(value, "ndim", None) == 0:  # a NumPy number is the number, also in records
+            if getattr(value, "ndim", None) == 0:  # a NumPy scalar, which JSON records could not hold
                 value = value.item()
                 object.__setattr__(self, name, value)
             if option.choices and value not in option.choices:
@@ -264,7 +264,7 @@ class FitConfig:
                 raise UsageError(f"every C must be a positive number, not {value!r}")
         if self.multi_class is not None and (self.regression or self.loss == "one_class"):
             fits = "targets" if self.regression else "rows of one class"
-            raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}")
+            raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}", hint="leave it out")
         if self.lam is not None and self.C_path is None and self.C != 1.0:
             raise UsageError("C and lam exclude each other", hint="C = 1 / (lam n_samples)")
         self._check_joint()
@@ -281,14 +281,15 @@ class FitConfig:
 
     @property
     def regression(self) -> bool:
-        """Of targets, not of classes."""
+        """Whether the loss fits targets instead of classes."""
         return self.loss.endswith("epsilon_insensitive") or self.loss == "nu_svr"
 
     def _check_joint(self) -> None:
-        """Refuse what does not go with a loss of all classes together.  Raises UsageError."""
+        """Raise UsageError for options that exclude Crammer and Singer's loss."""
         if (self.multi_class == JOINT_RULE) != (self.loss == JOINT_LOSS):
             raise UsageError(
-                f"multi_class {self.multi_class!r} has no loss {self.loss!r}: Crammer and Singer's is one of its own",
+                f"multi_class {self.multi_class!r} and loss {self.loss!r} exclude each other: "
+                f"Crammer and Singer's loss is {JOINT_LOSS!r}",
                 hint=f"say multi_class {JOINT_RULE!r} and leave loss out",
             )
         if self.loss != JOINT_LOSS:
@@ -296,51 +297,52 @@ class FitConfig:
         for wrong, what, hint in (
             (
                 self.of_kernel,
-                "is of linear models, without a kernel or its solvers",
-                "leave them out, or use --multi-class ovo",
+                "is for linear models, without a kernel or kernel solvers",
+                "leave --kernel and --solver out, or use --multi-class ovo",
             ),
             (self.bias == "free", "has no free bias", "use --bias augmented or none"),
-            (self.shards is not None and self.shards > 1, "is of all classes of a row: no shards", "use --shards 1"),
-            (self.C_path is not None, "is not trained for several C at one time", "fit each"),
+            (self.shards is not None and self.shards > 1, "is not trained on several shards", "use --shards 1"),
+            (self.C_path is not None, "is not trained for several C at one time", "fit each C"),
         ):
             if wrong:
                 raise UsageError(f"Crammer and Singer's loss {what}", hint=hint)
 
     def _check_nu(self) -> None:
-        """Refuse what nu cannot be, and what does not go with it.  Raises UsageError."""
+        """Raise UsageError for a bad nu, and for options that exclude the losses with nu."""
         if self.nu > 1.0:
-            raise UsageError(f"nu must be at most 1, not {self.nu!r}")
+            raise UsageError(f"nu must be at most 1, not {self.nu!r}", hint="it is a share of the rows, such as 0.1")
         if self.loss not in NU_LOSSES:
             return
         if self.bias != "free":
             raise UsageError(f"the loss {self.loss} has a free bias, not {self.bias!r}", hint="leave bias out")
         if self.C_path is not None or (self.loss != "nu_svr" and (self.C != 1.0 or self.lam is not None)):
-            raise UsageError(
-                f"the loss {self.loss} has no cost C", hint="its place is taken by nu; a search says --Cs 1"
-            )
+            raise UsageError(f"the loss {self.loss} has no cost C", hint="set nu instead; in a search use --Cs 1")
         if self.warm_start is not None:
-            raise UsageError(f"the loss {self.loss} starts from no earlier model", hint="leave warm_start out")
+            raise UsageError(f"the loss {self.loss} cannot start from an earlier model", hint="leave warm_start out")
         indefinite = self.kernel == "sigmoid" or (self.kernel == "poly" and self.coef0 < 0)
         if self.loss != "nu_svr" and indefinite and not self.assume_psd:
             what = f"the loss {self.loss} needs a positive semidefinite kernel, which {self.kernel} is not in general"
             raise UsageError(what, hint="vouch for it with assume_psd, or choose rbf")
         if self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3"):
             raise UsageError(
-                f"the loss {self.loss} has no steps of that rule",
-                hint="leave working_set and wss out, or say wss 1 or 2",
+                f"the loss {self.loss} does not support working_set={self.working_set}, wss={self.wss}",
+                hint="leave working_set and wss out, or use wss 1 or 2",
             )
 
     @classmethod
     def of(cls, **options: Any) -> FitConfig:
-        """A config from keyword options as a user writes them; unknown names are refused by name."""
+        """A config from keyword options as a user writes them.
+
+        Sets defaults that depend on other options.  Raises UsageError for an unknown name; suggests the nearest one.
+        """
         known = {name for name, option in OPTIONS.items() if option.flags}
-        # The record of a run has every field, also those that nobody types.
+        # The record of a run has every field, also those without a flag, as None.
         recorded = OPTIONS.keys() - known
         options = {name: value for name, value in options.items() if name not in recorded or value is not None}
         unknown = sorted(set(options) - known)
         if unknown:
             raise UsageError(f"unknown option {unknown[0]!r}", hint=_nearest(unknown[0], known))
-        if isinstance(options.get("warm_start"), str | os.PathLike):  # a run may be taken up again from another folder
+        if isinstance(options.get("warm_start"), str | os.PathLike):  # the run may be resumed from another folder
             options["warm_start"] = os.path.abspath(options["warm_start"])
         if isinstance(options.get("max_time"), str):
             options["max_time"] = parse_seconds(options["max_time"])
@@ -362,27 +364,27 @@ class FitConfig:
 
     @property
     def of_kernel(self) -> bool:
-        """Whether rows are seen through a kernel only."""
+        """Whether a kernel solver is needed."""
         return self.kernel != "linear" or self.solver in KERNEL_SOLVERS
 
     def costs(self, n_samples: int) -> list[float]:
-        """C, also where lambda was given; of a path each C."""
+        """The values of C: one, computed from lambda if that was given; several for `C_path`."""
         if self.C_path is not None:
             return self.C_path
         return [1.0 / (self.lam * n_samples) if self.lam is not None else self.C]
 
     def memory_bytes(self, limit_in_force: int) -> int:
-        """The budget in bytes: as asked, else half of what the limit leaves above the base of 256 MiB."""
+        """The memory budget in bytes: as asked for, else half of (limit_in_force - 256 MiB), the base."""
         if self.memory is None:
             return max((limit_in_force - (256 << 20)) // 2, 16 << 20)
         return parse_bytes(self.memory, total=limit_in_force)
 
     def cache_bytes(self, budget: int) -> int | None:
-        """Bytes that kernel rows may take in memory; None: what is left."""
+        """Bytes of memory for kernel rows; None: what the budget leaves."""
         return None if self.cache_memory is None else parse_bytes(self.cache_memory, total=budget)
 
     def scratch_limit_bytes(self) -> int | None:
-        """Bytes that staged copies and per-row state may take on disk; None: what the disk has."""
+        """Bytes that working copies and per-row state may take on disk; None: no limit."""
         return None if self.scratch_limit is None else parse_bytes(self.scratch_limit)
 
 
@@ -399,16 +401,16 @@ CALLED_ELSEWHERE = {
     "cache_size": "cache_memory",
     "eps": "tol",
 }
-"""What other programs call our options."""
+"""Name of an option in another program -> our field."""
 
 
 def _nearest(name: str, known: set[str]) -> str:
-    """The option that was meant, where one is near; else all."""
+    """The hint for an unknown option: the one that was probably meant, else all of them."""
     by_lower = {option.lower(): option for option in known}
     low = name.lower().strip("_").replace("-", "_")
     meant = CALLED_ELSEWHERE.get(low) or by_lower.get(low)
     if meant is None:
-        import difflib  # of use here alone: what only predicts goes without
+        import difflib  # here, to keep imports of programs that only predict light
 
         near = difflib.get_close_matches(low, by_lower, n=1, cutoff=0.6)
         meant = by_lower[near[0]] if near else None
@@ -420,11 +422,11 @@ def _that_change(*what: str) -> tuple[str, ...]:
 
 
 OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in dataclasses.fields(FitConfig)}
-"""Field of FitConfig -> what is known of it, in the order of the help."""
+"""Field of FitConfig -> its Option, in the order of the help."""
 TYPED = {option.name: name for name, option in OPTIONS.items() if option.flags}
-"""What is typed -> field: c -> C, lambda -> lam, set -> solver_options."""
+"""Name of the flag -> field: c -> C, lambda -> lam, set -> solver_options."""
 RESULT_OPTIONS = _that_change("result")
-"""Options that change what a model says; the others say where and how fast, or which files it has."""
+"""Options that change a model's coefficients, proof or problem."""
 MODEL_OPTIONS = _that_change("result", "files")
 """Options that change the bytes of a model's directory."""
 _DEFAULTS = {f.name: f.default for f in dataclasses.fields(FitConfig)}

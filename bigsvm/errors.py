@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class BigSVMError(Exception):
-    """A failure that is the world's and not a bug.
+    """A failure that is not a bug: of the request, the data, the machine or the network.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ class BigSVMError(Exception):
     Class attributes
     ----------------
     code : int     the exit code
-    anchor : str   where docs/errors.md speaks of such failures
+    anchor : str   the section of docs/errors.md about such failures
     """
 
     code: ClassVar[int] = 1
@@ -112,9 +112,9 @@ class BudgetExceeded(PlanRefused):
 
 
 def in_words(error: BaseException, kind: bool = False) -> str:
-    """What an exception says, in one line of a message; where it says nothing, what it is called.
+    """The text of an exception, in one line, for use in a message; the name of its class if it has no text.
 
-    kind : what it is called comes first, where it is none of ours and no error of the system
+    kind : put the name of the class first, unless it is a BigSVMError or an OSError
     """
     if isinstance(error, BigSVMError):
         return str(error)
@@ -129,6 +129,6 @@ def in_words(error: BaseException, kind: bool = False) -> str:
 
 
 def anchor_of(code: int) -> str:
-    """Where docs/errors.md speaks of failures with an exit code, where no class of ours says it better."""
+    """The section of docs/errors.md about an exit code, for failures that are not a BigSVMError."""
     kinds = (UsageError, DataError, MissingInput, OutputError, ReadFailed, Interrupted, PlanRefused)
     return next((kind.anchor for kind in kinds if kind.code == code), BigSVMError.anchor)

@@ -1,7 +1,7 @@
-"""What a run says while it goes on: frozen dataclasses, each field with its unit.
+"""The events of a run: frozen dataclasses, each field with its unit.
 
-Producers pass events to an `Emit` and never format text; the record file, the progress bar and the plots
-are consumers of the same stream.  Watching a run does not change it.
+Producers pass events to an `Emit`, and never format text.  The record file, the progress bar and the plots are
+consumers of the same stream.  Watching a run does not change it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class FitStarted(Event):
 
 
 COMPILING = "compiling"
-"""Work of unknown length: functions are compiled, or loaded where they were compiled before."""
+"""Name of the work of compiling functions, or loading compiled ones; its length is not known."""
 
 WAITING = "waiting for "
-"""Work that another process does, and this one waits for, has a name that begins so and says which process it is."""
+"""Beginning of the name of work that this process waits for; the rest says which process does it."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class WorkStarted(Event):
 
 @dataclass(frozen=True)
 class CompileStarted(Event):
-    """Functions that no cache has are compiled, once; the work is COMPILING, and advances by functions."""
+    """Functions that are in no cache begin to be compiled.  WorkAdvanced of COMPILING counts them."""
 
-    folder: str  # where they are kept
-    why: str  # why those that came with the installation are of no use; empty where it has none, or not these
+    folder: str  # of the cache that they are written to
+    why: str  # why compiled code of the installation cannot be used; empty if it has none, or none of these
 
 
 @dataclass(frozen=True)
 class WorkAdvanced(Event):
-    """The work named has come `done` units far, of its `total`."""
+    """`done` units, of the `total` of WorkStarted, are finished."""
 
     what: str
     done: float
@@ -93,21 +93,21 @@ class CertificateMade(Event):
 
 @dataclass(frozen=True)
 class TrafficCounted(Event):
-    """What moved between the processes of a cluster since the last of these: a pass, with its proof if it had one."""
+    """What moved between the processes of a cluster since the last such event: in one pass, and its proof if any."""
 
     passes: float  # as EpochEnd
     rounds: int  # sums over all shards
-    published_bytes: int  # that the client sent to all workers
-    gathered_bytes: int  # sums that came to the client
-    task_bytes: int  # tasks on shards, as they were sent
+    published_bytes: int  # values that the client sent to all workers
+    gathered_bytes: int  # sums that the client received
+    task_bytes: int  # tasks on shards, as the client sent them
     row_bytes: int  # shares and results of tasks over blocks of rows
-    workers: int  # that had a part
-    worker_bytes: int  # published values and sums of others that came to one worker, the largest
-    worker_bytes_sum: int  # to all workers
-    work_s: float  # of the slowest worker of each round
-    sum_s: float  # of the rounds beside it: waits, sums and messages
-    shards_made: int  # shards whose state a worker had to make: at the start, and where another was lost
-    rounds_replayed: int  # that it repeated for that
+    workers: int  # workers that received something
+    worker_bytes: int  # published values and results of others that one worker received, the largest
+    worker_bytes_sum: int  # the sum over all workers
+    work_s: float  # seconds of the slowest worker of each round
+    sum_s: float  # the other seconds of the rounds: waits, sums and messages
+    shards_made: int  # shards whose state a worker had to build: at the start, or after another worker was lost
+    rounds_replayed: int  # rounds that were repeated for that
 
 
 @dataclass(frozen=True)
@@ -148,15 +148,15 @@ def silent(event: Event) -> None:
     """An Emit that does nothing."""
 
 
-_ALL, _AN_OCTAVE = 128, 32  # the first events of a kind; of those that follow, each time their number doubles
+_ALL, _AN_OCTAVE = 128, 32  # the first 128 events of a kind are passed on, then 32 whenever their number doubles
 _REPEATED = (EpochEnd, CertificateMade, TrafficCounted, CheckpointSaved)
 
 
 class Thinned:
-    """An Emit that passes on some hundreds of the events that come again and again, however many there are.
+    """An Emit that passes on only some hundreds of the repeated events, however long the run is.
 
-    Of each such kind the first ones are passed on, then ever fewer by their number, so that what is left is as dense at
-    the beginning as a run of any length needs.  The last one of each kind is passed on before FitEnded, or by `flush`.
+    Of each kind the first ones are passed on, then ever fewer, so that the curve of a run of any length is dense enough
+    at its beginning.  The last event of each kind is passed on before FitEnded, or by `flush`.
     """
 
     def __init__(self, emit: Emit) -> None:
@@ -178,7 +178,7 @@ class Thinned:
         self._emit(event)
 
     def flush(self) -> None:
-        """Pass on the last events that were held back, in the order in which they came."""
+        """Pass on the last event of each kind, if it was held back, in the order in which they came."""
         held, self._held = self._held, {}
         for event in held.values():
             self._emit(event)

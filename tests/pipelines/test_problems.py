@@ -149,7 +149,7 @@ def test_nu_svr_is_a_regression_and_begins_at_zero(values: Place, retrain: Retra
     config.write_text(config.read_text().replace("[gates]", "nu = 0.3\n[gates]"))
     again = retrain(config, "--json", "--quiet").document
     assert (again["status"], again["result"]["version"]) == ("promoted", 2)
-    assert "the loss nu_svr starts from no earlier model" in again["warnings"][0]
+    assert "the loss nu_svr cannot start from an earlier model" in again["warnings"][0]
     assert registry.history(tmp_path / "reg")[1]["metrics"]["r2"] > 0.9
 
 

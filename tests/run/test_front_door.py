@@ -102,5 +102,5 @@ def test_lists_are_arrays() -> None:
     wanted = bigsvm.fit(X, y).model
     np.testing.assert_array_equal(bigsvm.fit(X.tolist(), y.tolist()).model.coef, wanted.coef)
     np.testing.assert_array_equal(wanted.predict(X.tolist()), wanted.predict(X))
-    with pytest.raises(UsageError, match="not of one length"):
+    with pytest.raises(UsageError, match="rows of different lengths"):
         bigsvm.fit([[1.0, 2.0], [3.0]], [0, 1])

@@ -169,10 +169,10 @@ def test_without_alpha_a_weaker_bound_is_proved_and_damage_is_seen(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"loss": "squared_hinge"}, "has no loss 'squared_hinge'"),
+        ({"loss": "squared_hinge"}, "and loss 'squared_hinge' exclude each other"),
         ({"kernel": "rbf"}, "without a kernel"),
         ({"bias": "free"}, "no free bias"),
-        ({"shards": 2}, "no shards"),
+        ({"shards": 2}, "is not trained on several shards"),
         ({"solver": "newton"}, "solvers that do: dcd"),
         ({"solver": "dcd", "solver_options": {"momentum": "on"}}, "momentum=on does not train"),
         ({"solver_options": {"momentum": "on"}}, "momentum=on does not train"),
