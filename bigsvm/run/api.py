@@ -1,4 +1,4 @@
-"""The Python front door: `bigsvm.fit` and `bigsvm.certify`."""
+"""`bigsvm.fit` and `bigsvm.certify`."""
 
 from __future__ import annotations
 
@@ -53,16 +53,17 @@ def fit(
 
     Parameters
     ----------
-    source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight) arrays or SciPy
-        CSR; or what `bigsvm.open_store` returned; or X alone, where `y` follows.  X may be a dask collection, as
-        `bigsvm.ingest` takes it: its rows are written to the scratch folder once, for as long as the fit takes
-    y, sample_weight : arrays, shape (n_samples,), or y as for `labels`: `fit(X, y)` is `fit((X, y))`
+    source : path of a Zarr store, of Parquet, .csv or Arrow files; (X, y) or (X, y, sample_weight), arrays or SciPy
+        CSR; or what `bigsvm.open_store` returned; or X alone, if `y` is given.  X may be a dask collection, as for
+        `bigsvm.ingest`: its rows are written to the scratch folder for the duration of the fit
+    y, sample_weight : arrays, shape (n_samples,): `fit(X, y)` is `fit((X, y))`.  For rows with several labels y is
+        (n_samples, n_labels), of 0 and 1
     label, weight : names of the label and weight columns
-    labels : of rows with several labels, see `bigsvm.open_store`; or y is (n_samples, n_labels), of 0 and 1
+    labels : columns of rows with several labels, see `bigsvm.open_store`
     empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, positive, label_map : as for
         `bigsvm.open_store`
-    split : the share of rows to train on, as for `bigsvm.open_store`; None: what a store that is given by its path
-        records, else all rows
+    split : the share of rows to train on, as for `bigsvm.open_store`; None: what the store records, if it is given by
+        its path, else all rows
     emit : called with each event of the run
     options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
         `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
@@ -81,7 +82,8 @@ def fit(
     client = options.pop("client", None)
     if client is not None:
         if options.setdefault("scheduler", "dask") != "dask":
-            raise UsageError(f"client and scheduler={options['scheduler']!r} name two places for tasks")
+            what = f"client and scheduler={options['scheduler']!r} exclude each other"
+            raise UsageError(what, hint="leave scheduler out")
         with client.as_current():
             return fit(
                 source, y, sample_weight, label=label, labels=labels, weight=weight, empty_chunks=empty_chunks,
@@ -91,8 +93,8 @@ def fit(
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
         if rows is not None or labels is not None:
-            what = "rows=... and labels=... are for files with columns beside their rows"
-            raise UsageError(what, hint="compute the rows that you want, or write them first")
+            what = "rows= and labels= are not supported for a dask collection"
+            raise UsageError(what, hint="select the rows with dask, or write them first: bigsvm.ingest")
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "columns": columns}
         beside |= {"hash_bits": hash_bits, "missing": missing, "matrix": matrix}
         regression = FitConfig.of(**options).regression
@@ -128,16 +130,18 @@ def certify(
     rows: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Prove the duality gap of a saved model again, on the rows it was trained on, given as to `fit`.
+    """Prove the duality gap of a saved model again, on the rows that it was trained on.
 
-    rows : the condition that chose them; None: that of the model, where it has one
+    model : its folder
+    source, y, sample_weight, label, labels, weight, options : as for `fit`
+    rows : the condition that chose the rows; None: that of the model, if it has one
 
-    Returns the figures that `bigsvm certify --json` prints.  Raises DataError on other data.
+    Returns the result of `bigsvm certify --json`, as a dictionary.  Raises DataError if the rows are others.
     """
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
-        regression = load_model(model).regression  # of --task, which the collection does not say
+        regression = load_model(model).regression  # a collection does not say whether y are classes or targets
         with rows_on_disk(source, options, beside, regression) as (path, options):
             return certify(model, path, **options)
     given = options.pop("storage_options", None)
@@ -155,21 +159,23 @@ def certify(
 
 
 def _task_of(source: Any, regression: bool) -> Task:
-    """What y of arrays is, whole numbers or not, goes by the loss; a store says for itself what it holds."""
+    """Whether y of arrays are targets follows from the loss, even if all are whole numbers; a store knows by itself."""
     return "regression" if regression and isinstance(source, tuple) else "auto"
 
 
 def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
-    """`source`, or the arrays as one.  Raises UsageError where there are labels beside what has labels."""
+    """`source`, or (source, y, ...) if y is given.  Raises UsageError if the source has labels of its own."""
     if y is None and sample_weight is None:
         return source
     if y is None:
-        raise UsageError("sample_weight without y", hint="fit(X, y, sample_weight), or the store's own: weight='NAME'")
+        hint = "fit(X, y, sample_weight), or name a column of the store: weight='NAME'"
+        raise UsageError("sample_weight without y", hint=hint)
     if isinstance(source, list):
         try:
             source = np.array(source)
         except ValueError as error:
-            raise UsageError("X is a list of rows that are not of one length") from error
+            raise UsageError("X is a list of rows of different lengths", hint="give a SciPy CSR matrix") from error
     if isinstance(source, str | os.PathLike | tuple) or not hasattr(source, "shape"):
-        raise UsageError("y beside a source that has labels of its own", hint="fit(X, y), fit((X, y)) or fit('x.zarr')")
+        what = "y was given together with a source that has labels of its own"
+        raise UsageError(what, hint="fit(X, y), fit((X, y)) or fit('x.zarr')")
     return (source, y) if sample_weight is None else (source, y, sample_weight)

@@ -1,7 +1,7 @@
-"""What usual fits, proofs and predictions call of compiled code, compiled before anybody waits for it.
+"""`bigsvm cache warm`: compile ahead of time the code that common fits, proofs and predictions call.
 
-Each case goes the way of a user's: a plan, small rows, a fit, a saved model, its proof and its use.  What is too large
-to be made is declared: a plan reads sizes, and no row.  So nothing here knows which functions there are.
+Each case does what a user would do with a few rows: plan, fit, save the model, prove it and use it.  For data that are
+too large to make, only their sizes are declared, since a plan reads no row.  So nothing here lists compiled functions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bigsvm.store.ingest.usual_tables import write_table
 from bigsvm.store.precompile_reading import precompile_reading
 
 USES = ("demo", "fit", "predict", "certify")
-_FEW, _MANY = 12, N_FEATURES  # features, on either side of what `--solver auto` goes by
+_FEW, _MANY = 12, N_FEATURES  # numbers of features for which `--solver auto` chooses different solvers
 _ROWS = 96
 _DECLARED_ROWS = 400_000
 _MEMORY = "32MiB"
@@ -44,11 +44,12 @@ _MEMORY = "32MiB"
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A fit of the usual kind, and what is done with its model.
+    """A common kind of fit.
 
-    streamed : of more rows than memory holds; these are declared, and the fit is only prepared
-    table : the form of the rows in a file of columns (`usual_tables.py`), which only reading is prepared for: rows of
-        the layout and type are another case's
+    uses : the USES that need it
+    streamed : the rows do not fit in memory.  Their number is only declared, and the code of the fit is compiled
+        without running it
+    table : kind of a table (`usual_tables.py`).  Only reading it is compiled: fits of the same rows are other cases
     """
 
     uses: tuple[str, ...]
@@ -62,7 +63,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """A description for people."""
         rows = f"{'sparse' if self.layout == 'csr' else 'dense'} {self.dtype} rows"
         many = ", many features" if self.features == _MANY else ""
         classes = f", {self.classes} classes" if self.classes > 2 else ""
@@ -99,19 +100,20 @@ CASES = (
     Case(_USED, "csr", "float64", table="lists of 64 bits in Parquet"),
     Case(_USED, "csr", "float64", table="vectors in Parquet"),
 )
-"""What is usual: text as `ingest` reads it, arrays as they come from NumPy and SciPy, tables, and the demonstration."""
+"""Common rows: text as `ingest` reads it, arrays of NumPy and SciPy, tables, and those of the demonstration."""
 
 
 def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | None = None) -> dict[str, Any]:
-    """Compile, into the user's cache, what is not in a cache yet and `uses` of USES call.
+    """Compile, into the user's cache, the functions that `uses` call and that are in no cache yet.
 
-    cases : of which those are taken that have a use in common; all of CASES
+    uses : some of USES
+    cases : the cases to choose from; None: CASES
 
-    Returns what was done: cases, functions compiled, seconds.  Raises UsageError for another use.
+    Returns the numbers of cases and of functions compiled, and seconds.  Raises UsageError for an unknown use.
     """
     unknown = sorted(set(uses) - set(USES))
     if unknown:
-        raise UsageError(f"nothing is called {unknown[0]} here", hint=f"one of {', '.join(USES)}")
+        raise UsageError(f"unknown use {unknown[0]!r}", hint=f"one of {', '.join(USES)}")
     began, compiled = time.monotonic(), 0
     chosen = [case for case in (CASES if cases is None else cases) if set(uses) & set(case.uses)]
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
@@ -127,7 +129,7 @@ def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | N
 
 
 class _Counter:
-    """An Emit that passes on how many functions were compiled, as progress of the case, and what is waited for."""
+    """An Emit that turns counts of compiled functions into progress of the case, and passes on what is waited for."""
 
     def __init__(self, what: str, emit: Emit) -> None:
         self.n, self._before = 0, 0
@@ -158,20 +160,20 @@ def _warm_one(case: Case, uses: set[str], folder: Path, emit: Emit) -> None:
     fitted = fit_store(store, config, emit)
     fitted.save_model(model)
     fitted.close()
-    if config.kernel == "rbf":  # rows in memory may be many, and of whole numbers
+    if config.kernel == "rbf":  # code for many rows of whole numbers in memory, which these few rows do not reach
         precompile_pairs(readonly_view(store.read(store.refs(_ROWS)[0]).X), emit)
     if uses & {"certify", "demo"} & {*case.uses}:
         certify_model(model, store, config, emit)
     if uses & {"predict", "demo"} & {*case.uses}:
         loaded = load_model(model)
         evaluate(loaded, store, config, emit)
-        # Of more rows than these.  Text is read with indices of this type, whatever the store has.
+        # The code for many rows.  Text is read with int32 indices, whatever the store has.
         for indices in {store.index_dtype, np.dtype(np.int32)}:
             precompile_scoring(store.layout, store.dtype, indices, loaded, emit)
 
 
 def _store(case: Case, folder: Path) -> Any:
-    """Rows as such a user has them: the demonstration's, text that was ingested, or arrays."""
+    """The rows of a case: those of the demonstration, ingested text, or arrays."""
     if case.features == _MANY and case.dtype == "float32":
         write_problem(folder / "demo.zarr", _ROWS)
         return open_store(str(folder / "demo.zarr"))
@@ -201,7 +203,7 @@ def _array_rows(case: Case, X: np.ndarray, y: np.ndarray) -> ArrayRows:
 
 
 class _Declared(ArrayRows):
-    """Rows that a plan takes for many more than there are: it reads their sizes only."""
+    """Rows that declare many more of them than there are; a plan reads only their sizes."""
 
     def __init__(self, case: Case) -> None:
         X, y = _arrays(case)
