@@ -1,8 +1,8 @@
-"""A deferred certificate: the proof of a fixed point from the rows that the next training pass reads anyway.
+"""A deferred certificate: the proof of a fixed point, from the rows that the next training pass reads anyway.
 
-The point is (w, alpha) as the last pass left it.  While the solver moves on, the same rows give the margins of
-that w and rebuild w(alpha), on another core; at the end of the pass the proof is there, one pass late and
-without one of its own.
+The point is (w, alpha) as the last pass left it.  While the solver moves on, another core computes the margins of that
+w, and w(alpha), from the same rows.  The proof is complete at the end of the pass: one pass late, but without a pass of
+its own.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from bigsvm.store.blocks import Block, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
 DEFERRED_ALPHA = "alpha of a riding proof"
-"""Name of the vector that keeps alpha of the point while the solver moves on, as plans and refusals say it."""
+"""Name, in plans and refusals, of the vector that keeps alpha of the point while the solver moves on."""
 
 
 class DeferredCertificate:
-    """Adds groups of rows in the order in which they are read.
+    """The terms of a certificate, added up group by group in the order in which a pass reads the rows.
 
-    w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   not to change until `finish`
-    alpha : RowVector, (n_samples, n_models)   likewise
-    rescaled : bool   prove the best multiple of w instead
+    w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   must not change before `finish`
+    alpha : RowVector, (n_samples, n_models)   must not change either
+    rescaled : bool   prove the best multiple of w instead of w
     """
 
     def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector, rescaled: bool = False) -> None:
@@ -34,9 +34,9 @@ class DeferredCertificate:
         self.n_groups = 0
 
     def add(self, block: Block, group: Any) -> None:
-        """The terms of one group; groups must come in an order that is the same in every run.
+        """Add the terms of a group of blocks.  The order of groups must be the same in every run.
 
-        group : BlockGroup, or what else `alpha` knows the rows of the block by
+        group : BlockGroup, or another key by which `alpha.get` finds the rows of the block
         """
         problem, total = self.problem, self._total
         y, cost = problem.y_and_cost(block)
@@ -49,26 +49,26 @@ class DeferredCertificate:
         self.n_groups += 1
 
     def restart(self) -> None:
-        """Forget what was seen: a pass that was left is begun again."""
+        """Start again, because the pass was left and begins again."""
         self._total = Accumulator(self.problem, self.w, self._rescaled)
         self.n_groups = 0
 
     def take(self, terms: RowsTerms) -> None:
-        """The terms of rows that a task has seen (`certificate.with_block`); in the order of every run."""
+        """Add the terms that a task computed (`certificate.with_block`).  The order must be the same in every run."""
         self._total.add(terms)
         self.n_groups += 1
 
     def finish(self) -> Proof:
-        """What was proved."""
+        """The proof, after all rows were added."""
         return self._total.proof()
 
     def found(self) -> tuple[np.ndarray, int, np.ndarray]:
-        """Of the rows that were seen: their sums, how many they are, and v."""
+        """(sums, number of rows, v) of the rows so far."""
         total = self._total
         return total.sums(), total.n_rows, total.v
 
     def dump(self) -> dict[str, Any]:
-        """What was seen so far, for a checkpoint; the point's alpha is saved by its owner."""
+        """The terms so far, for a checkpoint; the owner of alpha saves alpha."""
         return {"w": self.w, "n_groups": self.n_groups, **self._total.dump()}
 
     def load(self, tree: dict[str, Any]) -> None:

@@ -1,21 +1,22 @@
-"""The optimisation problem of a fit, with everything about the data that it depends on resolved.
+"""The optimisation problem of a fit, with everything that it takes from the data.
 
-For each model m (classes on one axis: one against the rest; of a path of C, all classes at the first C, then all at
-the next), with labels y_i in {-1, +1},
+For each model, with labels y_i in {-1, +1},
 
-    P(w) = 1/2 ||w||^2 + sum_i C_i loss(1 - y_i f(x_i)),   f(x) = w.x + b
+    minimise  P(w) = 1/2 ||w||^2 + sum_i C_i loss(1 - y_i f(x_i)),   f(x) = w.x + b
 
-A sum, as in LIBLINEAR and LIBSVM, not a mean: C = 1 / (lambda n_samples) converts from the form
-lambda/2 ||w||^2 + mean loss, and P = P_mean / lambda.  scikit-learn's SGD calls lambda `alpha`.
+The losses are added, as in LIBLINEAR and LIBSVM, not averaged.  C = 1 / (lambda n_samples) converts from the form
+lambda/2 ||w||^2 + mean loss, and then P = P_mean / lambda.  (scikit-learn's SGD calls lambda `alpha`.)
 
-Bias `augmented`: a constant feature B is appended, so b = B w_last and ||w||^2 includes (b / B)^2, as
-LIBLINEAR's -B does.  `none`: b = 0.  `free`: the same feature, but its weight costs nothing; the dual then has
-the constraint sum_i alpha_i y_i = 0.
+Bias.  `augmented`: a constant feature B is appended, so b = B w_last, and ||w||^2 includes (b / B)^2, as with
+LIBLINEAR's -B.  `none`: b = 0.  `free`: the same feature, but its weight is not in ||w||^2; the dual then has the
+constraint sum_i alpha_i y_i = 0.
 
-With a kernel, w and x stand for their images.  One against one (`ovo`): a model for each pair of classes, on their rows
-alone, the first class of a pair positive as in LIBSVM.  Crammer and Singer's loss is of all models of a row together,
-and so are P, D and their gap; of two classes it is the hinge loss with twice the cost.  Regression: one model, no
-classes, and the loss is of the residual y_i - f(x_i) of the target y_i.
+Models.  By default each class is trained against the rest, or one model for two classes; for several values of C all
+models of the first C come first, then those of the next.  One against one (`ovo`): a model for each pair of classes, on
+their rows alone; the first class of a pair is positive, as in LIBSVM.  Crammer and Singer's loss couples all models of
+a row, so there is only one P, one D and one gap; with two classes it equals the hinge loss with twice the cost.
+Regression: one model without classes, and the loss is a function of the residual y_i - f(x_i).  With a kernel, w and x
+stand for their images in feature space.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class Problem:
     positive : int32, shape (n_models,)   class code that is +1 for each model
     negative : int32, shape (n_models,)   class code that is -1 (`ovo`), or -1 for all others
     kernel : Kernel
-    centre : of rows that count as centred and are not; None for all others, and with a free bias, which takes the
-        means up
-    axis : which rows each model is trained on, and its own class weights; None: all rows, those of `class_weight`
-    member : uint8, (n_labels, n_sets), of rows with several labels: `y` are then sets of labels, not classes, and
-        `positive` is the label that a model tells from the rest (`store/transforms/label_sets.py`); else None
+    centre : the means of the features, if the problem is that of centred rows but the stored rows are not centred;
+        None otherwise, and with a free bias, which absorbs the means
+    axis : the rows that each model is trained on, and its class weights; None: all rows, and `class_weight`
+    member : uint8, (n_labels, n_sets), for rows with several labels: y is then the number of a set of labels, and
+        `positive` the label that a model separates from the rest (`store/transforms/label_sets.py`); else None
     """
 
     loss: Loss
@@ -73,27 +74,27 @@ class Problem:
 
     @property
     def regression(self) -> bool:
-        """Of targets, not of classes."""
+        """Whether y are targets, not classes."""
         return self.loss.regression
 
     @property
     def one_class(self) -> bool:
-        """Of rows whose labels, if they have any, count for nothing: what is like them is 1, what is not is -1."""
+        """Whether labels are ignored: predictions are 1 for rows like the training rows, and -1 for others."""
         return self.loss.name == "one_class"
 
     @property
     def pairs(self) -> bool:
-        """One model for each pair of classes."""
+        """Whether there is one model for each pair of classes."""
         return bool(np.any(self.negative >= 0))
 
     @property
     def joint(self) -> bool:
-        """One loss of all models together, a weight vector for each class."""
+        """Whether one loss couples all models (Crammer and Singer)."""
         return self.loss.joint
 
     @property
     def multi_class(self) -> str:
-        """How classes are told apart, as model.json says it; '' of targets."""
+        """The multi-class scheme, as in model.json; '' for regression."""
         if self.regression:
             return ""
         return JOINT_RULE if self.joint else "ovo" if self.pairs else "ovr" if self.member is None else "labels"
@@ -104,26 +105,27 @@ class Problem:
 
     @property
     def models_per_row(self) -> int:
-        """Models that a row takes part in, of the class that is in most."""
+        """The largest number of models that a row takes part in."""
         if not self.pairs:
             return self.n_models
         return int(np.bincount(np.concatenate([self.positive, self.negative])).max())
 
     @property
     def n_proofs(self) -> int:
-        """Objectives, each with a gap of its own: one a model, or one of all."""
+        """The number of objectives with their own gap: one for each model, or one for all if the loss is joint."""
         return 1 if self.joint else len(self.positive)
 
     @property
     def sides(self) -> np.ndarray:
-        """What tells compiled loops the sign of a row: sides[m], the code that is +1 for model m, or 1 or 0 of each.
+        """From y to the sign of a row, for compiled loops.
 
-        int32, (n_models,), or uint8, (n_models, n_sets).
+        int32, (n_models,): the class code that is +1 for each model; or, for rows with several labels, uint8,
+        (n_models, n_sets): 1 if the set of labels is +1 for the model.
         """
         return self.positive if self.member is None else self.member[self.positive]
 
     def signs(self, y: np.ndarray) -> np.ndarray:
-        """+1 or -1 of rows, float64, (n_rows, n_models); of targets 1.  y : (n_rows,), as `y_of` has it"""
+        """+1 or -1 for each row and model, float64, (n_rows, n_models); 1 for regression.  y : (n_rows,), of `y_of`"""
         if self.regression:
             return np.ones((len(y), self.n_models))
         if self.member is None:
@@ -132,19 +134,22 @@ class Problem:
 
     @property
     def n_costs(self) -> int:
-        """Models of each class, which differ in C alone."""
+        """The number of models of each class; they differ only in C."""
         return len(self.positive) // len(np.unique(self.positive))
 
     @property
     def constant_feature(self) -> float:
-        """B, or 0 without a bias: kernels multiply by it and need no other case.  1 where only the centre needs it."""
+        """The constant feature B; 0 without a bias, so that compiled loops need no case for it.
+
+        With `centre` and without a bias it is 1, because the centre uses the last entry of w.
+        """
         if self.centre is not None:
             return self.centre.constant
         return 0.0 if self.bias == "none" else self.bias_scale
 
     @property
     def box(self) -> DualBox:
-        """Loss and bias as the numbers that dual kernels take."""
+        """Loss and bias as numbers, for the compiled loops of dual solvers."""
         loss = self.loss
         return DualBox(
             loss.code, loss.lower_factor, loss.upper_factor, loss.diag_factor, loss.epsilon, self.constant_feature
@@ -152,14 +157,14 @@ class Problem:
 
     @property
     def dual_models(self) -> DualModels | JointModels:
-        """The models as loops take them that know a row by its working row."""
+        """The models, for compiled loops that know the working row of each row."""
         if self.joint:
             return JointModels(self.class_weight, float(self.C[0]), self.constant_feature)
         C = self.C if self.axis is None else self.axis.training_costs(self.C)
         return DualModels(self.class_weight, self.sides, C, self.box)
 
     def models_on(self, rows: Block | BlockGroup) -> DualModels | JointModels:
-        """The models as loops take them that see these rows alone."""
+        """The models, for compiled loops that see only these rows."""
         if self.axis is None:
             return self.dual_models
         if isinstance(rows, BlockGroup):
@@ -169,22 +174,22 @@ class Problem:
         return DualModels(self.class_weight, self.sides, C, self.box)
 
     def of_models(self, models: slice) -> Problem:
-        """That of some of the models."""
+        """The problem of some of the models."""
         axis = None if self.axis is None else self.axis.of_models(models)
         return dataclasses.replace(
             self, C=self.C[models], positive=self.positive[models], negative=self.negative[models], axis=axis
         )
 
     def of_rows(self, start: int, stop: int) -> Problem:
-        """What a task over working rows [start, stop) takes along."""
+        """The problem for a task over working rows [start, stop), without data about other rows."""
         return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_rows(start, stop))
 
     def met(self, w: np.ndarray) -> np.ndarray:
-        """What rows as they are stored are met with in the place of w: w itself unless they count as centred."""
+        """The vector whose product with a stored row is the score w.x + b of the (centred) row."""
         return w if self.centre is None else self.centre.met(w)
 
     def summed(self, v: np.ndarray) -> np.ndarray:
-        """What rows sum up to, where rows as they are stored sum up to v, of the shape of w."""
+        """sum a_i x_i over (centred) rows, given v, the same sum over stored rows; shaped as w."""
         return v if self.centre is None else self.centre.summed(v)
 
     def y_of(self, block: Block) -> np.ndarray:
@@ -255,7 +260,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         positive, negative = pairs[:, 0], pairs[:, 1]
     costs = config.costs(store.n_samples)
     if loss.joint and len(classes) == 2:
-        # At the best w the two vectors are -d/2 and d/2, and P is half of 1/2 ||d||^2 + 2 C sum hinge.
+        # At the optimum the two weight vectors are -d/2 and d/2, and 2 P = 1/2 ||d||^2 + 2 C sum hinge.
         loss, costs = loss_named("hinge"), [2.0 * C for C in costs]
     return Problem(
         loss=loss,
@@ -272,9 +277,9 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
 
 def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) -> Centre | None:
-    """Where rows count as centred and are not, their centre: sparse rows with --scale standard, no free bias.
+    """`Problem.centre`: not None for sparse rows with --scale standard, unless the bias is free.
 
-    Raises Unsupported for a kernel that sees where rows lie.
+    Raises Unsupported for a kernel whose values change when all rows are shifted.
     """
     scaling = Scaling.of(store.recipe)
     if scaling is None or scaling.shift is None or scaling.centred:
@@ -290,7 +295,8 @@ def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) ->
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
     """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError.
 
-    'scale' follows from the rows, which a plan does not read: until a fit has (`run/fit/gamma.py`), it is as 'auto'.
+    gamma 'scale' depends on the rows, which a plan does not read.  The fit sets it (`run/fit/gamma.py`); until then
+    gamma is that of 'auto'.
     """
     gamma = 1.0 / max(n_features, 1) if config.gamma in ("auto", "scale") else float(config.gamma)
     definite = Definite("assumed" if config.assume_psd else "undecided")
@@ -298,12 +304,12 @@ def make_kernel(config: FitConfig, n_features: int) -> Kernel:
 
 
 def pairwise(config: FitConfig) -> bool:
-    """Whether several classes are told apart pair by pair."""
+    """Whether more than two classes are trained in pairs."""
     return config.of_kernel if config.multi_class is None else config.multi_class == "ovo"
 
 
 def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
-    """One model of targets: its classes are none, and each row's code is 0."""
+    """The problem of a regression: one model (for each C), no classes, and code 0 for all rows."""
     if store.classes is not None:
         hint = "ingest with --task regression"
         raise DataError(f"{config.loss} needs targets and the store holds classes", store.uri, hint)
@@ -317,11 +323,11 @@ def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel,
 
 
 def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
-    """One model of all rows, whose classes are its own: 1 for what is like them, -1 for what is not."""
+    """The one-class problem: one model of all rows, with the classes 1 and -1."""
     if store.n_features < 1:
         raise DataError("the rows have no features", store.uri)
     if config.class_weight is not None:
-        raise UsageError("one_class knows no classes, so that they have no weights", hint="of rows: --weight NAME")
+        raise UsageError("one_class has no class weights", hint="leave them out; for weights of rows use --weight NAME")
     if store.recipe.get("labels", {}).get("positive") is not None:
         what = "one_class fits all rows, whatever their labels: --positive would choose none"
         raise UsageError(what, store.uri, "give it a store of the rows of that class, or leave --positive out")
@@ -332,7 +338,7 @@ def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, 
 
 
 def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | None) -> Problem:
-    """A model of each label against the rest, where rows have several."""
+    """The problem of rows with several labels: a model for each label against the rest."""
     sets = LabelSets.of(store.recipe, store.classes)
     assert sets is not None
     for what, asked in (
@@ -342,8 +348,8 @@ def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | N
         ("a warm start", config.warm_start is not None), ("a path of C", config.C_path is not None),
     ):  # fmt: skip
         if asked:
-            hint = "each label alone takes it: --label NAME, of a column of true and false"
-            raise Unsupported(f"rows with several labels go without {what}", store.uri, hint)
+            hint = "train one label at a time: --label NAME, a column of true and false"
+            raise Unsupported(f"rows with several labels do not support {what}", store.uri, hint)
     n_labels, n_sets = sets.member.shape
     labels = np.arange(n_labels, dtype=np.int32)
     return Problem(
@@ -355,9 +361,9 @@ def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | N
 def _class_weight(
     config: FitConfig, classes: np.ndarray, counts: np.ndarray | None, positive: str | None
 ) -> np.ndarray:
-    """Weight of each class code.  'balanced' is scikit-learn's n_samples / (n_classes * count).
+    """The weight of each class, by code.  'balanced' is scikit-learn's n_samples / (n_classes * count).
 
-    positive : the name of the class that is True, where all others are False
+    positive : with --positive the name of that class, whose label is then True
     """
     weights = np.ones(len(classes))
     if config.class_weight is None:
@@ -369,8 +375,8 @@ def _class_weight(
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
     exact = {str(label): code for code, label in enumerate(classes.tolist())}
-    alike: dict[str, list[int]] = {}  # of numbers written in other ways; text may have several
-    if positive is not None:  # 0 and 1 would be taken for labels of the store
+    alike: dict[str, list[int]] = {}  # `_plain` text -> codes; labels that are text may be alike
+    if positive is not None:  # not 0 and 1, which could be mistaken for labels of the store
         exact[str(positive)], alike = 1, {_plain(positive): [1]}
     else:
         for code, label in enumerate(classes):
@@ -381,9 +387,7 @@ def _class_weight(
             raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(exact)}")
         if len(codes) > 1:
             found = " and ".join(repr(str(classes[code])) for code in codes)
-            raise UsageError(
-                f"class weight for {label!r}, as which one may read {found}", hint="write it as one of them"
-            )
+            raise UsageError(f"class weight for {label!r}, which may mean {found}", hint="write it as one of them")
         if not 0 <= weight < np.inf:
             raise UsageError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
         weights[codes[0]] = weight

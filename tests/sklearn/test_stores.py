@@ -80,7 +80,7 @@ def test_a_weight_is_of_the_class_whose_name_it_has(names: tuple[str, str]) -> N
 
 def test_a_weight_that_may_be_of_two_classes_is_refused() -> None:
     y = np.array(["01", "1"])[Y]
-    with pytest.raises(UsageError, match="as which one may read '01' and '1'"):
+    with pytest.raises(UsageError, match="which may mean '01' and '1'"):
         bigsvm.fit((X, y), class_weight={"+1": 5.0})
     with pytest.raises(UsageError, match="is no class"):
         bigsvm.fit((X, y), class_weight={"2": 5.0})

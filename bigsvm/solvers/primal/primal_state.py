@@ -1,7 +1,8 @@
-"""What the primal solvers share: a point, its slacks, the best dual point, and steps of look and move.
+"""The state of primal solvers, and the template of those that use the full gradient.
 
-A look is one reading of all rows: slacks and gradient at w, and what they prove.  A move is another: products
-with the new direction, then an exact line search that needs two numbers a row.
+A step consists of a move and a look, each of which reads all rows once.  A move computes the products of all rows with
+the direction, and then searches along it exactly, which needs two numbers for each row.  A look computes slacks and
+gradient at w, and from them a dual point.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
-_ROUNDING = 1e-14  # steps shorter than this, relative to w, go nowhere
+_ROUNDING = 1e-14  # steps shorter than this, relative to w, are rounding errors
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
-_CENTRED = 4  # more where rows count as centred: the means, and what w, a direction and sums are beside them
+_CENTRED = 4  # further arrays if `Problem.centre` is set: the means, and w, a direction and sums converted with them
 
 
 @dataclass
 class PrimalState:
-    """All that a resumed run needs of a primal solver.
+    """Everything that a resumed run needs.
 
-    w : float64, (n_features + 1,) or (n_features + 1, n_models);  gradient, direction : likewise
-    moving : a direction was chosen and waits to be followed
-    primal, dual_value : float64, (n_models,)   P(w) and the best dual value
-    visits : of the step that is going on
+    w, gradient, direction : float64, (n_features + 1,) or (n_features + 1, n_models)
+    rows : slacks, products and alpha of the rows;  dual : the best dual point
+    primal : float64, (n_models,)   P(w)
+    moving : a direction was chosen, and the next step begins with a move along it
     estimate : the largest relative gap;  step_norm : ||w_{k+1} - w_k|| of the last move, the largest
-    extra : what one solver keeps beside
+    iteration : moves so far;  stuck : moves in a row that were too short to matter
+    visits : row visits of the unfinished step
+    extra : further state of one solver
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -63,7 +66,7 @@ class PrimalState:
 def new_state(
     problem: Problem, ctx: Context, with_slopes: bool = True, rows: RowState | None = None
 ) -> PrimalState:  # fmt: skip
-    """w = 0, alpha = 0, of such rows; where none are given of rows that are here."""
+    """w = 0, alpha = 0.  rows : of the state; None: new ones, in this process"""
     m, d = problem.n_models, ctx.data.n_features
     if rows is None:
         rows = new_rows(problem, ctx, with_slopes)
@@ -83,12 +86,12 @@ def new_state(
 
 
 def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
-    """The largest of gaps / primal, both (n_models,); 0 where a primal value is, or rounding made a gap negative."""
+    """The largest of gaps / primal, both (n_models,).  A ratio is 0 if P is 0, or if rounding made the gap negative."""
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
 
 
 def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
-    """w with the alpha of rows that are here or on shards."""
+    """The point (w, alpha), with alpha collected from the shards if there are any."""
     if isinstance(rows, ShardedRows):
         rows.collect()
         return Point(problem, w, rows.alpha, on_shards=rows.prove)
@@ -96,7 +99,10 @@ def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
 
 
 def start_at_costless_bias(state: PrimalState) -> bool:
-    """Whether b was moved, before anything else, to where w = 0 costs nothing: slacks are then to be read again."""
+    """Before the first move, set a free bias so that w = 0 has the least losses.
+
+    True if it was changed, so that slacks must be computed again.
+    """
     if state.iteration > 0 or state.w.any():
         return False
     columns(state.w)[-1] = state.rows.costless_bias(state.problem) / (state.problem.constant_feature or 1.0)
@@ -104,16 +110,16 @@ def start_at_costless_bias(state: PrimalState) -> bool:
 
 
 class PrimalSolver(SolverBase):
-    """What all solvers with a PrimalState share."""
+    """Base class of solvers whose state is a PrimalState."""
 
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
-        """The first look is at w."""
+        """Start at w."""
         assert w is not None
         state.w[...] = w
         return []
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One: nothing but the shape of the data decides what is called."""
+        """One, since the same code is called for all data of a shape."""
         return [SmallFit()]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
@@ -121,24 +127,24 @@ class PrimalSolver(SolverBase):
         return 8
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Why such data are not for this solver, if so."""
+        """Any shape is supported, unless a subclass says otherwise."""
         return None
 
     def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
-        """A new state has room for a saved one."""
+        """Nothing to do: a new state has all arrays of a saved one."""
 
     def gaps(self, state: PrimalState) -> np.ndarray:
-        """What the primal value and the best dual one leave open, (n_models,)."""
+        """P(w) minus the best dual value, (n_models,)."""
         return np.asarray(state.primal - np.maximum(state.dual.value(state.problem), 0.0))
 
     def update_gaps(self, state: PrimalState) -> np.ndarray:
-        """Set the estimate from the primal value and the best dual one; their differences, (n_models,)."""
+        """Update `state.estimate`; returns `gaps`."""
         gaps = self.gaps(state)
         state.estimate = largest_relative(gaps, state.primal)
         return gaps
 
     def arrived(self, state: PrimalState, norms: np.ndarray) -> None:
-        """Book-keeping of a move of such norms, (n_models,)."""
+        """Update counters after a move.  norms : ||w_{k+1} - w_k||, (n_models,)"""
         state.step_norm = float(np.max(norms))
         reach = np.sqrt((columns(state.w) ** 2).sum(axis=0))
         state.stuck = 0 if np.any(norms > _ROUNDING * reach) else state.stuck + 1
@@ -150,13 +156,13 @@ class PrimalSolver(SolverBase):
         return state.estimate
 
     def points(self, state: Any) -> list[Point]:
-        """The point that was looked at, and the best dual point."""
+        """The present w, with the best dual point."""
         return [point_of(state.problem, state.w, state.rows)]
 
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Take the rounding out of what is known of the dual point."""
+        """Replace w(alpha) of the dual point by the one that the proof computed, without rounding errors."""
         state.dual.v[...] = rebuilt[0]
 
     def finish(self, state: Any) -> None:
@@ -165,21 +171,21 @@ class PrimalSolver(SolverBase):
 
 
 class FullGradient(PrimalSolver):
-    """Template of the solvers whose iteration is a look at all rows and a move along one direction.
+    """Template of solvers that move along one direction, which they choose from the full gradient.
 
-    A subclass says what a row weighs (`weights`), and the direction (`direction`).
+    A subclass implements `direction`, and may override `weights`.
     """
 
     curvature: ClassVar[Curvature] = "none"
-    """What of the Hessian a look sums up."""
+    """The part of the Hessian that a look computes."""
     move_reads: ClassVar[int] = 1
-    """Readings of the rows that a move takes."""
+    """Readings of the rows in a move."""
     sums_products: ClassVar[bool] = False
-    """It follows sums of products that were measured one after another."""
+    """A direction is a sum of vectors whose products are computed one after another (conjugate gradients)."""
     shard: ClassVar[type[PrimalShard]] = PrimalShard
-    """What its shards can do."""
+    """The class of the state of a shard."""
     patience: ClassVar[int] = 1
-    """Moves in a row that may lead nowhere before no progress is believed possible."""
+    """Number of moves in a row that may be too short before the fit counts as stalled."""
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name; per-row needs may go to disk."""
@@ -191,11 +197,11 @@ class FullGradient(PrimalSolver):
         ]  # fmt: skip
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """Needs of one solver beside those of all."""
+        """Further needs of a subclass."""
         return []
 
     def weights(self, problem: Problem) -> Weights:
-        """What each row weighs in the gradient, and in the dual point that it gives."""
+        """The function from slacks to the weights of rows in the gradient, which are also a dual point."""
         return problem.loss
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
@@ -204,11 +210,11 @@ class FullGradient(PrimalSolver):
         return new_state(problem, ctx, rows=rows)
 
     def sharded(self, problem: Problem, ctx: Context) -> ShardedRows:
-        """Rows on shards."""
+        """The rows, on shards."""
         return ShardedRows(problem, ctx, self.sums_products, self.weights(problem), self.shard)
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
-        """Follow the direction chosen last, then look where that led."""
+        """A move along the direction chosen last, then a look."""
         n = ctx.data.n_samples
         try:
             if state.moving:
@@ -229,14 +235,14 @@ class FullGradient(PrimalSolver):
         )  # fmt: skip
 
     def look(self, state: PrimalState, ctx: Context) -> None:
-        """Slacks, gradient and dual point at w, and the direction to follow next."""
+        """Compute slacks, gradient and a dual point at w, and choose the next direction."""
         problem, weights = state.problem, self.weights(state.problem)
         V, H = self.read(state, ctx)
         if start_at_costless_bias(state):
             V, H = self.read(state, ctx)
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
-        if problem.bias != "free" or state.iteration > 0:  # before the first move b is nowhere near its best
+        if problem.bias != "free" or state.iteration > 0:  # before the first move b is far from its optimum
             mixing = state.rows if isinstance(state.rows, ShardedRows) else None
             mix_dual(state, weights, V, tol=ctx.tol, mixing=mixing)
         self.update_gaps(state)
@@ -244,7 +250,7 @@ class FullGradient(PrimalSolver):
         state.moving = True
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
-        """The pass of a look: slacks at w, and V and H as `row_pass` gives them."""
+        """The reading of a look: computes slacks at w, and returns V and H of `row_pass`."""
         problem = state.problem
         if isinstance(state.rows, ShardedRows):
             return state.rows.look(state.w, self.curvature)
@@ -254,11 +260,11 @@ class FullGradient(PrimalSolver):
         )  # fmt: skip
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """Set `state.direction`, one of descent, from the gradient (and Hessian) of the present point."""
+        """Set `state.direction`, a direction of descent, from the gradient (and Hessian) at w."""
         raise NotImplementedError
 
     def move(self, state: PrimalState, ctx: Context) -> None:
-        """Measure the direction, search along it exactly, go there; then to the best free bias."""
+        """Search exactly along the direction and move w; then set a free bias to its optimum."""
         problem, rows, d = state.problem, state.rows, state.direction
         self.measure(state, ctx)
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
@@ -270,16 +276,16 @@ class FullGradient(PrimalSolver):
         self.moved(state, lengths)
 
     def measure(self, state: PrimalState, ctx: Context) -> None:
-        """The pass of a move: products of the rows with the direction."""
+        """The reading of a move: products of the rows with the direction."""
         if isinstance(state.rows, ShardedRows):
             state.rows.measure(state.direction)
         else:
             row_pass(ctx, state.problem, state.rows, state.direction.shape, d=state.direction)
 
     def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
-        """Book-keeping of a move by `lengths` along the direction."""
+        """Update counters after a move of step lengths `lengths`, (n_models,)."""
         self.arrived(state, lengths * np.sqrt((columns(state.direction) ** 2).sum(axis=0)))
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The stop rule of the solver's paper, where it holds."""
+        """The stop rule of the solver's paper, if it is met; else None."""
         return None
