@@ -18,7 +18,7 @@ Also = Callable[[Block, BlockGroup], None]
 
 
 class _Read(NamedTuple):
-    """A group that is in memory."""
+    """A group that was read, with the buffers that hold it, and the call of `also` for it."""
 
     group: BlockGroup
     block: Block
@@ -27,25 +27,25 @@ class _Read(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Room for one group: its buffers, and the group that was in them, whose pages may go."""
+    """Space for one group: buffers, and the group that was in them before, whose pages can be released."""
 
     buffers: Any = None
     former: BlockGroup | None = None
 
 
 class ReadAhead:
-    """Reads `groups` of `data` in their order, `depth` of them ahead of the one in use.
+    """Reads `groups` of `data` in their order, up to `depth` groups ahead of the one in use.
 
-    A working copy is read straight into buffers that are used again and again (`buffers` makes one), its extents
-    several at a time; anything else is read block by block and joined.  `also` is called with every group, in
-    order, on a thread of its own, while the caller works on the same rows: neither may change them.
+    A working copy is read into buffers that are used again and again (`buffers` makes one), several extents at a time.
+    Other data are read block by block and joined.  `also` is called with every group, in order, on its own thread,
+    while the caller works on the same rows: neither may change them.
 
-    One thread reads all groups, and whoever uses them wakes it once a group at most: a thread takes a tenth of a
-    millisecond to wake, and what wakes it waits for part of that.
+    One thread reads all groups, and is woken at most once for each group: waking a thread takes a tenth of a
+    millisecond, for part of which the waking thread waits.
 
-    The rows in flight are paid for by the plan under "block window".
+    The plan counts the rows that are read ahead as "block window".
 
-    Use: `with ReadAhead(...) as source: for group, block in source: ...`; a block is good until the next one.
+    Use: `with ReadAhead(...) as source: for group, block in source: ...`.  A block is valid until the next is taken.
     """
 
     def __init__(
@@ -84,19 +84,19 @@ class ReadAhead:
             self._free.put(_Place(read.buffers, read.group))
 
     def _read_all(self) -> None:
-        """Read one group after another, as places for them become free."""
+        """Read one group after another, as space for them becomes free."""
         try:
             for group in self._groups:
                 place = self._free.get()
                 if self._over:
                     return
                 if place.former is not None:
-                    self._releasing.submit(self._release, place.former)  # beside the reading: it takes its time
+                    self._releasing.submit(self._release, place.former)  # on another thread, because it is slow
                 block = self._read(group, place.buffers)
                 also = None if self._also is None else self._companion.submit(self._also, block, group)
                 self._ready.put(_Read(group, block, place.buffers, also))
             self._ready.put(None)
-        except BaseException as error:  # the caller raises it, after the groups that were read before
+        except BaseException as error:  # raised in the caller's loop, after the groups that were read before
             self._ready.put(error)
 
     def _read(self, group: BlockGroup, buffers: Any) -> Block:

@@ -1,7 +1,7 @@
 """A store that fits the budget: read once, kept as one block, never read again.
 
-Rows keep the store's order, since who has all of them mixes them anyway; features of wide sparse data are
-renumbered by frequency (`working_order`).
+Rows keep the store's order, because solvers shuffle rows in memory themselves.  Features of wide sparse data are
+renumbered by frequency (`working_order.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bigsvm.store.working_order import frequency_order, inverse_order
 
 
 class ResidentRows(StoreBase):
-    """All rows of `source` in memory, loaded on the first read; opening it may read a sample.
+    """All rows of `source` in memory, loaded by the first read.  Creating it may read a sample of the rows.
 
-    In another process (a pickled copy) the rows are read there, once, and kept as long as the process.
-    Its nbytes are what the plan reserves under "resident data".
+    A pickled copy in another process reads the rows there, once, and keeps them as long as the process lives.  The plan
+    counts the rows as "resident data".
     """
 
     def __init__(self, source: RowBlocks, piece_rows: int) -> None:
@@ -36,7 +36,7 @@ class ResidentRows(StoreBase):
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
         self.working_row: np.ndarray | None = source.working_row
-        # Of the source's features; the user's numbers are those that the source's own order leads to.
+        # An order of the source's features, which may have an order of their own relative to the store's.
         self._renumbering = frequency_order(source, piece_rows)
         self.feature_order = source.feature_order
         if self._renumbering is not None:
@@ -76,7 +76,7 @@ class ResidentRows(StoreBase):
         )
 
     def load(self, seen: Callable[[Block], None] | None = None) -> Block:
-        """All rows as one block; `seen` is called with each piece while they are read the first time."""
+        """All rows as one block.  seen : called with each piece when the rows are read, which happens only once"""
         if self._block is None:
             self._block = _load(self.source, self.piece_rows, self._renumbering, seen)
         return self._block
@@ -89,13 +89,13 @@ _open: dict[Identity, ResidentRows] = {}
 
 
 def _resident(source: RowBlocks, piece_rows: int) -> ResidentRows:
-    """The one copy of this process: many tasks share it, and other rows push the old ones out."""
+    """The copy of these rows in this process, which all tasks share.  Loading other rows drops it."""
     held = _open.get(source.identity)
     if held is None:
         _open.clear()
         held = ResidentRows(source, piece_rows)
     elif held.uri != source.uri:
-        # The same rows at another place, where the former one may be gone: whoever gets these on names this place.
+        # The same rows under another path.  The former path may be gone, so messages must name the new one.
         held = copy.copy(held)
         held.source, held.uri = source, source.uri
     _open[source.identity] = held
@@ -140,8 +140,7 @@ def _dense(source: RowBlocks) -> tuple[Callable[[BlockRef, Any], None], Callable
 def _csr(
     source: RowBlocks, refs: Sequence[BlockRef], rank: np.ndarray | None
 ) -> tuple[Callable[[BlockRef, Any], None], Callable[[], Any]]:
-    # Where only reading tells how many entries there are, they are counted in a pass of its own: growing
-    # arrays would hold the data twice.
+    # If the number of entries is unknown, they are counted in an extra pass: growing arrays would hold the data twice.
     nnz = source.nnz
     if nnz is None:
         nnz = 0
