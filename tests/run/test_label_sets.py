@@ -176,13 +176,13 @@ def test_two_labels_are_two_models() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "what"),
     [
-        ({"solver": "smo", "loss": "hinge", "bias": "free"}, Unsupported, "without a kernel"),
+        ({"solver": "smo", "loss": "hinge", "bias": "free"}, Unsupported, "do not support a kernel"),
         ({"solver": "newton-ws"}, Unsupported, "for rows with one label.*solvers that do: dcd"),
         ({"solver": "pegasos", "loss": "hinge", "bias": "none"}, Unsupported, "for rows with one label"),
-        ({"class_weight": "balanced"}, Unsupported, "without class weights"),
-        ({"multi_class": "ovo"}, Unsupported, "without pairs"),
-        ({"calibrate": "sigmoid"}, Unsupported, "without probabilities"),
-        ({"loss": "one_class", "kernel": "rbf"}, Unsupported, "without a kernel"),
+        ({"class_weight": "balanced"}, Unsupported, "do not support class weights"),
+        ({"multi_class": "ovo"}, Unsupported, "do not support pairs"),
+        ({"calibrate": "sigmoid"}, Unsupported, "do not support probabilities"),
+        ({"loss": "one_class", "kernel": "rbf"}, Unsupported, "do not support a kernel"),
     ],
 )
 def test_what_goes_with_one_label_alone_is_refused_by_name(options: dict, error: type, what: str) -> None:

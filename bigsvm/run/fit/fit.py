@@ -1,4 +1,4 @@
-"""A fit from its plan to its result: rows are opened, the loop runs, the model of the last proof comes back."""
+"""A fit from its plan to its result: plan, compile, open the rows, run the loop, and make the model that was proved."""
 
 from __future__ import annotations
 
@@ -71,25 +71,27 @@ def fit_store(
 ) -> FitResult:
     """Train on `store` as `config` says, within its memory budget, until the gap is proved; then calibrate if asked.
 
-    checkpoints : where the state is saved, by time and when a signal stops the run
-    resume : go on from the newest checkpoint, to the same bytes as if the run had never stopped; without one, begin
-    folded : which rows each of the models is trained on, where C_path names them; solver dcd alone
+    checkpoints : where the state is saved from time to time, and when a signal stops the run; None: nowhere
+    resume : continue from the newest checkpoint, if there is one; the result has the same bytes as without a stop
+    folded : the rows that each model of `C_path` is trained on, for a search; only with the solver dcd
 
     Raises
     ------
     Interrupted : SIGTERM, SIGINT or SIGHUP came, and the state was saved.
-    PlanRefused : it cannot fit; DataError : rows are bad or a chunk is missing or damaged, or no held-out row is of a
-        class; OutputError : scratch cannot be written; UsageError, Unsupported : the request makes no sense.
+    PlanRefused : memory or scratch is too small.
+    DataError : bad rows, a missing or damaged chunk, or a class without held-out rows (for calibration).
+    OutputError : scratch cannot be written.
+    UsageError, Unsupported : options that exclude each other, or that no solver supports.
     """
     if config.calibrate is None:
         return _trained(store, store.identity, config, emit, checkpoints, resume, folded)
     if store.classes is None:
         raise UsageError("probabilities are of classes, and the store holds targets", store.uri)
     if LABEL_SETS in store.recipe:
-        make_problem(config, store)  # which says that there are none
-    curves.load(config.calibrate)  # before memory is counted
+        make_problem(config, store)  # raises the error: rows with several labels have no probabilities
+    curves.load(config.calibrate)  # import libraries before memory is counted
     rows: Any = held_out_for(store, config)
-    # What is asked for is of the store: which of its rows are held out follows from the options.
+    # The result has the identity of the store: which of its rows are held out follows from the options.
     result = _trained(rows, store.identity, config, emit, checkpoints, resume, folded)
     stop = Stop()
 
@@ -101,7 +103,7 @@ def fit_store(
     with stop_on_signals(stop):
         found = calibrated(result.model, store, config, note, stop)
     result.model.about["calibration"] = found
-    # The objective, the gap and `epochs` are of these rows; `n_samples` and the content are the store's.
+    # Objective, gap and epochs are those of the rows that were trained on; `n_samples` and content are the store's.
     result.figures["n_trained"] = store.n_samples - held_out_rows(store, config)
     result.figures["calibration"] = {"method": found["method"], **found["held_out"]}
     return result
@@ -116,7 +118,7 @@ def _trained(
     resume: bool,
     folded: FoldedModels | None,
 ) -> FitResult:
-    """`fit_store` without a calibration; `asked_of`: the rows that the result says it is of."""
+    """`fit_store` without calibration.  asked_of : the identity that the result records"""
     return_freed_memory()
     began = time.monotonic()
     warnings: list[str] = []
@@ -129,7 +131,7 @@ def _trained(
         if isinstance(event, WorkEnded) and event.what == COMPILING:
             compiling.append(event.seconds)
         emit(event)
-        if stop and isinstance(event, WorkAdvanced):  # while rows are read or staged: what is there is kept
+        if stop and isinstance(event, WorkAdvanced):  # rows are being read or staged; finished segments are kept
             raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
 
     ready = _make_ready(store, config, folded, note)
@@ -210,9 +212,9 @@ def _trained(
 
 
 class _Ready(NamedTuple):
-    """A fit that was planned and whose code is compiled.
+    """A fit that is planned and compiled.
 
-    earlier : the model to start from, if one was named;  planned, compiled : when that was done
+    earlier : the model of --warm-start, or None;  planned, compiled : times at which that was done (`time.monotonic`)
     """
 
     plan: Plan
@@ -222,7 +224,7 @@ class _Ready(NamedTuple):
 
 
 def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None, note: Emit) -> _Ready:
-    """Plan the fit and compile what it will call; whatever can be refused without reading rows is refused here."""
+    """Plan the fit and compile its code.  All errors that can be found without reading rows are raised here."""
     plan, path = make_plan(store, config, folded=folded is not None), config.warm_start
     for message in (*store.warnings, *unused_options(config, plan.solver.name, plan.shards)):
         note(Warned(message))
@@ -237,23 +239,23 @@ def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None
     precompile(store, plan, config, note)
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))
-    store.forget()  # what was kept from reading labels and metadata is none of the base
+    store.forget()  # chunks kept from reading labels must not be counted as memory of the base
     return _Ready(plan, earlier, planned, compiled)
 
 
 def _asked(config: FitConfig, folded: FoldedModels | None) -> dict[str, Any]:
-    """Every option that changes what the models say."""
+    """All options that change the models."""
     return result_options(config) if folded is None else {**result_options(config), "folds": folded.document()}
 
 
 def _warn(message: str | None, emit: Emit) -> None:
-    """Say it, where there is something to say."""
+    """Emit a warning, unless `message` is None or empty."""
     if message:
         emit(Warned(message))
 
 
 def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit) -> bool:
-    """Take the loop to the newest checkpoint where that is asked for and there is one, and tell of damaged ones."""
+    """Restore the newest checkpoint if `resume`, and warn of damaged ones.  True if a checkpoint was restored."""
     if checkpoints is None:
         return False
     saved = checkpoints.newest() if resume else None
@@ -265,11 +267,11 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
 
 
 def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
-    """Refuse what has nothing to learn from: no row that weighs something, or fewer than two classes with one."""
+    """Raise DataError if all rows have weight 0, or if fewer than two classes have rows of positive weight."""
     counts = survey.class_counts(store)
     if problem.regression or problem.one_class:
         if survey.counts and not any(survey.counts.values()):
-            raise DataError("no row takes part: every row has weight 0", store.uri)
+            raise DataError("no row takes part: every row has weight 0", store.uri, "check the column of weights")
         return
     if problem.member is not None:
         has, total = problem.member.astype(np.int64) @ counts, int(counts.sum())
@@ -281,7 +283,7 @@ def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
     taking_part = problem.classes[(counts > 0) & (problem.class_weight > 0)].tolist()
     if len(taking_part) < 2:
         which = f"only class {taking_part[0]!r} takes" if taking_part else "no class takes"
-        raise DataError(f"{which} part: every other row has weight 0", store.uri)
+        raise DataError(f"{which} part: every other row has weight 0", store.uri, "check weights of rows and classes")
 
 
 def _figures(
@@ -294,7 +296,7 @@ def _figures(
     ctx: Context,
     prover: Prover,
 ) -> dict[str, Any]:
-    """The figures of the run."""
+    """The figures of the `result` document that all fits have."""
     certificate = prover.written
     assert certificate is not None
     figures = {

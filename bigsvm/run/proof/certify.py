@@ -1,6 +1,6 @@
-"""The proof of a saved model, apart from the run that made it.
+"""The proof of a saved model, independent of the run that made it.
 
-Model arrays, alpha and the store's rows are all that is read.  Rows stream from the store once, for all models.
+Only the arrays of the model, alpha and the rows of the store are read; the rows once, for all models.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
 
     Raises
     ------
-    DataError : the store's content is not what the model was trained on, or the model is damaged, or its arrays do not
-        go together; a precomputed kernel is not symmetric; the user vouched for a kernel that is refuted.
-    PlanRefused : the memory is too small; carries the smallest that would do.
+    DataError : the rows are not those that the model was trained on; the model is damaged, or its arrays contradict
+        each other; a precomputed kernel is not symmetric; or the proof refutes what --assume-psd states.
+    PlanRefused : the memory is too small; has the smallest that would do.
     """
     return_freed_memory()
     began = time.monotonic()
@@ -72,12 +72,12 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
             emit(WorkAdvanced("certificate", terms.n_rows))
     emit(WorkEnded("certificate", time.monotonic() - began))
     expected, content = model.about.get("content_fingerprint"), terms.survey.content_fingerprint
-    # Of a model that another program trained nobody knows its rows: the gap is that on these.
+    # A model that another program trained does not record its rows: then the gap on these rows is reported.
     if expected != content and not (expected is None and "imported" in model.about):
         raise DataError(
             f"its content ({content}) is not what the model was trained on ({expected})",
             store.uri,
-            "certify with the training store, with --label and --weight as the fit had them",
+            "give the training store, with the same --label and --weight as for fit",
         )
     problem = terms.checked(refs, budget)
     certificate = terms.certificate(problem)
@@ -97,7 +97,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
 
 
 def rows_trained_on(model: Model, store: RowBlocks) -> RowBlocks:
-    """The rows that the model was trained on: without those that its calibration held out."""
+    """The rows that the model was trained on: those of the store without the rows held out for calibration."""
     held_out = model.about.get("calibration", {}).get("held_out")
     if not held_out:
         return store
@@ -111,14 +111,14 @@ def rows_trained_on(model: Model, store: RowBlocks) -> RowBlocks:
 
 
 def terms_kind(model: Model, problem: Problem, with_alpha: bool) -> type[SavedTerms]:
-    """The kind of terms that a model's gap is made of.
+    """The class that computes the terms of the gap for such a model.
 
-    Linear models of kernel solvers are proved as those of kernels are, so that fit and `certify` say the same; as are
-    those of pairs of classes, and of regression with the bounds of |beta| and a free bias, which only steps of two
-    variables keep balanced.
+    Linear models of kernel solvers are proved in the same form (beta with signs) as kernel models, so that `certify`
+    reports the same gap as `fit`.  So are models of pairs of classes, and regression with a free bias and bounds on
+    |beta|, since only kernel solvers keep sum beta = 0 for it.
     """
     of_kernel = model.kind == "kernel" or _of_kernel_solver(model)
-    if of_kernel and problem.loss.smooth:  # the terms of a box would prove another loss
+    if of_kernel and problem.loss.smooth:  # its terms have bounds on alpha, and would prove another loss
         raise DataError(f"no kernel solver trains with {problem.loss.name}", "model.json", "restore the model")
     if model.kind == "kernel":
         return KernelTerms
@@ -128,7 +128,7 @@ def terms_kind(model: Model, problem: Problem, with_alpha: bool) -> type[SavedTe
 
 
 def _of_kernel_solver(model: Model) -> bool:
-    """Whether the fit proved the model as one of a kernel."""
+    """Whether a kernel solver trained the model."""
     plan = model.about.get("plan")
     solver = SOLVERS.get(str(plan.get("solver"))) if isinstance(plan, dict) else None
     return solver is not None and solver.proof == "kernel"

@@ -1,4 +1,4 @@
-"""Are the first rows of a store those that a model was trained on?  Found out by content, never assumed."""
+"""The check, by content, that the first rows of a store are those that an earlier model was trained on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CHECKING = "comparing rows"
 
 
 def check_rows(earlier: Earlier, store: RowBlocks, piece_rows: int, mapper: Mapper, emit: Emit) -> None:
-    """Hold the content fingerprint of the first rows against that of the rows that the model knew.
+    """Compare the content fingerprint of the first rows with that of the rows that the model was trained on.
 
-    Where rows were added by `ingest --append` the store's manifest has the fingerprint of what was there before;
-    else these rows are read, once.
+    If rows were added by `ingest --append`, the store's manifest has the fingerprint of the rows before.  Otherwise the
+    first rows are read once.
 
-    Raises DataError where they are others, or in another order, or have other labels or weights.
+    Raises DataError if they are other rows, or have another order, other labels or other weights.
     """
     assert earlier.alpha is not None
     n = earlier.alpha.shape[1]
@@ -30,13 +30,13 @@ def check_rows(earlier: Earlier, store: RowBlocks, piece_rows: int, mapper: Mapp
         raise DataError(
             f"the first {n} rows are not those of the model to start from: content {found}, not {earlier.content}",
             store.uri,
-            "duals belong to rows: give the store that the model was trained on, with rows added at its end, or a "
-            "solver that starts from weights",
+            "dual variables belong to rows: give the training store, with new rows only at its end, or use a solver "
+            "that starts from weights",
         )
 
 
 def read_content(store: RowBlocks, n: int, piece_rows: int, mapper: Mapper, emit: Emit) -> str:
-    """The content fingerprint of the first n rows, which are read for it."""
+    """The content fingerprint of the first n rows, computed by reading them."""
     began = time.monotonic()
     emit(WorkStarted(CHECKING, n, "rows"))
     survey, each = Survey(), row_bytes(store)
@@ -49,9 +49,9 @@ def read_content(store: RowBlocks, n: int, piece_rows: int, mapper: Mapper, emit
 
 
 def known_content(store: RowBlocks, n: int) -> str | None:
-    """The content fingerprint of the first n rows, where the manifest of the store has it; else None."""
+    """The content fingerprint of the first n rows, if the manifest of the store has it; else None."""
     if store.content_fingerprint is None:
-        return None  # other columns than those that were written were chosen
+        return None  # other columns were selected than those that the manifest describes
     if n == store.n_samples:
         return store.content_fingerprint
     for part in store.content.get("parts", ()):
