@@ -1,7 +1,7 @@
-"""What a solver may know of data: blocks of rows at addresses, the same in every format.
+"""Blocks of rows at addresses: the interface by which solvers read data of every format.
 
-A store tiles its rows; a block is read by its address, any number of times, by any thread.  There is no
-cursor and no `next`: the order of reading belongs to whoever reads.
+The blocks of a store tile its rows.  A block is read by its address, any number of times, by any thread.  There is no
+cursor and no `next`: the reader decides the order.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class BlockRef:
 class BlockGroup:
     """Small blocks from far apart that are read and worked on together, as if they were one block.
 
-    Which blocks meet is drawn anew in every pass.  With a bias, rows that always meet the same few others
-    hold coordinate descent up: measured on 1.7 M sparse rows, hinge, 60 passes, blocks of 7,280 neighbours
-    end at a gap of 2.5e-3, groups of 64 random blocks of 256 rows at 1.9e-4, a full reshuffle at 1.4e-4.
+    The blocks of a group are drawn anew in every pass.  With a bias, coordinate descent is slow if rows are always
+    visited together with the same few others.  Measured on 1.7 M sparse rows, hinge, 60 passes: blocks of 7,280
+    neighbours end at a gap of 2.5e-3, groups of 64 random blocks of 256 rows at 1.9e-4, a full reshuffle at 1.4e-4.
     """
 
     refs: tuple[BlockRef, ...]
@@ -87,10 +87,10 @@ class Block:
 
 
 class CompiledCall(NamedTuple):
-    """A compiled loop that `read` of a store calls.
+    """A compiled loop that `RowBlocks.read` calls.
 
-    kind : the loop and its types, by which a process knows that it has called it
-    call : calls it with a few made-up values of these types
+    kind : name of the loop and its types, so that a process calls it only once for each
+    call : calls it with a few invented values of these types, to compile or load it
     """
 
     kind: tuple[str, ...]
@@ -121,7 +121,7 @@ class RowBlocks(Protocol):
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries; None where only reading everything would tell.  Dense: n_samples * n_features."""
+        """Stored entries; for dense rows n_samples * n_features; None if they are only known after reading all rows."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -140,15 +140,15 @@ class RowBlocks(Protocol):
 
     @property
     def identity(self) -> Identity:
-        """Whose rows these are, and what was selected: what everything that is derived from them is held against."""
+        """The store, and the selection of its rows.  Everything derived from the rows records it, and is checked."""
 
     @property
     def fingerprint(self) -> str:
-        """Of the store's bytes: changes when any value changes.  The first part of the identity."""
+        """A digest of the store's bytes, which changes when any value changes; the first part of the identity."""
 
     @property
     def content_fingerprint(self) -> str | None:
-        """Of the content, the same in every layout and chunking; None until somebody has read everything."""
+        """A digest of the content, the same in every layout and chunking; None until all rows have been read."""
 
     @property
     def row_order(self) -> np.ndarray | None:
@@ -174,70 +174,70 @@ class RowBlocks(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the user should know of the store."""
+        """Warnings for the user."""
 
     @property
     def empty_chunks(self) -> Mapping[str, str]:
-        """Array -> what is said of its chunks that are not there and are read as the fill value."""
+        """Array -> a message about its absent chunks, which are read as the fill value."""
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """What somebody has already found out of the content: counts, scales of columns; may be empty."""
+        """Known statistics of the content, such as class counts and scales of columns; may be empty."""
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """How rows are made of what lies there, for the model to keep: other rows are then made alike; may be empty."""
+        """How the rows were made from the stored data (scaling, encoding, ...), so that others can be made alike."""
 
     @property
     def feature_names(self) -> Sequence[str] | None:
-        """Names of the features, in order; None where they have none."""
+        """Names of the features, in order; None if they have none."""
 
     @property
     def chunk_nbytes(self) -> int:
-        """Decoded bytes of the chunks that one reader holds besides a block; 0 where it holds none."""
+        """Decoded bytes of the chunks that a reader holds in addition to a block; 0 if it holds none."""
 
     @property
     def stored_bytes(self) -> int | None:
-        """Bytes on disk; None where nobody has counted."""
+        """Bytes on disk; None if not known."""
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """The compiled loops that `read` calls: whoever reads has them compiled before memory is counted."""
+        """The compiled loops that `read` calls.  Callers compile them before memory is counted."""
 
     @property
     def raw(self) -> bool:
-        """Blocks lie on disk as `read` gives them, so that many small ones cost no more than a large one."""
+        """Blocks are stored as `read` returns them, so that many small blocks cost no more than a large one."""
 
     def will_need(self, ref: BlockRef) -> None:
-        """The data at an address is read soon."""
+        """Announce that the block will be read soon."""
         ...
 
     def release(self, ref: BlockRef) -> None:
-        """The data at an address may leave the page cache."""
+        """Allow the block to leave the page cache."""
         ...
 
     def as_now(self) -> RowBlocks:
-        """These rows, or others with another identity where the arrays that they lie in have changed meanwhile."""
+        """These rows; or, if the caller's arrays have changed since, rows with a new identity."""
         ...
 
     def forget(self) -> None:
-        """All that is to be read has been read: let go of what is kept for the next read."""
+        """Release what is kept for further reads, because there will be none."""
         ...
 
 
 class StoreBase:
-    """The members of `RowBlocks` that have a default: a store derives from this, and says what is different."""
+    """Defaults for the members of `RowBlocks` that have one; stores derive from this class."""
 
     warnings: Sequence[str] = ()
     empty_chunks: Mapping[str, str] = MappingProxyType({})
     recipe: Mapping[str, Any] = MappingProxyType({})
     feature_names: Sequence[str] | None = None
     recorded_split: float | None = None
-    """The share of its rows that a store says fits shall train on (`bigsvm ingest --split`)."""
+    """The share of rows to train on that the store records (`bigsvm ingest --split`)."""
     came_as: str = ""
-    """Type of the values as they lie, where they may be read as another one: messages name it."""
+    """Type of the values as they are stored, where they may be read as another one: messages name it."""
     given: Any = None
-    """The `GivenArrays` of rows that lie in arrays of a caller."""
+    """The `GivenArrays`, if the rows are in arrays of the caller."""
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
@@ -264,14 +264,14 @@ class StoreBase:
     def forget(self) -> None: ...
 
     def as_now(self) -> Any:
-        """These rows, or others with another identity where the arrays that they lie in have changed meanwhile."""
+        """These rows; or, if the caller's arrays have changed since, rows with a new identity."""
         return self.given.opened_again() if self.given is not None and self.given.changed() else self
 
     def __copy__(self) -> Self:
         """Another object with the same attributes.
 
-        `copy.copy` would go by `__reduce__`, which gives the one that this process has opened: what is changed in such
-        a copy is changed for everybody.
+        Without this method `copy.copy` would use `__reduce__`, which returns the object that this process has opened
+        already: a change of the copy would change it for all its users.
         """
         found = object.__new__(type(self))
         vars(found).update(vars(self))
@@ -279,10 +279,11 @@ class StoreBase:
 
 
 def blocks_of(data: RowBlocks, refs: Sequence[BlockRef]) -> Iterator[Block]:
-    """Blocks one after another; a copy's pages are asked for together, and let go when the next block is wanted.
+    """Read blocks one after another.
 
-    Where each page fault waits for the disk, in a cgroup that is full, a pass takes twice as long (2M x 100 rows, 332
-    MiB: 10.9 s of tasks in four passes, 4.5 so).
+    All blocks are announced first, and each is released when the next one is wanted.  Otherwise, in a cgroup that is
+    full, each page fault would wait for the disk: four passes over 2M x 100 rows with 332 MiB took 10.9 s instead of
+    4.5 s of task time.
     """
     for ref in refs:
         data.will_need(ref)
@@ -298,7 +299,7 @@ def tile(n_samples: int, block_rows: int) -> Iterator[tuple[int, int]]:
 
 
 class Counts(Protocol):
-    """Rows of which it is known how many there are: a store, or what a plan knows of one."""
+    """The sizes of a data set: those of a store, or of the `DataShape` in a plan."""
 
     @property
     def n_samples(self) -> int: ...
@@ -311,20 +312,20 @@ class Counts(Protocol):
 
 
 def entries(rows: Counts) -> int:
-    """Stored entries; where only reading everything would tell, up to 128 a row are assumed."""
+    """Stored entries; if they are not known, at most 128 for each row are assumed."""
     return rows.n_samples * min(rows.n_features, 128) if rows.nnz is None else rows.nnz
 
 
 def bytes_per_row(rows: Counts, each: float, beside: float = 0.0) -> float:
-    """Bytes that a row of mean length takes somewhere: `each` for every entry, and `beside` whatever its length."""
+    """Bytes of a row of mean length, with `each` bytes for every entry and `beside` bytes for the row."""
     return each * entries(rows) / max(rows.n_samples, 1) + beside
 
 
 def row_bytes(store: RowBlocks) -> float:
-    """Mean decoded bytes of a row of X, y and weight: what a block's size is planned with.
+    """Mean decoded bytes of a row of X, y and weight, with which block sizes are planned.
 
-    A function of logical metadata only (counts and dtypes, never encoded bytes), so that plans do not
-    depend on codecs.  A label counts 8 bytes and so does a weight.
+    It depends only on counts and dtypes, not on encoded bytes, so that plans do not depend on codecs.  A label counts
+    as 8 bytes, and so does a weight.
     """
     fixed = 8 + 8 * store.has_weights
     if store.layout == "dense":
@@ -334,10 +335,10 @@ def row_bytes(store: RowBlocks) -> float:
 
 
 def readonly_view(X: Matrix) -> Matrix:
-    """X as compiled kernels take it: read-only views, C order, int64 indptr.
+    """X for compiled loops: read-only views in C order, with an int64 indptr.
 
-    One numba type for each dtype, whether the arrays are a read-only map or belong to the caller: kernels
-    are compiled once, and no kernel can write to the data.
+    Read-only maps and arrays of the caller then have the same numba type, so that loops are compiled once for each
+    dtype, and no loop can write to the data.
     """
     if isinstance(X, CSR):
         indptr = X.indptr if X.indptr.dtype == np.int64 else X.indptr.astype(np.int64)

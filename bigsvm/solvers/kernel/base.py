@@ -1,10 +1,9 @@
-"""What all kernel solvers share: models are advanced until the gap or the violation of each is small.
+"""The template of kernel solvers: models are trained until the gap, or the violation, of each is small.
 
-A solver of a kernel writes two methods: `start_model` makes what it keeps of a model beside the `DualQP`, and
-`step_model` works on it for a bounded number of steps.  One that can work on several models at a time, so that one
-reading of the rows serves them all, says how many (`most_open`) and writes `step_models` in the place of `step_model`.
-Everything that decides belongs here: when a model is done and leaves, at what violation its solver may stop, when
-values must be float64, what the proof may expect.
+A kernel solver implements two methods.  `start_model` makes the solver's state of a model, beside the `DualQP`;
+`step_model` works on it for a bounded number of steps.  A solver that can work on several models at a time, so that one
+reading of the rows serves all of them, overrides `most_open` and `step_models` instead of `step_model`.  All decisions
+are made here: when a model is done, at which violation its solver may stop, and when kernel values must be float64.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
 from bigsvm.store.state.vectors import RowVector
 
-_FLOAT64_BELOW = 1e-5  # tolerances from which kernel values are float64
-_COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits: kernel values in float32, and in float64
-_TIGHTER = 0.3  # times the violation aimed at, each time a proof failed or it was not enough
+_FLOAT64_BELOW = 1e-5  # kernel values are float64 for tolerances below this
+_COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits, for kernel values in float32 and in float64
+_TIGHTER = 0.3  # factor on the target of the violation, when reaching it was not enough
 
 
 def float64_values(tol: float) -> bool:
-    """Whether a tolerance wants kernel values in float64 from the beginning."""
+    """Whether kernel values are float64 from the beginning, for this tolerance."""
     return tol < _FLOAT64_BELOW
 
 
 @dataclass(frozen=True)
 class KernelSolver(EndsOfModels):
-    """Template.  Hyperparameters are fields of the dataclass that a solver is; `--set` sets those of the solver."""
+    """Template of kernel solvers.  Their hyperparameters are fields of the dataclass, which `--set` sets."""
 
     name: ClassVar[str] = ""
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
@@ -64,79 +63,83 @@ class KernelSolver(EndsOfModels):
     starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
     keep_sums: ClassVar[bool] = False
-    """It asks for rows in sums, step after step over much the same ones."""
+    """It computes sums over kernel rows, and successive steps need mostly the same rows."""
 
     @property
     def keeps_rows(self) -> Keeps:
         return "always"
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
-        """What the solver keeps of a model: a dataclass of arrays and numbers whose shapes stay as they are.
+        """The solver's state of a model: a dataclass of arrays, of fixed shapes, and numbers.
 
-        `qp.beta` and `qp.f` are valid: 0 and -t, or a warm start.
+        qp : beta and f are valid: 0 and -t, or those of a warm start
         """
         raise NotImplementedError
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Work on `qp` (beta, f) and `work` in place until the violation is at most `qp.eps`, or for one share.
+        """Advance `qp` (beta, f) and `work` in place until the violation is at most `qp.eps`, or for one share of work.
 
-        A share is a number of steps, never of seconds (about half a second's worth): between two calls the state is
-        saved, and what is computed may not depend on where.  It is over, too, when `most_values` were asked for; and
-        when `ctx.expired` says so, which ends the run.
+        work : what `start_model` returned
+
+        A share of work is a number of steps that takes about half a second.  It must not be measured in seconds,
+        because the state may be saved between two calls, and the result must not depend on that.  A share also ends
+        when `most_values` kernel values were asked for, and when `ctx.expired` says so, which ends the run.
         """
         raise NotImplementedError
 
     def step_models(self, models: Sequence[OpenModel], shared: Any, ctx: Context) -> list[Progress]:
-        """As `step_model`, of all models in work; where one is paused, all are."""
+        """`step_model` for all open models.  If one is paused, all are."""
         return [self.step_model(one.qp, one.work, one.rows, ctx) for one in models]
 
     def places(self, per_row: int, resident: bool) -> int:
-        """Places of models in work for each row: 1 where they are trained one after another.
+        """How many open models a row may take part in; 1 if models are trained one after another.
 
         per_row : models that a row takes part in
         """
         return 1
 
     def most_open(self, state: KernelState, ctx: Context) -> int:
-        """Models that are in work at one time."""
+        """The number of models that may be open (worked on) at one time."""
         return 1
 
     def start_sharing(self) -> Any:
-        """What the solver keeps of all models in work together, saved like what `start_model` gives."""
+        """The solver's state that all open models share; saved like that of `start_model`."""
         return None
 
     @property
     def own_vectors(self) -> Mapping[str, type[np.generic]]:
-        """What it keeps of each row of a model in work, in `DualQP.own`: types by name."""
+        """Name -> type of the vectors that it keeps for the rows of each open model, in `DualQP.own`."""
         return {}
 
     def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
-        """Make f valid for all rows where a `Progress` was stale, and nothing else; False where that cannot be."""
+        """Make f valid for all rows, after a `Progress` that was stale; change nothing else.  False if not possible."""
         return False
 
     def finish_model(self, work: Any) -> None:
-        """Give back what `start_model` reserved."""
+        """Release what `start_model` reserved."""
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes of the solver's own, by name."""
+        """Further needs of a solver."""
         return []
 
     @property
     def caches(self) -> bool:
-        """It fetches whole rows again and again: the plan gives memory to keep them."""
+        """Whether it needs the same whole rows of K again and again, so that the plan makes a cache for them."""
         return False
 
     def refusal(self, shape: DataShape) -> str | None:
-        """None: any shape will do."""
+        """None, since any shape is supported."""
         return None
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
-        """There is no w but where the kernel is linear, at the end."""
+        """8.  There is a w only for the linear kernel, after the fit."""
         return 8
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Of so few rows that all may be free at once, and of more, some of them at each bound; with both float types
-        of kernel values, since a proof that fails asks for float64."""
+        """Fits of so few rows that all can be free, and of more rows, some of which are at each bound.
+
+        Both with float64 kernel values, and with float32 too if `tol` allows: after a failed proof values are float64.
+        """
         tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]
         return [SmallFit(n, C, tol) for tol in tols for n, C in ((4, 100.0), (48, 1.0))]
 
@@ -154,7 +157,7 @@ class KernelSolver(EndsOfModels):
         ]
 
     def init(self, problem: Problem, ctx: Context) -> KernelState:
-        """beta = 0; no label is read yet."""
+        """beta = 0; the first step reads the labels."""
         state = new_kernel_state(problem, ctx, 1.0, self.places(problem.models_per_row, ctx.resident), self.own_vectors)
         state.shared = self.start_sharing()
         if self.goes_by_violation(state):
@@ -165,18 +168,18 @@ class KernelSolver(EndsOfModels):
         return state
 
     def start_at(self, state: KernelState, w: np.ndarray | None) -> list[RowVector]:
-        """alpha has no signs until the labels are read; w is not asked for."""
+        """Start from alpha, to which signs are given when the labels are read.  w is not used."""
         state.unsigned = True
         return [state.alpha]
 
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
-        """Make the QPs that a saved state was working on, so that their arrays can be filled.
+        """Open the models that the saved state had open, so that their arrays can be filled.
 
-        Raises DataError where an earlier version saved it.
+        Raises DataError if an earlier version saved the state.
         """
         if "open" not in tree:
             hint = "start again: bigsvm fit ... --overwrite"
-            raise DataError("the checkpoint is of an earlier version, with one model in work", ctx.data.uri, hint)
+            raise DataError("the checkpoint is of an earlier version, with one open model", ctx.data.uri, hint)
         state.vectors["row labels"].values[:] = tree["vectors"]["row labels"]
         if "row costs" in state.vectors:
             state.vectors["row costs"].values[:] = tree["vectors"]["row costs"]
@@ -184,10 +187,12 @@ class KernelSolver(EndsOfModels):
         state.alpha.values[:] = tree["alpha"]
         for one in tree["open"]:
             state.precise = one["precise"]
-            self._open(state, one["model"], ctx).rows.counts.asked = 0  # of `start_model`: it is in the saved count
+            self._open(
+                state, one["model"], ctx
+            ).rows.counts.asked = 0  # the saved count includes those of `start_model`
 
     def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
-        """Labels first; then one share of work on the models in work."""
+        """Read the labels, in the first step; then one share of work on the open models."""
         n = state.alpha.values.shape[0]
         if state.labelled < n and not self._read_labels(state, ctx):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
@@ -197,8 +202,8 @@ class KernelSolver(EndsOfModels):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         for one in state.open:
             self.aim(state, one.qp, one.model)
-        # Kernel values that float32 has no room for are infinite, and their sums no numbers.  That ends a fit as
-        # stalled, with a hint, and needs no warning of NumPy's beside it.
+        # Kernel values that are too large for float32 become infinite, and their sums NaN.  The fit then ends as
+        # stalled, with a hint; NumPy's warnings would add nothing.
         with np.errstate(over="ignore", invalid="ignore"):
             told = self._work(state, ctx)
         for one, progress in told:
@@ -224,7 +229,7 @@ class KernelSolver(EndsOfModels):
         )
 
     def _take_up(self, state: KernelState, ctx: Context) -> bool:
-        """Open models until as many are in work as may be, or are left; False where the run is to stop before."""
+        """Open models, up to `most_open`.  False if the run was asked to stop before that was done."""
         if state.places > 1 and not (state.open or state.scored.all()) and not score_all(state, ctx):
             return False
         while len(state.open) < self.most_open(state, ctx):
@@ -235,15 +240,15 @@ class KernelSolver(EndsOfModels):
         return True
 
     def _work(self, state: KernelState, ctx: Context) -> list[tuple[OpenModel, Progress]]:
-        """One share of work on each model that is open."""
+        """One share of work on the open models."""
         with_rows = [one for one in state.open if one.qp.n]
         found = iter(self.step_models(with_rows, state.shared, ctx) if with_rows else [])
-        # A pair of classes whose rows all weigh nothing is done.
+        # A pair of classes whose rows all have weight 0 is done.
         empty = Progress(True, False, 0, 0, -np.inf)
         return [(one, next(found) if one.qp.n else empty) for one in state.open]
 
     def _judge(self, state: KernelState, one: OpenModel, progress: Progress, ctx: Context) -> None:
-        """Take note of where a model stands, and close it where it is done."""
+        """Record gap and violation of a model, and close it if it is done."""
         qp, m = one.qp, one.model
         stale = progress.stale
         if stale and self.look_is_due(state, one):
@@ -254,7 +259,7 @@ class KernelSolver(EndsOfModels):
         state.violation[m] = qp.violation()
         state.no_margin[m] = qp.no_margin()
         if state.no_margin[m] and not one.precise:
-            # Far from the origin float32 values do not know ||w|| to the digits that this takes: float64 ones decide.
+            # For rows far from the origin float32 is not precise enough to tell that ||w|| is 0: decide in float64.
             state.precise, state.no_margin[m], state.scored[m] = True, False, False
             self._close(state, one)
             return
@@ -265,14 +270,14 @@ class KernelSolver(EndsOfModels):
         if not over and self.is_hopeless(state, one, ctx):
             over = exhausted = True
         if progress.done and not over:
-            # Never wider: where P is many times the costs, `aim` makes a large violation of a small share.
+            # Never larger than before: if P is many times the costs, `aim` turns a small gap into a large violation.
             state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state, one)
 
     def _read_labels(self, state: KernelState, ctx: Context) -> bool:
-        """Labels and costs of all rows; False where the run is to stop, and it begins again there."""
+        """Read labels and costs of all rows.  False if it was interrupted; the next call continues."""
         labels, costs = state.vectors["row labels"].values, state.vectors.get("row costs")
         for rows in state.data.blocks(state.labelled):
             labels[rows.start : rows.stop, 0] = rows.y
@@ -284,10 +289,10 @@ class KernelSolver(EndsOfModels):
         return True
 
     def _next(self, state: KernelState) -> int | None:
-        """The model to take up: the first that is neither done nor in work, None where there is none.  Where all are
-        done and no proof believes it, the worst.
+        """The next model to open: the first that is neither done nor open, or None.
 
-        It is not done from here: a proof fills in the programmes of all models, and none may be in work then.
+        If all are done, but the loop goes on because the proof failed, it is the worst model, which is then not done
+        any more: a proof needs all models to be closed.
         """
         waiting = ~state.done
         waiting[[one.model for one in state.open]] = False
@@ -300,7 +305,7 @@ class KernelSolver(EndsOfModels):
         return found
 
     def _open(self, state: KernelState, model: int, ctx: Context) -> OpenModel:
-        """Take up a model: its QP, its rows of kernel values, and what the solver keeps."""
+        """Open a model: make its QP, its source of kernel rows, and the solver's state."""
         sides = int(state.problem.positive[model]), int(state.problem.negative[model])
         classes = sides if sides[1] >= 0 else None
         one = OpenModel(model, state.precise, make_qp(state, model), classes)
@@ -312,7 +317,7 @@ class KernelSolver(EndsOfModels):
         return one
 
     def _score(self, state: KernelState, one: OpenModel) -> None:
-        """f = K beta - t of the QP, unless it is there."""
+        """Compute f = K beta - t of an open model, unless it is known."""
         qp = one.qp
         if not state.scored[one.model]:
             np.negative(qp.target, out=qp.f)
@@ -322,14 +327,14 @@ class KernelSolver(EndsOfModels):
         state.now_scored(one.model)
 
     def _count(self, state: KernelState, one: OpenModel) -> None:
-        """Take over what the rows have counted."""
+        """Add the counts of kernel rows to those of the state, and reset them."""
         counts = one.rows.counts
         state.asked[one.model] += counts.asked
         state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
         counts.computed = counts.ram_hits = counts.disk_hits = counts.values = counts.asked = 0
 
     def _message(self, state: KernelState) -> str:
-        """What went wrong with rows on disk, the first time that it does."""
+        """A warning if the cache on disk failed; only the first time."""
         warnings = [one.rows.take_warning() for one in state.open if isinstance(one.rows, CachedRows)]
         warning = next(filter(None, warnings), None)
         if warning is None or state.warned:
@@ -351,26 +356,28 @@ class KernelSolver(EndsOfModels):
         return float(np.max(self.relative(state)))
 
     def forecast(self, state: KernelState) -> float:
-        """A proof is asked for when all models are done, and not before."""
+        """Infinite, so that no proof is made before all models are done."""
         return np.inf
 
     def points(self, state: KernelState) -> list[Point]:
-        """None: there is no w (`run/proof/kernel_prover.py` proves these)."""
+        """Empty, since there is no w; `run/proof/kernel_prover.py` reads beta from the state."""
         return []
 
     def learn(
         self, state: KernelState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Models whose proof failed go on: nearer to their optimum, and in float64 when that happens again."""
+        """Nothing to do: `proof_failed` reopens the models whose proof failed."""
 
     def make_room(self, state: KernelState) -> None:
-        """A proof comes: let go of what can be had again."""
+        """Release what can be made again, because a proof needs memory."""
 
     def proof_failed(self, state: KernelState, models: np.ndarray) -> None:
-        """Take up models again whose proof did not show what their own scores promised.
+        """Reopen models whose proved gap is larger than their own estimate.
 
-        Their scores had gathered the rounding of float32 values; computed anew they go on from the truth.  Where that
-        happens again the values are to blame.
+        models : their numbers
+
+        The first time the rounding of float32 sums in f is assumed to be the cause: f is computed anew.  The second
+        time kernel values become float64.
         """
         for m in models.tolist():
             state.done[m] = False
@@ -383,11 +390,11 @@ class KernelSolver(EndsOfModels):
         state.data.close()
 
     def finish(self, state: KernelState) -> None:
-        """alpha in the place of beta: alpha_i = |beta_i| for classes, alpha_i - alpha*_i for targets."""
+        """Convert beta to alpha, release the rest: |beta_i| for classes; beta_i = alpha_i - alpha*_i for targets."""
         if not state.problem.regression:
             np.abs(state.alpha.values, out=state.alpha.values)
-        # A QP in work, where a run was stopped, looks into the vectors: a map cannot be closed before it is gone, from
-        # every variable, too.
+        # If the run was stopped, open QPs hold views of the vectors.  A memory map cannot be closed before all its
+        # views are gone, local variables included.
         while state.open:
             self._let_go(state.open.pop(0))
         state.shared = None
