@@ -142,7 +142,7 @@ def test_a_damaged_save_whose_rounds_are_no_longer_kept_is_said_to_be(tmp_path: 
     victim = max((home / "00001-00000005").glob("*.npy"), key=lambda path: path.stat().st_size)
     victim.write_bytes(victim.read_bytes()[:-1] + b"\x7f")
     forget()
-    with pytest.raises(ReadFailed, match=r"shard 1 knew after round 5 is lost.*digest") as caught:
+    with pytest.raises(ReadFailed, match=r"the state of shard 1 after round 5 is lost.*digest") as caught:
         save_task(shard, (5, np.ones(1)))
     assert caught.value.code == 74
     assert "bigsvm resume RUN" in caught.value.hint
