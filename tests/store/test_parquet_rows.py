@@ -395,6 +395,26 @@ def test_large_pages_are_counted(tmp_path: Path, compression: str, dictionary: b
         bigsvm.fit(path, memory="16MiB")
 
 
+@pytest.mark.parametrize("options", [{}, {"write_page_checksum": True}, {"compression": "none"}])
+def test_long_texts_of_a_dictionary_are_decoded_a_few_at_a_time(options: dict[str, Any], tmp_path: Path) -> None:
+    """A footer says what is stored of them: a number each."""
+    path, n = tmp_path / "rows.parquet", 6000
+    texts, short = pa.array(["no" + "q" * 3000, "yes" + "q" * 3000] * (n // 2)), pa.array(["a", "bc", "d"] * (n // 3))
+    table = pa.table({"label": texts, "city": short, "x": np.arange(float(n))})
+    pq.write_table(table, path, **options)
+    files = parquet_files.ParquetFiles([str(path)])
+    assert files.text_widths[str(path)] == {"label": 3002 + 4, "city": 5}
+    for columns, most in ((["label", "x"], 2 << 20), (["city", "x"], 1 << 30)):
+        batches = [batch for _, batch in files.batches(0, n, columns)]
+        assert pa.Table.from_batches(batches).equals(table.select(columns))
+        assert max(batch.nbytes for batch in batches) <= most * 1.25 + 8 * n
+    assert max(batch.num_rows for batch in batches) == n, "others are read as before"
+    with open(path, "rb") as file:
+        assert [parquet_files.dictionary_at(file.fileno(), at) for at in (0, 1 << 40)] == [(0, 0)] * 2
+    pq.write_table(table, path, use_dictionary=False)
+    assert parquet_files.ParquetFiles([str(path)]).text_widths[str(path)] == {}
+
+
 def test_the_largest_row_group_is_what_counts(tmp_path: Path) -> None:
     path, rng = tmp_path / "rows.parquet", np.random.default_rng(0)
     table = pa.table({"label": rng.integers(0, 2, 300_000), "a": rng.normal(size=300_000)})

@@ -33,6 +33,7 @@ _OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at leas
 _KEPT_FOOTERS = 1 << 20  # bytes of footers that are kept together, if they are more than one: reads go to and fro
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
+_DICTIONARY, _DICTIONARY_AFTER_CRC = 0x4C, 0x3C  # Thrift: a struct, of the fourth and third field after that
 _BUFFERS = 8 << 20  # of compressed bytes, of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -71,6 +72,7 @@ class ParquetFiles:
         self.n_samples = self.page_bytes = 0
         self.schema: pa.Schema | None = None
         self._footer_bytes: dict[str, int] = {}
+        self.text_widths: dict[str, dict[str, int]] = {}
         for path in paths:
             status = stat_file(path)
             with parquet_errors(path), open_parquet(path) as file:
@@ -81,6 +83,7 @@ class ParquetFiles:
                     self.n_samples += metadata.row_group(group).num_rows
                 self.page_bytes = max(self.page_bytes, _page_bytes(path, metadata))
                 self._footer_bytes[path] = _footer_bytes(metadata)
+                self.text_widths[path] = _text_widths(path, metadata)
             if self.schema is None:
                 self.schema = schema
             else:
@@ -195,7 +198,9 @@ def _read(
             for number_here in range(group if file_number == number else 0, len(file.group_starts)):
                 told = source.metadata.row_group(number_here)
                 left = told.num_rows
-                rows = _parts_of(asked, _batch_rows(told, _BATCH_BYTES if files.nested else _FLAT_BATCH_BYTES))
+                most = _batch_rows(told, _BATCH_BYTES if files.nested else _FLAT_BATCH_BYTES)
+                texts = sum(width for name, width in files.text_widths[file.path].items() if name in columns)
+                rows = _parts_of(asked, max(min(most, _FLAT_BATCH_BYTES // max(texts, 1)), 1))
                 for batch in source.iter_batches(rows, row_groups=[number_here], columns=columns, use_threads=False):
                     left -= batch.num_rows
                     yield (file_number, number_here), batch
@@ -249,6 +254,24 @@ def _decoded_bytes(group: Any) -> int:
         stored = column.total_uncompressed_size // max(column.num_values, 1)
         nbytes += column.num_values * _WIDTHS.get(column.physical_type, max(8, stored))
     return nbytes
+
+
+def _text_widths(path: str, metadata: Any) -> dict[str, int]:
+    """Bytes of a value, by the names of columns that are texts with a dictionary, on average over it.
+
+    What is stored of such a column tells nothing of what a batch of it takes: long texts, named by a number each.
+    """
+    found: dict[str, int] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if not groups:
+        return found
+    group = max(groups, key=lambda group: group.total_byte_size)
+    with open(path, "rb") as file:
+        for column in (group.column(j) for j in range(group.num_columns)):
+            if column.physical_type == "BYTE_ARRAY" and column.dictionary_page_offset is not None:
+                nbytes, n = dictionary_at(file.fileno(), column.dictionary_page_offset)
+                found[column.path_in_schema] = nbytes // max(n, 1)
+    return found
 
 
 def _has_lists(kind: pa.DataType) -> bool:
@@ -307,10 +330,28 @@ def page_bytes_at(handle: int, offset: int) -> int:
     (https://github.com/apache/parquet-format, PageHeader): the type, and both sizes.  0 where there is none: whoever
     reads the pages of a damaged file names what is wrong.
     """
-    data, at, numbers = os.pread(handle, _HEADER, offset), 0, []
-    for _ in range(3):
-        if at >= len(data) or data[at] != _I32:
-            return 0
+    numbers, _ = _numbers_in(os.pread(handle, _HEADER, offset), 0, 3)
+    return max(numbers[1], 0) + max(numbers[2], 0) if len(numbers) == 3 else 0
+
+
+def dictionary_at(handle: int, offset: int) -> tuple[int, int]:
+    """(uncompressed bytes, values) of the dictionary whose page's header lies at `offset`; (0, 0) where there is none.
+
+    After the three numbers comes a checksum, where pages have one, and the header of the dictionary: its first field,
+    a number, is how many values it has.
+    """
+    data = os.pread(handle, _HEADER, offset)
+    numbers, at = _numbers_in(data, 0, 4)
+    if len(numbers) < 3 or data[at : at + 1] != bytes([_DICTIONARY if len(numbers) == 3 else _DICTIONARY_AFTER_CRC]):
+        return 0, 0
+    count, _ = _numbers_in(data, at + 1, 1)
+    return (numbers[1], count[0]) if count else (0, 0)
+
+
+def _numbers_in(data: bytes, at: int, most: int) -> tuple[list[int], int]:
+    """(up to so many 32-bit numbers of Thrift's compact protocol from `at` on, where they end)."""
+    numbers: list[int] = []
+    while len(numbers) < most and at < len(data) and data[at] == _I32:
         at, number, shift = at + 1, 0, 0
         while at < len(data):
             number |= (data[at] & 0x7F) << shift
@@ -318,7 +359,7 @@ def page_bytes_at(handle: int, offset: int) -> int:
             if not data[at - 1] & 0x80:
                 break
         numbers.append((number >> 1) ^ -(number & 1))  # zigzag
-    return max(numbers[1], 0) + max(numbers[2], 0)
+    return numbers, at
 
 
 @contextmanager
