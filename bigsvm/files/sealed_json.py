@@ -3,42 +3,112 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from bigsvm.files.atomic import read_bytes, write_bytes
+from bigsvm.files.atomic import new_file, read_bytes
+
+_AT_ONCE = 64  # parts of a long list that are made text together: each may be a text of some kilobytes
+_FEW = 8
 
 
 def sealed(content: Any) -> bytes:
     """`content` as a JSON document with its digest; numbers that are not finite stay what they are."""
-    text = _canonical(content)
-    return b'{"digest":"' + xxhash.xxh3_128_hexdigest(text).encode() + b'","content":' + text + b"}\n"
+    return b"".join(_sealed_pieces(content))
 
 
-def unsealed(document: bytes) -> Any:
+def unsealed(document: bytes | str) -> Any:
     """The content of such a document.  Raises ValueError where it is not what was written."""
+    return _content_of(_found_in(document))
+
+
+def _found_in(document: bytes | str) -> Any:
     try:
-        found = json.loads(document)
+        return json.loads(document)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _content_of(found: Any) -> Any:
     if not isinstance(found, dict) or set(found) != {"digest", "content"}:
         raise ValueError("this is another kind of file")
-    if xxhash.xxh3_128_hexdigest(_canonical(found["content"])) != found["digest"]:
+    if json_digest(found["content"]) != found["digest"]:
         raise ValueError("its digest does not match")
     return found["content"]
 
 
 def write_sealed(path: Path, content: Any) -> None:
     """Write a document, whole or not at all.  Raises OutputError."""
-    write_bytes(path, sealed(content))
+    with new_file(path) as file:
+        for piece in _sealed_pieces(content):
+            file.write(piece)
 
 
 def read_sealed(path: Path) -> Any:
     """The content of a file.  Raises OSError, or ValueError where it is damaged."""
-    return unsealed(read_bytes(path))
+    # As text, of which the bytes have gone when its objects are made: each of the three may be large.
+    text = read_bytes(path).decode()
+    found = _found_in(text)
+    del text
+    return _content_of(found)
 
 
-def _canonical(content: Any) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+def json_digest(content: Any) -> str:
+    """xxh3-128 of a JSON document, 32 hex digits, whatever the order of its names."""
+    digest = xxhash.xxh3_128()
+    for piece in _pieces_of(content):
+        digest.update(piece.encode())
+    return digest.hexdigest()
+
+
+def _sealed_pieces(content: Any) -> Iterator[bytes]:
+    yield b'{"digest":"' + json_digest(content).encode() + b'","content":'
+    yield from (piece.encode() for piece in _pieces_of(content))
+    yield b"}\n"
+
+
+def _pieces_of(content: Any) -> Iterator[str]:
+    """The text of `json.dumps` with sorted names and nothing between, in pieces: a table's values may be many."""
+    if isinstance(content, dict) and content and all(isinstance(name, str) for name in content):
+        names, opening = sorted(content), "{"
+        for start in range(0, len(names), _AT_ONCE):
+            part = {name: content[name] for name in names[start : start + _AT_ONCE]}
+            if not all(map(_is_small, part.values())):
+                for name, value in part.items():
+                    yield f"{opening}{_text_of(name)}:"
+                    yield from _pieces_of(value)
+                    opening = ","
+            else:
+                yield opening + _text_of(part)[1:-1]
+                opening = ","
+        yield "}"
+    elif isinstance(content, list | tuple) and content:
+        opening = "["
+        for start in range(0, len(content), _AT_ONCE):
+            some = content[start : start + _AT_ONCE]
+            if not all(map(_is_small, some)):
+                for one in some:
+                    yield opening
+                    yield from _pieces_of(one)
+                    opening = ","
+            else:
+                yield opening + _text_of(some)[1:-1]
+                opening = ","
+        yield "]"
+    else:
+        yield _text_of(content)
+
+
+def _is_small(content: Any) -> bool:
+    """Whether it is made text together with what stands beside it."""
+    if not isinstance(content, dict | list | tuple):
+        return True
+    parts = content.values() if isinstance(content, dict) else content
+    return len(content) <= _FEW and not any(isinstance(one, dict | list | tuple) for one in parts)
+
+
+def _text_of(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))

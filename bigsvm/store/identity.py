@@ -8,13 +8,11 @@ and a key is made from an identity, never from attributes that a store may lack.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
-import xxhash
-
 from bigsvm.errors import DataError
+from bigsvm.files.sealed_json import json_digest
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Identity:
 
 def digest_of(document: Any) -> str:
     """32 hex digits of a JSON document, whatever the order of its names."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+    return json_digest(document)
 
 
 def first_difference(was: Any, now: Any, name: str = "it") -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pytest
+import xxhash
 
 import bigsvm
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
-from bigsvm.files import packed_text
+from bigsvm.files import packed_text, sealed_json
 from bigsvm.files.packed_text import text_bytes
+from bigsvm.files.sealed_json import json_digest
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import predict
@@ -84,6 +88,38 @@ def least_of(call: Callable[[int], Any]) -> int:
     assert least is not None
     call(least)
     return least
+
+
+@pytest.mark.parametrize("form", ["csv", "feather"])
+def test_opening_a_table_holds_few_copies_of_its_values(form: str, tmp_path: Path) -> None:
+    """As text and as bytes, for digests and for what is remembered, they were up to five times in memory."""
+    n, path = 4000, tmp_path / f"rows.{form}"
+    table = pa.table({"label": np.arange(n) % 2, "url": [f"{row:06d}/" + 5000 * "p" for row in range(n)]})
+    if form == "csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+    for _ in range(2):  # the second time what is remembered is read
+        tracemalloc.start()
+        try:
+            store = open_store(path)
+            assert store.n_features == n
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 2.5 * 5007 * n
+
+
+def test_a_document_of_many_parts_is_the_text_of_json(tmp_path: Path) -> None:
+    parts = [1, 2.5, None, True, "\u00e9\n", [], {}, [[]], {"b": 1, "a": [2]}, [1] * 300, ["x"] * 64, float("inf")]
+    for document in (*parts, parts, {str(k): part for k, part in enumerate(parts * 20)}, {1: [parts]}, tuple(parts)):
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        assert "".join(sealed_json._pieces_of(document)) == text
+        assert json_digest(document) == xxhash.xxh3_128_hexdigest(text.encode())
+        sealed_json.write_sealed(tmp_path / "d.json", document)
+        assert (tmp_path / "d.json").read_bytes() == sealed_json.sealed(document)
+        if document != {1: [parts]}:  # whose name is text once it is read
+            assert sealed_json.read_sealed(tmp_path / "d.json") == json.loads(text)
 
 
 @pytest.mark.parametrize("form", ["csv", "feather"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.machine import trim_heap
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.tables.delimited import (
     TYPES,
@@ -62,6 +63,8 @@ class DelimitedFiles:
                 raise ValueError("of other files")
         except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
             known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
+            pa.default_memory_pool().release_unused()
+            trim_heap()
             make_cache_folder(place.parent)
             write_sealed(place, known)
         self._known = known

@@ -248,9 +248,10 @@ class KnownTexts:
 
 def known_texts(values: Sequence[str]) -> KnownTexts | dict[str, int]:
     """What numbers texts: packed ones, and a table of the strings themselves where packed they would take much more."""
-    encoded = [value.encode("utf-8", "surrogatepass") for value in values]
-    if sum(map(len, encoded)) <= _SHORT * len(encoded):
-        return KnownTexts(encoded)
+    if sum(map(len, values)) <= _SHORT * len(values):  # else a copy alone would take as much as they do
+        encoded = [value.encode("utf-8", "surrogatepass") for value in values]
+        if sum(map(len, encoded)) <= _SHORT * len(encoded):
+            return KnownTexts(encoded)
     return {value: k for k, value in enumerate(values)}
 
 
