@@ -42,7 +42,8 @@ def _content_of(found: Any) -> Any:
 
 def write_sealed(path: Path, content: Any) -> None:
     """Write a document, whole or not at all.  Raises OutputError."""
-    with new_file(path) as file:
+    nbytes = sum(map(len, _pieces_of(content)))  # what is said of a full disk
+    with new_file(path, nbytes) as file:
         for piece in _sealed_pieces(content):
             file.write(piece)
 
