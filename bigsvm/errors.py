@@ -86,11 +86,13 @@ class TaskFailed(BigSVMError):
 class Interrupted(BigSVMError):
     """The run was asked to stop, or its cluster was lost.
 
+    by : the signal that asked, such as SIGTERM; None if the cluster was lost
     reached : of a fit how far it came, as JSON has it; None of other work
     """
 
     code = 75
     anchor = "interrupted"
+    by: str | None = None
     reached: dict[str, object] | None = None
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 from bigsvm.files.undisturbed import is_done
-from bigsvm.run.execute.signals import INTERRUPTED, handled_by
+from bigsvm.run.execute.signals import INTERRUPTED, handled_by, owning_the_process
 
 _AGAIN_S = 0.02  # time after which a signal that came during an import is sent again
 _TELLING_S = 1.0  # time that a finished command has to print its result; signals are ignored meanwhile
@@ -78,7 +78,7 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     _came.clear()
     hook, sys.unraisablehook = sys.unraisablehook, not_ours
     try:
-        with handled_by(interrupt, to_the_end):
+        with owning_the_process(), handled_by(interrupt, to_the_end):
             yield
     finally:
         for timer in later:

@@ -28,6 +28,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, precompile_scoring_of
+from bigsvm.run.execute.signals import hand_on
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
@@ -289,12 +290,15 @@ def level_of_the_user() -> int:
 
 @contextmanager
 def errors_of_scikit_learn() -> Iterator[None]:
-    """Raise bad data or parameters as ValueError, as users of scikit-learn expect, and Ctrl-C as KeyboardInterrupt."""
+    """Raise bad data or parameters as ValueError, as users of scikit-learn expect; hand on a signal that ended a fit.
+
+    A search takes every Exception for a fit that failed, and would go on after SIGTERM.
+    """
     try:
         yield
     except (DataError, UsageError) as error:
         raise ValueError(str(error)) from error
     except Interrupted as error:
-        if "SIGINT" in error.what:
-            raise KeyboardInterrupt from error
-        raise
+        if error.by is None:  # the cluster was lost
+            raise
+        hand_on(error.by)

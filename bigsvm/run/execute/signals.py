@@ -1,4 +1,8 @@
-"""SIGTERM, SIGINT and SIGHUP: the first asks a run to stop at the next block, the second ends it at once."""
+"""SIGTERM, SIGINT and SIGHUP: the first asks a run to stop at the next block, a second one waits for nothing.
+
+A command of `bigsvm` owns its process, and ends it.  A program that calls `bigsvm.fit` has its own way with signals,
+and gets them back.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
+
+from bigsvm.errors import Interrupted
 
 INTERRUPTED = 75
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], None]
+
+_commands: list[None] = []
+"""Not empty while a command of ours owns the process."""
 
 
 class Stop:
@@ -27,15 +37,60 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """Signals set `stop` while the block runs; former handlers come back after it."""
+    """Signals set `stop` while the block runs; former handlers come back after it.
+
+    A second signal ends a command at once with 75.  In another program it goes to the former handler, as if there were
+    no block: Ctrl-C twice raises KeyboardInterrupt, SIGTERM twice ends the process.
+    """
+    former = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop:
+        if not stop:
+            stop.by = signal.Signals(number).name
+            return
+        if _commands:
             os._exit(INTERRUPTED)
-        stop.by = signal.Signals(number).name
+        handler = former[signal.Signals(number)]
+        if callable(handler):
+            handler(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    with handled_by(handle):
+    try:
+        with handled_by(handle):
+            yield
+    except Interrupted as error:
+        error.by = stop.by  # whoever noticed it
+        raise
+
+
+@contextmanager
+def owning_the_process() -> Iterator[None]:
+    """A command of ours runs during the block, and may end the process."""
+    _commands.append(None)
+    try:
         yield
+    finally:
+        _commands.pop()
+
+
+def hand_on(by: str) -> NoReturn:
+    """Give a program the signal that stopped a fit, after the fit saved its state and the program's handlers are back.
+
+    by : such as SIGTERM
+
+    Raises what the program's handler raises, such as KeyboardInterrupt for Ctrl-C.  If the handler returns, raises
+    KeyboardInterrupt.  If there is none, raises SystemExit with the exit code of a process that the signal ended, so
+    that with-blocks remove their temporary files.  None of these is an Exception, which a search would take for a fit
+    that failed.
+    """
+    number = signal.Signals[by]
+    handler = signal.getsignal(number)
+    if not callable(handler):
+        raise SystemExit(128 + number)
+    handler(number, None)
+    raise KeyboardInterrupt(f"stopped by {by}")
 
 
 @contextmanager
