@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "bigsvm"
 MODULES = 14  # of a folder, at most
-MEDIAN = 135  # lines of a file
+MEDIAN = 140  # lines of a file, a third of which are docstrings and comments
 LINES = 100  # of a function outside compiled/
 PARAMETERS = 12  # of a function anywhere
 WIDE = {
