@@ -1,6 +1,6 @@
-"""Who goes on where a solver does not arrive: from `dcd` to working sets, and from these to `dcd`.
+"""The hand-over of a fit that does not converge: from `dcd` to working sets, and from working sets to `dcd`.
 
-What the one knows goes over to the other: weights, and the best dual point.
+The weights and the best dual point of the one solver are the start of the other.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from bigsvm.store.blocks import row_bytes
 from bigsvm.units import MIB
 
 DCD = DualCD()
-_INSIDE = 0.75  # of the rows that are kept, those inside the margin at most (`working_set`)
-# Epochs of dcd that goes first, and multiples of d^3 multiplications beside: a solution's, in epochs over the entries.
-# Scaled sets need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
+_INSIDE = 0.75  # share of the capacity within which all rows inside the margin are kept (`working_set`)
+# The work of working sets, in epochs of dcd: a constant, and _SOLUTIONS times d^3 multiplications over the number of
+# entries.  Sets with scaled columns need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _OPENING, _SOLUTIONS = 128, 200
-_OPENING_PASSES = 40.0  # the same on disk, in passes
-_PASSES = 8.0  # of working sets, which that is thought to be worth: on disk they need 4 to 8
+_OPENING_PASSES = 40.0  # the same for rows on disk, in passes of dcd
+_PASSES = 8.0  # passes of working sets that count as that work; on disk they need 4 to 8
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
-    """The shape of the rows, as working sets count them."""
+    """The shape of the data, from which `capacity` counts bytes."""
     data = ctx.data
-    nnz = data.nnz if data.nnz is not None else int(row_bytes(data) * data.n_samples / 8)  # as the plan does
+    nnz = data.nnz if data.nnz is not None else int(row_bytes(data) * data.n_samples / 8)  # the estimate of the plan
     entry = data.dtype.itemsize + (data.index_dtype.itemsize if data.layout == "csr" else 0)
     return DataShape(
         data.n_samples, data.n_features, nnz, problem.n_models, entry_bytes=entry, n_costs=problem.n_costs,
@@ -44,7 +44,7 @@ def shape_of(problem: Problem, ctx: Context) -> DataShape:
 
 
 def worth(ctx: Context) -> float:
-    """What working sets are thought to take, in the epochs of dcd over rows in memory, or in its passes on disk."""
+    """The work that working sets are thought to need: epochs of dcd over rows in memory, or its passes on disk."""
     if not ctx.resident:
         return _OPENING_PASSES
     data = ctx.data
@@ -52,18 +52,19 @@ def worth(ctx: Context) -> float:
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
-    """Whether working sets have done as much work as dcd, given up for its rate, still needed; or it was not tried.
+    """Whether dcd is now expected to arrive before working sets.
 
-    Which of the two would be there first is not known: the gap of working sets stays, and then falls at once, so its
-    rate says nothing.  As it is, nobody waits more than twice as long as for the better one.  Working sets that do not
-    move any more have had their turn.
+    That is so if dcd was not tried before, if working sets do not move any more, or if they have done as much work as
+    dcd still needed, at its rate, when it was given up.  The rate of working sets tells nothing: their gap stays the
+    same for some passes and then falls all at once.  By this rule the total time is at most about twice that of the
+    faster of the two.
     """
     turn = min(state.left * _PASSES / worth(ctx), TOO_MANY)
     return state.left == 0.0 or state.stuck > STUCK or state.passes >= turn
 
 
 def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:
-    """How many rows a working set lacks to hold those inside the margin, and the memory that would do; '' for none."""
+    """A clause for a message: how many rows inside the margin do not fit, and the memory that would do; '' for none."""
     # Models of a class at several costs share most of their rows.
     inside = sum(found.sides[1][problem.positive == k].max() for k in np.unique(problem.positive))
     missing = min(int(inside / _INSIDE), ctx.data.n_samples) - found.capacity
@@ -74,7 +75,7 @@ def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:
 
 
 def give_up(state: WorkingState) -> None:
-    """dcd has gone first, and is done."""
+    """End the state of the dcd that went first, and release its vectors."""
     if state.opening is not None:
         for group in state.opening.groups:
             if group.momentum is not None:
@@ -86,10 +87,10 @@ def give_up(state: WorkingState) -> None:
 
 
 def hand_over(state: WorkingState) -> None:
-    """Working sets go on from dcd: its w is the first direction, and of the hinge loss alpha the best dual point.
+    """Let working sets take over from dcd: its w becomes the first direction, its alpha the best dual point.
 
-    w is that of alpha but for its rounding, which the first proof takes out.  For a smooth loss D wants the costs of
-    the rows as well, which are not known yet: the first pass gives a dual point of its own.
+    w equals w(alpha) but for rounding, which the first proof removes.  For a smooth loss alpha is not used: D needs the
+    costs of the rows too, which are not known yet, and the first pass gives a dual point of its own.
     """
     assert state.opening is not None
     rows, first = state.rows, 0
@@ -109,10 +110,10 @@ def hand_over(state: WorkingState) -> None:
 
 
 def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
-    """What dcd goes on from: the best dual point and its w."""
+    """Let dcd take over: its state starts at the best dual point and the w of that point."""
     problem = state.problem
     alpha, V = state.rows.alpha, columns(state.dual.v)
-    pieces = list(state.rows.pieces())  # which the rows are counted by that go now, all but alpha
+    pieces = list(state.rows.pieces())  # before `close` releases the vectors that they are computed from
     close(state)
     fallback = DCD.init(problem, ctx)
     first = 0

@@ -1,4 +1,4 @@
-"""Rows that a working set holds: as they came, or coded where memory is scarce; worked on as they came."""
+"""Rows that a working set holds: as they were read, or coded if memory is scarce, and then decoded piece by piece."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from bigsvm.solvers.gathered import n_rows, picked_rows
 from bigsvm.store.blocks import Matrix, readonly_view
 
 Held = Matrix | CodedRows
-DECODED = 1 << 15  # entries that are decoded at one time, by each thread
-DECODED_BYTES = 1 << 20  # what they take, of both threads, and of rows that are longer
+DECODED = 1 << 15  # entries that a thread decodes at a time
+DECODED_BYTES = 1 << 20  # bytes reserved for the decoded entries of both threads, and of rows that have more
 
 
 def n_held(X: Held) -> int:
-    """Rows."""
+    """The number of rows."""
     return X.n_rows if isinstance(X, CodedRows) else n_rows(X)
 
 
 def coded(X: Held) -> Held:
-    """Rows in fewer bytes, where they can be."""
+    """The rows in fewer bytes, if possible."""
     return X if isinstance(X, CodedRows) else encode(X)
 
 
 def bytes_held(X: Held) -> int:
-    """Bytes of all arrays."""
+    """Bytes of all arrays of the rows."""
     if isinstance(X, CodedRows):
         return X.nbytes
     return sum(array.nbytes for array in X) if isinstance(X, CSR) else X.nbytes
@@ -39,7 +39,7 @@ def picked_held(X: Held, rows: np.ndarray) -> Held:
 
 
 def pieces(X: Held) -> Iterator[tuple[slice, Matrix]]:
-    """Some rows after the other as kernels take them: those that are coded a few at a time, others all at once."""
+    """(range of rows, the rows as a matrix): coded rows are decoded a few at a time, others come all at once."""
     if not isinstance(X, CodedRows):
         yield slice(0, n_rows(X)), readonly_view(X)
         return

@@ -1,10 +1,15 @@
-"""The hinge loss on rows in memory, to any accuracy: a primal-dual interior-point method for few features.
+"""A primal-dual interior-point method for the hinge loss on rows in memory, to any accuracy, for few features.
 
-Mehrotra's predictor and corrector with Gondzio's further correctors; each iteration factors one matrix of
-(n_features + 1)^2 and reads the rows a few times.  It does not care how many rows lie on their hyperplane, nor how
-large C is: some twenty iterations, where a smoothed Newton method took hundreds on w8a.
+It uses Mehrotra's predictor and corrector, and further correctors by Gondzio.  Each iteration factors one matrix of
+order n_features + 1 and reads the rows a few times.  The number of iterations hardly depends on C, or on how many rows
+lie on their hyperplanes: about twenty, where a Newton method for the smoothed hinge took hundreds on w8a.
 
-What an iteration wants of the rows is sums and least values alone (`OnPath`), so that they need not be here.
+An iteration needs only sums and minima over the rows (the protocol `OnPath`), so the rows may also lie on shards.
+
+Notation.  Row i has the slack s_i = 1 - y_i f(x_i) = xi_i - eta_i with xi_i, eta_i > 0, and alpha_i with its *room*
+C_i - alpha_i.  On the central path alpha_i eta_i = room_i xi_i = mu C_i, where C_i counts for at most `most`.  The
+*pull* of coefficients c is the vector sum_i c_i y_i [x_i, bias]; rows of side -1 (`subproblem`) count in it with the
+opposite sign.
 """
 
 from __future__ import annotations
@@ -18,19 +23,19 @@ from bigsvm.compiled.linear import interior as kernel
 from bigsvm.compiled.linear.hessian import solve_factored
 from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
 
-ROW_ARRAYS = 18  # float64 a row, while a problem is solved
+ROW_ARRAYS = 18  # float64 numbers held for a row while a problem is solved
 
-_BACK_OFF = 0.99  # of the step at which a variable would be 0
-_CORRECTORS = 3
-_WORTH = 1.01, 0.005  # a corrector whose steps are longer than that, times and plus
+_BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
+_CORRECTORS = 3  # most of Gondzio's correctors in an iteration
+_WORTH = 1.01, 0.005  # factor and addend by which a corrector must lengthen the steps to be used
 _MOST = 100  # iterations
-# Times the C of the middle row that a row's C counts as at most on the central path.  One row of 1e6 among others of 1
-# held nearly all of the sum that mu is taken from: 100 iterations, of steps of a few hundredths, did not arrive.
+# On the central path the C of a row counts for at most this many times the median C.  With one row of C = 1e6 among
+# rows of C = 1, that row alone determined mu: 100 iterations, with steps of a few hundredths, were not enough.
 _UNEVEN = 1000.0
 
 
 class GapSums(NamedTuple):
-    """What the rows give to the gap: C times their losses, side times alpha, and sum alpha y [x, bias] by the side."""
+    """Sums over the rows of which the gap consists: of C times the loss, of side times alpha, and the pull of alpha."""
 
     losses: float
     linear: float
@@ -38,7 +43,7 @@ class GapSums(NamedTuple):
 
 
 class RowCosts(NamedTuple):
-    """What the C of some rows are like: their sum, the middle one of so many positive ones, the largest of far rows."""
+    """Statistics of C over some rows: sum, median and number of the positive ones, and the maximum over far rows."""
 
     total: float
     middle: float
@@ -47,18 +52,18 @@ class RowCosts(NamedTuple):
 
     @classmethod
     def of(cls, problem: Subproblem) -> RowCosts:
-        """Of the rows of a problem."""
+        """The statistics of the rows of a problem."""
         C = problem.C
-        positive = C[C > 0]  # a row of weight 0 is none of the usual ones
+        positive = C[C > 0]  # rows of weight 0 must not lower the median
         middle = float(np.median(positive)) if len(positive) else 0.0
         return cls(float(C.sum()), middle, len(positive), float(C[problem.far].max(initial=0.0)))
 
 
 def most_counted(costs: Sequence[RowCosts]) -> float:
-    """What C of a row counts as at most on the central path, from the C of all rows, in one part or several.
+    """The largest value that C of a row may count for on the central path, by the statistics of each part of the rows.
 
-    Of several parts the middle row is the middle one of that part which the middle row of all falls into, where parts
-    are in the order of their middle rows.
+    The median of several parts is approximated: with the parts in the order of their medians, it is the median of the
+    part that the middle row falls into.
     """
     middle, seen = 0.0, 0
     rows = sum(part.positive for part in costs)
@@ -67,49 +72,49 @@ def most_counted(costs: Sequence[RowCosts]) -> float:
         if 2 * seen >= rows > 0:
             middle = part.middle
             break
-    # Rows of the sample cost as much as all that they stand for, on purpose: they count in full.
+    # A far row has the cost of all rows that it stands for, which is meant to count in full.
     return max(_UNEVEN * middle, max((part.far for part in costs), default=0.0))
 
 
 class OnPath(Protocol):
-    """The rows of an iterate, wherever they are: alpha, C - alpha, xi and eta of each, all positive.
+    """The rows of an iterate, here or on shards: alpha, C - alpha, xi and eta of each row, all positive.
 
-    They follow one *direction* of w at a time, that of the targets which were set last.
+    The rows know one direction of w at a time, and the targets that it leads to: those that were set last.
     """
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
-        """Put each row inside its box by its slack; the sum of what C counts as, 0 where there are no rows."""
+        """Put each row on the central path at its slack at w; the sum of C as it counts there (0 without rows)."""
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
-        """Put sum h [x, bias] [x, bias]' into H[0]; sum alpha eta + room xi, and the pull of targets 0."""
+        """Put sum h [x, bias] [x, bias]' into H[0]; return sum alpha eta + room xi, and the pull for targets 0."""
 
     def towards(self, dw: np.ndarray) -> tuple[float, float]:
-        """Take products with the direction; the longest steps (dual, primal) until a variable is 0."""
+        """Compute the products with the direction dw; return the longest steps (dual, primal) until a variable is 0."""
 
     def products_after(self, dual: float, primal: float) -> float:
-        """sum alpha eta + room xi after such steps along the direction."""
+        """sum alpha eta + room xi after steps of these lengths along the direction."""
 
     def correct(self, mu: float) -> np.ndarray:
-        """The pull of the targets of Mehrotra's corrector, whose predictor the direction was."""
+        """Set the targets of Mehrotra's corrector, with the present direction as the predictor; return their pull."""
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
-        """The direction is good; the pull of targets that bring back what such steps leave far from the path."""
+        """Keep the present direction, and set the targets of one of Gondzio's correctors for such steps; their pull."""
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:
-        """Go so far: along the present direction, or else along the one that was good."""
+        """Step along the present direction, or along the one kept by `recentre`; return the sums at the new point."""
 
     def to_bounds(self) -> GapSums:
-        """Put rows that are clearly at a bound there."""
+        """Put alpha of rows that are clearly at a bound exactly there; return the sums at the new point."""
 
     def take_back(self) -> None:
-        """Undo that."""
+        """Undo `to_bounds`."""
 
 
 def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) -> Solution:
     """Minimise the subproblem with the hinge loss until its duality gap is at most `target`.
 
-    w : float64, (n_features + 1,)   where to start
-    mu : what alpha_i eta_i is of C_i at the start: small where w is near
+    w : float64, (n_features + 1,)   start point
+    mu : float   value of alpha_i eta_i / C_i at the start: small if w is near the solution
 
     Source: Mehrotra, SIAM J. Optimization 2 (1992); Gondzio, Computational Optimization and Applications 6 (1996);
     for linear SVM Ferris and Munson, SIAM J. Optimization 13 (2002).
@@ -120,9 +125,9 @@ def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) ->
 
 
 def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: float) -> tuple[np.ndarray, int]:
-    """The same of rows that may be elsewhere; w, and the number of iterations."""
+    """Solve the problem of `solve_hinge` for rows that may lie on shards; w, and the number of iterations."""
     path = _Path(problem, rows, w, mu)
-    if path.costs == 0.0:  # the fold decides alone
+    if path.costs == 0.0:  # no rows are kept, so the fold determines w
         return np.where(problem.regulariser > 0.0, problem.lean, w), 0
     iterations = 0
     while path.gap > target and iterations < _MOST:
@@ -133,9 +138,10 @@ def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: floa
 
 
 class _Path:
-    """An iterate: w, and what the rows at it sum up to.
+    """An iterate: w, and the sums over the rows at w.
 
-    V : the sum of the dual point;  gap : primal less dual value of the subproblem
+    V : float64, (n_features + 1,)   lean + pull of alpha: the sum of the dual point
+    gap : float   primal minus dual value of the subproblem, plus a penalty if a free bias is not balanced
     """
 
     def __init__(self, problem: Around, rows: OnPath, w: np.ndarray, mu: float) -> None:
@@ -149,11 +155,11 @@ class _Path:
         self.V = problem.lean + sums.pulled
         primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
         gap = primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
-        # A free bias wants sum y alpha = 0, whatever its price.
+        # With a free bias the dual point is feasible only if sum y alpha = 0; otherwise the gap is no bound.
         self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
 
     def advance(self) -> None:
-        """One iteration."""
+        """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more."""
         rows = self.rows
         before, pulled = rows.weigh(self.H)
         self.problem.factor(self.H)
@@ -176,13 +182,13 @@ class _Path:
         self._see(sums)
 
     def _direction(self, pulled: np.ndarray) -> np.ndarray:
-        """The Newton direction of w to targets of such a pull."""
+        """The Newton direction of w towards targets with such a pull."""
         dw = np.empty(len(self.w))
         solve_factored(*self.H, self.V - self.R * self.w - pulled, dw)
         return dw
 
     def settle(self, target: float) -> None:
-        """Rows that are clearly at a bound go there, unless that costs more than `target`."""
+        """Put rows that are clearly at a bound exactly there, unless the gap more than doubles and exceeds `target`."""
         gap = self.gap
         self._see(self.rows.to_bounds())
         if not self.gap <= max(2.0 * gap, target):
@@ -195,9 +201,9 @@ def _lengths(reach: tuple[float, float]) -> tuple[float, float]:
 
 
 class PathRows:
-    """`OnPath` of rows that are here.
+    """`OnPath` for rows in this process.
 
-    most : that C of a row counts as on the central path; a shard is told what it is among the rows of all shards
+    most : float   the largest value that C of a row counts for; a shard is told the value for the rows of all shards
     """
 
     def __init__(self, problem: Subproblem) -> None:
@@ -210,7 +216,7 @@ class PathRows:
         return self._rows.alpha
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         s = self.problem.slacks(w)
         n = len(s)
         self._rows, self._h = kernel.RowsOnPath(s, *(np.empty(n) for _ in range(4))), np.empty(n)
@@ -223,7 +229,7 @@ class PathRows:
         return GapSums(float(losses), float(linear), self.problem.pull(alpha))
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         before = kernel.weigh(self._rows, self._h)
         self.problem.add_hessian(self._h, H)
         nothing: np.ndarray = np.zeros(len(self._h))
@@ -236,42 +242,42 @@ class PathRows:
         return self.problem.pull(pulled)
 
     def towards(self, dw: np.ndarray) -> tuple[float, float]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         self._p = self.problem.products(dw)
         dual, primal = kernel.reach(self._rows, self._h, self._p, self._targets)
         return float(dual), float(primal)
 
     def products_after(self, dual: float, primal: float) -> float:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return float(kernel.products_after(self._rows, self._h, self._p, self._targets, dual, primal))
 
     def correct(self, mu: float) -> np.ndarray:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         targets = self._new_targets()
         kernel.second_order(self._rows, self._h, self._p, self.C, self.most, mu, targets)
         return self._aim(targets)
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         self._good = self._p, self._targets
         targets = self._new_targets()
         kernel.recentre(self._rows, self._h, self._p, self.C, self.most, mu, self._targets, dual, primal, targets)
         return self._aim(targets)
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         p, targets = (self._p, self._targets) if present else self._good
         kernel.step(self._rows, self._h, p, targets, dual, primal)
         return self._gap()
 
     def to_bounds(self) -> GapSums:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         rows, self._before = self._rows, self._rows.alpha.copy()
         kernel.at_bounds(self.C, rows.xi, rows.eta, rows.alpha)
         return self._gap()
 
     def take_back(self) -> None:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         self._rows.alpha[:] = self._before
 
     def _new_targets(self) -> kernel.Targets:

@@ -1,24 +1,26 @@
-"""Working-set Newton (`newton-ws`): few features, any number of rows, any C, in a handful of passes.
+"""Working-set Newton (`newton-ws`): for few features, any number of rows and any C; it needs a handful of passes.
 
-A sample of the rows is solved in memory, and gives the first direction.  Then each pass computes the products of all
-rows with the direction, goes to the minimum of P along it, and keeps the rows near their hyperplanes
-(`working_pass.py`).  The problem on these rows, with all others added up in one vector, is solved in memory to any
-accuracy.  Its solution gives the next direction, and also a dual point of the whole problem: alpha of the kept rows,
-the fixed alpha of the folded ones, and 0 for the rest.  So the gap is known after each pass.
+The first direction comes from a sample of the rows, solved in memory.  Then each pass measures the direction on all
+rows, moves w to the minimum of P along it, and keeps the rows that lie near their hyperplanes: the *working set*
+(`working_pass`, `working_set`).  All other rows are *folded* into one vector (`subproblem`).  The problem on the kept
+rows is solved in memory to any accuracy.  Its solution gives the next direction, and a dual point of the whole
+problem: alpha of the kept rows from the solution, C for folded rows inside the margin, 0 for the others.  So the gap
+is known after each pass, without reading the rows again.
 
-If the rows near the margin do not fit in memory, the direction may lead nowhere.  P never rises, because the line
-search is exact, and the best dual point is kept (`dual_point.py`), but neither may improve.  If the gap has not halved
-in some passes, `dcd` takes over, from the best dual point; with the hinge loss only if P has not fallen either
-(`progress.py`).
+If the rows that matter do not fit in memory, the direction may lead nowhere.  P never rises, because the line search
+is exact, and the best dual point is kept (`dual_point`), but the two may stop approaching each other.  If the gap has
+not halved in some passes, `dcd` takes over from the best dual point.  With the hinge loss it does so only if P has
+not fallen either (`progress`).
 
-On well scaled rows with moderate C `dcd` takes less time than one solution of a working set; on badly scaled rows, or
-with large C, a thousand times as much.  So `dcd` may go first (`opening`).  It hands over when it has done about as
-much work as working sets are expected to need, or when its rate shows that it would still need as much.  So no fit
-takes more than twice as long as with the better of the two.  `dcd` takes over again only if it would then finish
-first, so each of them takes over at most once.
+On well-scaled columns with moderate C, `dcd` needs less work than one solution of a working set; on columns of
+different scales or with large C it needs a thousand times as much.  So `dcd` may go first (`opening`).  It hands over
+after as much work as working sets are thought to need, or when at its rate it would still need that much.  The total
+time is then at most about twice that of the faster of the two.  `dcd` takes over a second time only if it is expected
+to arrive first, so there are at most two hand-overs.
 
-Several models share the capacity; a row that several of them keep counts once.  A model whose gap is small enough rests
-and leaves its capacity to the others.  If the gap of none of the others halves, `dcd` takes over.
+Several models share the capacity of the working set, and a row that several of them keep counts once.  A model whose
+gap is small enough rests, and leaves its capacity to the others.  If no remaining model halves its gap, `dcd` takes
+over.
 """
 
 from __future__ import annotations
@@ -64,40 +66,40 @@ from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
-_TOO_SHORT = 2  # with a limit of so many passes no sample is read: one pass is for a working set, one for its proof
-_SAMPLED = 1e-2  # relative gap to which the problem on the sample is solved
-_INNER = 0.02  # a working set is solved to this part of the present gap,
-_FINAL = 0.1  # but never beyond this part of the tolerance
-# If w does not move and its gap is too large, each solution is this much more accurate than the one before.  That is
-# needed if alpha of one class is cut to balance a free bias, which costs D more than `_FINAL` allows.
+_TOO_SHORT = 2  # passes left at which no sample is read: one finds a working set, the other carries its proof
+_SAMPLED = 1e-2  # relative gap to which the sample is solved; its sampling error is larger
+_INNER = 0.02  # share of the present gap to which a working set is solved
+_FINAL = 0.1  # share of the tolerance to which a working set is solved at most
+# Factor on the target for each pass in which w did not move.  With a free bias, alpha of one class is scaled down until
+# sum y alpha = 0, which may cost D more than `_FINAL` allows; then only a better solution closes the gap.
 _DEEPER = 0.1
-_FAR, _NEAR = 1.0, 0.1  # mu at which interior-point solutions start: far from the solution, and near it
-_CLOSE = 0.05  # relative gap from which a solution starts where the last one ended
-# After a step shorter than `_SHORT` the sample's far rows join the problem, until a step is longer than `_BOLD`.
-_SHORT, _BOLD = 0.1, 0.9
+_FAR, _NEAR = 1.0, 0.1  # start value of mu: for a cold start, and for a start near the solution
+_CLOSE = 0.05  # relative gap from which a solution starts at w instead of at 0
+_SHORT, _BOLD = 0.1, 0.9  # step lengths: below the first far rows join the problem, from the second they leave it
 _TINY = np.finfo(float).tiny
-# Passes in which the gap must halve, by whether the loss is smooth.  Rows of a smooth loss keep their curvature when
-# they are folded, so steps are at least as good as Newton's, and converge.
+# Passes (by whether the loss is smooth) in which the gap must halve; else the rows that matter are taken not to fit.
+# The fold of a smooth loss keeps the curvature of its rows, so the steps are at least as good as Newton steps, and
+# converge if they get the time.
 _HALVED_IN = {False: 3, True: 12}
-_GROWTH = 2  # the capacity grows by 2^2 at a time: rows that do not fit seldom fit in twice the capacity
-_DONE = 0.5  # part of the tolerance: models with a smaller gap rest, and leave their capacity to the others
+_GROWTH = 2  # the capacity grows by 2 ** _GROWTH; rows that do not fit seldom fit one of twice the size
+_DONE = 0.5  # share of the tolerance; a model with a smaller gap rests
 _FEW = 16  # rows of the working set of a small fit, so that most of its rows are folded
-_FIRST_PASSES = 8.0  # passes of dcd on disk after which its rate is meaningful
-_FIRST_EPOCHS = 4.0  # the same in memory: 2M x 100 dense rows have a gap of 0.9998 after one epoch of 38
-_ENDLESS = 1e6  # epochs from which the message says that the gap of dcd hardly falls
-_SOON = 0.1  # a cautious guess of the factor by which a pass reduces the gap
+_FIRST_PASSES = 8.0  # passes of dcd over rows on disk before its rate is trusted
+_FIRST_EPOCHS = 4.0  # the same in epochs over rows in memory: 2M x 100 dense rows have a gap of 0.9998 after one of 38
+_ENDLESS = 1e6  # epochs from which the message no longer quotes the forecast
+_SOON = 0.1  # factor by which the next pass is assumed to shrink the gap, a cautious guess
 
 
 @dataclass(frozen=True)
 class NewtonWS(PrimalSolver):
     """Hyperparameters of `newton-ws`.
 
-    working_rows : int    rows of the working set; 0: as many as memory holds
-    max_features : int    more features are refused: matrices have (n_features + 1)^2 entries
-    fallback : bool       dcd takes over if the gap does not fall
+    working_rows : int    rows of the working set; 0: as many as the memory holds
+    max_features : int    largest number of features; the matrices have (n_features + 1)^2 entries
+    fallback : bool       let dcd take over if the gap does not fall
     fallback_after : int  passes after which dcd takes over in any case; 0: only if the gap does not fall
-    opening : str         'dcd': dcd goes first, unless the bias is free, until it has done as much work as working sets
-                          are expected to need, or would still need as much;  'none': it does not
+    opening : str         'dcd': dcd goes first (unless the bias is free), until it has done as much work as working
+                          sets are thought to need, or would still need as much;  'none': working sets from the start
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -106,7 +108,7 @@ class NewtonWS(PrimalSolver):
     can_defer: ClassVar[bool] = True
     starts_from: ClassVar[StartsFrom] = "weights"
     in_shards: ClassVar[bool] = True
-    shards_if_asked: ClassVar[bool] = True  # with several shards it cannot hand over to dcd
+    shards_if_asked: ClassVar[bool] = True  # never by default: on several shards nothing can be handed over to dcd
 
     working_rows: int = 0
     max_features: int = 2000
@@ -125,14 +127,14 @@ class NewtonWS(PrimalSolver):
         return "always"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features for a Hessian; or, on shards, an option that asks for dcd before or after."""
+        """Refuse too many features for a Hessian, and options that bring in dcd when rows are on shards."""
         if shape.shards > 1 and (self.opening == "dcd" or self.fallback_after):
             which = "opening=dcd" if self.opening == "dcd" else "fallback_after"
             return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or use --shards 1"
         return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """A fit that keeps all rows, one that folds most of them, and those in which dcd goes first or takes over."""
+        """Small fits that keep all rows, that fold most of them, and that hand over to dcd (with dcd's type of w)."""
         few, at_once = ("working_rows", _FEW), ("opening", "none")
         dcd = DCD.small_fits(tol, resident)
         first = dcd if self.opening == "dcd" else []
@@ -145,7 +147,7 @@ class NewtonWS(PrimalSolver):
         ]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
         return [
             Need("w", wide),
@@ -160,7 +162,7 @@ class NewtonWS(PrimalSolver):
         ]
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
-        """w = 0, alpha = 0."""
+        """Start at w = 0, alpha = 0; if `opening` says so, with dcd."""
         if not ctx.resident:
             call_all(ctx.data.dtype, ctx.data.index_dtype, ctx.data.layout)
         m = problem.n_models
@@ -175,7 +177,7 @@ class NewtonWS(PrimalSolver):
         return state
 
     def start_at(self, state: WorkingState, w: np.ndarray | None) -> list[RowVector]:
-        """Take w as the first direction, from 0; the first pass searches along it."""
+        """Make w the first direction: the first pass measures it from 0, and moves to the minimum of P along it."""
         assert w is not None
         give_up(state)
         state.direction[...] = w
@@ -183,7 +185,7 @@ class NewtonWS(PrimalSolver):
         return []
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
-        """Make the states of dcd that the saved state has and a new one lacks."""
+        """Allocate what a saved state has and a new one lacks: the state of dcd, before or after working sets."""
         if tree["opening"] is None:
             give_up(state)
         elif state.opening is not None:
@@ -193,9 +195,8 @@ class NewtonWS(PrimalSolver):
             DCD.before_load(state.fallback, tree["fallback"], ctx)
 
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A pass, and the solution of its working set; or a step of dcd, before or after."""
-        # Deferred certificates still read vectors of dcd, so wait for them.
-        if state.opening is not None and state.given_up and not ctx.deferred:
+        """One pass and the solution of the working set that it found, or one step of dcd."""
+        if state.opening is not None and state.given_up and not ctx.deferred:  # deferred proofs use vectors of dcd
             hand_over(state)
         if state.opening is not None:
             return self._open(problem, state, ctx)
@@ -213,24 +214,13 @@ class NewtonWS(PrimalSolver):
         collectable = bool(ctx.deferred)
         self._solve(state, ctx, found, lengths, done_before)
         if not ctx.resident:
-            trim_heap()  # return the memory of the solution before rows are read again
+            trim_heap()  # returns what the solution freed, before rows are read again
         patience = _HALVED_IN[problem.loss.smooth]
         state.gaps = [*state.gaps, self.update_gaps(state) / np.maximum(state.primal, _TINY)][-patience - 1 :]
         state.primals = [*state.primals, state.primal.copy()][-patience - 1 :]
         state.passes += 1
         done = state.estimate <= ctx.tol
-        message, given = "", state.passes == self.fallback_after
-        slow = does_not_fall(state.gaps, patience, _DONE * ctx.tol)
-        if not done and (given or slow):
-            capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
-            if grown > capacity and not given:
-                state.growth, state.stuck = state.growth + 1, 0
-                state.gaps, state.primals = state.gaps[-1:], state.primals[-1:]
-            elif isinstance(found, WorkingSet) and (given or stands(state)) and self._hands_back(state, given, ctx):
-                state.fallback = fall_back(state, ctx)
-                message = f"the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
-                message = f"after {state.passes} passes dcd goes on, as asked" if given else message
-                message = f"newton-ws: {message}"
+        message = "" if done else self._grow_or_hand_over(problem, state, ctx, found)
         if isinstance(state.rows, ShardedWorkingRows):
             state.rows.end()
             state.rows.save()
@@ -240,7 +230,7 @@ class NewtonWS(PrimalSolver):
         )
 
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
-        """A step of dcd.  It gives up if it has done its share of work, or would need as much again."""
+        """One step of dcd, which is given up after enough work, or if it is expected to need as much again."""
         assert state.opening is not None
         info, data = DCD.step(problem, state.opening, ctx), ctx.data
         if info.paused or state.given_up:
@@ -260,23 +250,44 @@ class NewtonWS(PrimalSolver):
         message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
+    def _grow_or_hand_over(
+        self, problem: Problem, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards
+    ) -> str:
+        """If the gap does not fall, enlarge the capacity or let dcd take over; the message of a hand-over, else ''."""
+        patience, as_asked = _HALVED_IN[problem.loss.smooth], state.passes == self.fallback_after
+        if not (as_asked or does_not_fall(state.gaps, patience, _DONE * ctx.tol)):
+            return ""
+        capacity, grown = (self._room(ctx, problem, state.growth + more).most for more in (0, 1))
+        if grown > capacity and not as_asked:
+            state.growth, state.stuck = state.growth + 1, 0
+            state.gaps, state.primals = state.gaps[-1:], state.primals[-1:]
+            return ""
+        if isinstance(found, MeasuredOnShards) or not (as_asked or stands(state)):
+            return ""
+        if not self._hands_back(state, as_asked, ctx):
+            return ""
+        state.fallback = fall_back(state, ctx)
+        if as_asked:
+            return f"newton-ws: after {state.passes} passes dcd goes on, as asked"
+        return f"newton-ws: the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
+
     def _hands_back(self, state: WorkingState, given: bool, ctx: Context) -> bool:
-        """Whether dcd takes over: the bias is not free, and that was asked for or dcd is expected to finish first."""
+        """Whether dcd takes over: if asked for, or if expected to arrive first.  dcd has no free bias."""
         return self.fallback and state.problem.bias != "free" and (given or dcd_is_nearer(state, ctx))
 
     def _room(self, ctx: Context, problem: Problem, growth: int) -> Room:
-        """The limits of the working set.  If all rows are in memory, passes are cheap, and it grows only if it must."""
+        """What the working set may take.  With all rows in memory a pass is cheap, so it grows only if it must."""
         n, shape = ctx.data.n_samples, shape_of(problem, ctx)
         rows = least_rows(shape, ctx.resident)
         if not ctx.resident:
             whole = Room(min(self.working_rows or n, n), working_bytes(shape, rows) + ctx.row_buffer_bytes, shape)
             return whole if ctx.shards == 1 else room_of_shard(whole, ctx.shards)
         most = rows + rows_in(ctx.row_buffer_bytes, shape)
-        rows *= shape.n_models // shape.n_costs  # each class has rows of its own near the margin
+        rows *= shape.n_models // shape.n_costs  # the rows near the margin differ from class to class
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
-        """Set the direction from 0 to the solution for a sample, with C larger by as much as the sample is smaller."""
+        """Make the direction lead from 0 to the solution on a sample, with C over the share sampled."""
         problem, w = state.problem, columns(state.w)
         found: Measured
         if isinstance(state.rows, ShardedWorkingRows):
@@ -300,7 +311,7 @@ class NewtonWS(PrimalSolver):
         return found
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
-        """bool, (n_models,): models that rest because their gap is small; all False if the gaps of all are."""
+        """bool, (n_models,): models whose gap is small enough, so that they rest; all False if all are."""
         if state.passes == 0:
             return np.zeros(state.problem.n_models, bool)
         done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
@@ -309,12 +320,7 @@ class NewtonWS(PrimalSolver):
     def _pass(
         self, state: WorkingState, ctx: Context, done: np.ndarray
     ) -> tuple[WorkingSet | MeasuredOnShards, np.ndarray]:
-        """One pass: products with the direction, choice of the working set, and a step to the minimum of P.
-
-        done : models that do not move
-
-        Returns the working set, and the step length of each model.
-        """
+        """Measure the direction on all rows, choose the working set, and move w to the minimum of P along it."""
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
         found: WorkingSet | MeasuredOnShards
@@ -335,9 +341,9 @@ class NewtonWS(PrimalSolver):
         self, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards, lengths: np.ndarray,
         done: np.ndarray,
     ) -> None:  # fmt: skip
-        """Solve the working set: set the next direction, and improve the best dual point."""
+        """Solve the working set: set the next direction, and mix the dual point that it gives into the best one."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
-        crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # not all rows inside the margin are kept
+        crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # the rows inside the margin do not fit
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
@@ -358,7 +364,7 @@ class NewtonWS(PrimalSolver):
             solution = posed.minimum(start, float(targets[m]), mu)
             d[:, m] = solution - w[:, m]
             if measured.F is not None or (state.passes > 0 and posed.crossed()):
-                # A dual point needs folded rows with fixed alpha, and no row that represents others.
+                # A dual point needs the alpha of folded rows fixed, and no row that stands for many others.
                 posed = measured.posed(m, lean, at, bends=False)
                 posed.minimum(solution, float(targets[m]), _NEAR)
             added, balanced = posed.dual(V[-1, m])
@@ -381,7 +387,7 @@ class NewtonWS(PrimalSolver):
         return max(_SOON * state.estimate, 1.01 * state.tol)
 
     def points(self, state: WorkingState) -> list[Point]:
-        """The present point if its gap is small enough; else the point that the next pass will search from."""
+        """The present w if its gap is small enough, else w + direction, which the next pass measures."""
         if state.dual_cd is not None:
             return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
@@ -394,7 +400,7 @@ class NewtonWS(PrimalSolver):
     def learn(
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Replace w(alpha) of the dual point by the one that a proof computed, if alpha has not changed since."""
+        """Remove rounding errors from the V of the best dual point, if that is still the one that was proved."""
         if state.dual_cd is not None:
             if len(of) == len(state.dual_cd.groups):
                 DCD.learn(state.dual_cd, certificate, rebuilt, of)
@@ -402,12 +408,12 @@ class NewtonWS(PrimalSolver):
             state.dual.v[...] = rebuilt[0]
 
     def take_proved(self, state: WorkingState, proved: np.ndarray) -> None:
-        """Passed on to dcd, if it is training."""
+        """Pass the proved models on to dcd, if it is training: its resting models become active if a proof fails."""
         if state.dual_cd is not None:
             DCD.take_proved(state.dual_cd, proved)
 
     def finish(self, state: WorkingState) -> None:
-        """Give back what only training needs."""
+        """Release what only training needs."""
         if state.dual_cd is not None:
             DCD.finish(state.dual_cd)
         if state.fallback is None:

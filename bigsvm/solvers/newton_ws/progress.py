@@ -1,9 +1,8 @@
-"""Whether working sets come nearer: by the gap, and by P where the gap cannot tell.
+"""Whether working sets make progress: judged by the gap, or by P while the gap cannot tell.
 
-The dual point of the hinge loss says nothing until the kept rows are nearly the right ones: rows that are folded have
-alpha = 0 or C, and one of them on the wrong side costs D all that it may pull.  So D of a working set lies a thousand
-times below 0 for some passes, the best dual point stays where it was, and then the gap falls to a hundredth in one
-pass.  Until then all that a pass wins is P.
+With the hinge loss the dual point is useless until nearly the right rows are kept.  Folded rows have alpha = 0 or C,
+and a few of them on the wrong side push D of the working set far below 0.  So for some passes the
+best dual point stays the old one while only P falls, and then the gap falls to a hundredth in one pass.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ import numpy as np
 
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 
-_FALLEN = 0.01  # of P, in as many passes as a gap has to halve: less is no way to come anywhere
-STUCK = 3  # passes in which w does not move, and nothing is to be expected of more
-TOO_MANY = 100  # passes, from which working sets are no nearer than anybody
+_FALLEN = 0.01  # relative fall of P that counts as progress, in the passes in which a gap has to halve
+STUCK = 3  # passes without a change of w after which more passes are useless
+TOO_MANY = 100  # passes after which a falling P no longer counts as progress
 
 
 def does_not_fall(gaps: list[np.ndarray], patience: int, done: float) -> bool:
-    """Whether no model that is still to come, its gap above `done`, has halved it in the last so many passes.
+    """Whether no unfinished model (whose gap exceeds `done`) has halved its gap in the last `patience` passes.
 
-    One that has leaves more of the capacity to the others, soon.
+    One model that progresses is enough: once it is finished, it leaves its capacity to the others.
     """
     if len(gaps) <= patience:
         return False
@@ -28,10 +27,10 @@ def does_not_fall(gaps: list[np.ndarray], patience: int, done: float) -> bool:
 
 
 def stands(state: WorkingState) -> bool:
-    """Whether P of no model has fallen either, so that the rows that are kept do not lead to the ones that matter.
+    """Whether P of no model has fallen by `_FALLEN` either, so that the kept rows do not lead to those that matter.
 
-    P falls by a hundredth only so often, since it stays above D of any dual point; and after `TOO_MANY` passes that
-    counts no more.  With a smooth loss every point has a dual point about as good as itself: there the gap tells.
+    P can fall by a hundredth only so often, because it is bounded below by D, and after `TOO_MANY` passes its fall no
+    longer counts.  With a smooth loss every w has a dual point about as good as w itself, so the gap alone decides.
     """
     if state.problem.loss.smooth or state.passes >= TOO_MANY:
         return True

@@ -1,7 +1,7 @@
-"""`newton-ws` whose rows lie on shards: a pass, and the problem on all kept rows, as sums over the shards.
+"""`newton-ws` with rows on shards: a pass, and the problem on all kept rows, as sums over the shards.
 
-The kept rows of all shards are one working set.  Its problem is solved by the same iterations as on one machine.  Each
-of them adds up a triangle of (n_features + 1)^2 and a few vectors of the size of w.
+The kept rows of all shards form one working set, whose problem is solved by the same iterations as on one machine.
+Each iteration adds up a triangle of order n_features + 1 and a few vectors of the size of w.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bigsvm.tasks import ShardSum
 class ShardedWorkingRows(ShardedRows):
     """A `RowState` whose vectors and working sets lie on shards.
 
-    room : of the working set of each shard
+    room : limits of the working set of each shard
     """
 
     def __init__(self, problem: Problem, ctx: Context, room: Room) -> None:
@@ -51,15 +51,15 @@ class ShardedWorkingRows(ShardedRows):
         return WorkingShard(rows, self._vectors(rows), place, reading, ctx.threads)
 
     def sample(self, number: int, shape: tuple[int, ...]) -> MeasuredOnShards:
-        """A sample of the rows of every shard, and the problem on it."""
+        """Let every shard sample its rows; the problems on the samples."""
         total = self.tell("sample", [number], np.zeros(shape[0]))
         self._ctx.charge(sum(total.each))
         return MeasuredOnShards(self, [], None, np.zeros((2, self._problem.n_models), np.int64), 0)
 
     def read(self, w: np.ndarray, d: np.ndarray, ready: np.ndarray, number: int) -> MeasuredOnShards:
-        """Measure the direction d on all rows, and choose the working sets around where it will lead.
+        """Measure the direction d on all rows, and let every shard choose its working set; see `WorkingPass.read`.
 
-        ready : bool, (n_models,)   models that want no rows
+        number : int   number of the pass
         """
         problem, riding = self._problem, self._ctx.deferred
         for proof in riding:
@@ -80,7 +80,7 @@ class ShardedWorkingRows(ShardedRows):
         return MeasuredOnShards(self, vectors, F, np.sum(sides, axis=0), sum(capacities))
 
     def _ahead(self, first: ShardSum, linear: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
-        """How long the step of each model will be, by the rows of the first round."""
+        """Predict the length of the step of each model from the rows of the first rounds; float64, (n_models,)."""
         problem = self._problem
         scale = self._ctx.data.n_samples / max(sum(each[0] for each in first.each), 1)
         ends, ahead = [each[1] for each in first.each], np.ones(problem.n_models)
@@ -88,28 +88,28 @@ class ShardedWorkingRows(ShardedRows):
         errors = scale * np.sqrt(summed(end[:, 1] ** 2 for end in ends))
         for m in range(problem.n_models):
             if not is_whole(linear[m] + quadratic[m], slopes[m], errors[m]):
-                # All terms over the scale, by which the rows that were seen stand for the others.
+                # The shards do not scale the rows seen up to all rows, so the regulariser is scaled down instead.
                 regular = float(linear[m]) / scale, float(quadratic[m]) / scale
                 ahead[m] = exact_step_of(LineOf(self, m, 0.0), *regular, LONGEST).length
         return ahead
 
     def losses(self, problem: Problem) -> np.ndarray:
-        """At the present slacks."""
+        """The losses at the present slacks; float64, (n_models,)."""
         return summed(self.ask(("losses",)).each)
 
     def end(self) -> None:
-        """Let the shards forget rows that are kept."""
+        """End the step: let the shards release their kept rows."""
         self.tell("end", [])
 
     def close(self) -> None:
-        """Give back all but alpha, here and where the shards are."""
+        """Release all but alpha, here and on the shards."""
         super().close()
         if self._place is not None:
             self._place.close()
 
 
 class MeasuredOnShards:
-    """`Measured` of rows on shards."""
+    """`Measured` for rows on shards."""
 
     def __init__(
         self, rows: ShardedWorkingRows, leans: list[np.ndarray], F: np.ndarray | None, sides: np.ndarray, capacity: int
@@ -119,14 +119,14 @@ class MeasuredOnShards:
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
     ) -> Posed:
-        """As `Measured` says; the shards know the scale of the costs of their sample."""
+        """See `Measured`.  `scale` is not used: each shard knows by how much the costs of its sample are larger."""
         problem, F = self._rows._problem, None if self.F is None or not bends else self.F[m]
         free = problem.bias == "free"
         return PosedOnShards(self._rows, m, Around(lean=np.array(lean), at=np.array(at), free=free, F=F), sampled)
 
 
 class PosedOnShards:
-    """`Posed` and `OnPath` of rows on shards."""
+    """`Posed` and `OnPath` for rows on shards."""
 
     def __init__(self, rows: ShardedWorkingRows, m: int, around: Around, sampled: bool) -> None:
         self._rows, self._m, self._around = rows, m, around
@@ -135,17 +135,17 @@ class PosedOnShards:
         self._most = most_counted(each)
 
     def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
-        """As `Posed` says."""
+        """See `Posed`."""
         if self._rows._problem.loss.smooth:
             return descend(self._around, _Within(self._rows, self._m), w, target)[0]
         return follow(self._around, self, w, target, mu)[0]
 
     def crossed(self) -> bool:
-        """As `Posed` says."""
+        """See `Posed`."""
         return any(self._rows.ask(("crossed",)).each)
 
     def dual(self, folded: float) -> tuple[np.ndarray, bool]:
-        """As `Posed` says."""
+        """See `Posed`."""
         total = self._rows.tell("settle_dual", [self._m])
         pulled = total.vectors[0]
         if not self._around.free:
@@ -157,72 +157,72 @@ class PosedOnShards:
         return self._rows.tell("lighten", [self._m, excess > 0.0, left]).vectors[0], True
 
     def start(self, w: np.ndarray, mu: float) -> tuple[float, GapSums]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         total = self._rows.tell("start", [mu, self._most], w)
         return float(summed(each[2] for each in total.each)), _gap_sums(total)
 
     def weigh(self, H: list[np.ndarray]) -> tuple[float, np.ndarray]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         total = self._rows.tell("weigh", [])
         H[0][:] = total.vectors[0]
         return float(summed(total.each)), total.vectors[1]
 
     def towards(self, dw: np.ndarray) -> tuple[float, float]:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         dual, primal = np.min(self._rows.tell("towards", [], dw).each, axis=0)
         return float(dual), float(primal)
 
     def products_after(self, dual: float, primal: float) -> float:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return float(summed(self._rows.ask(("products_after", dual, primal)).each))
 
     def correct(self, mu: float) -> np.ndarray:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return self._rows.tell("correct", [mu]).vectors[0]
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return self._rows.tell("recentre", [mu, dual, primal]).vectors[0]
 
     def step(self, dual: float, primal: float, present: bool) -> GapSums:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return _gap_sums(self._rows.tell("step", [dual, primal, present]))
 
     def to_bounds(self) -> GapSums:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         return _gap_sums(self._rows.tell("to_bounds", []))
 
     def take_back(self) -> None:
-        """As `OnPath` says."""
+        """See `OnPath`."""
         self._rows.tell("take_back", [])
 
 
 class _Within:
-    """`Descending` of rows on shards."""
+    """`Descending` for rows on shards."""
 
     def __init__(self, rows: ShardedWorkingRows, m: int) -> None:
         self._rows, self._m = rows, m
 
     def start(self, w: np.ndarray) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._rows.tell("start_within", [], w)
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
-        """As `Descending` says."""
+        """See `Descending`."""
         total = self._rows.tell("look_within", [])
         H[0][:] = total.vectors[0]
         return total.vectors[1]
 
     def towards(self, d: np.ndarray) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._rows.tell("measure_within", [], d)
 
     def search(self, linear: float, quadratic: float) -> Step:
-        """As `Descending` says."""
+        """See `Descending`."""
         return exact_step_of(LineOf(self._rows, self._m, 0.0), linear, quadratic)
 
     def step(self, length: float) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._rows.tell("step_within", [length])
 
 

@@ -2,10 +2,13 @@
 
     min_w  |w|^2 / 2 - lean.(w - at) + (w - at)' F (w - at) / 2 + sum_i C_i loss(1 - y_i f(x_i))
 
-The sum is over the rows of the working set.  For the hinge loss `lean` = sum C_i y_i [x_i, bias] over folded
-violators, for the squared hinge sum 2 C_i s_i y_i [x_i, bias] with their slacks s_i at the point `at`, and
-F = sum 2 C_i x_i x_i': exact as long as none of them crosses its hyperplane.  Rows of a sample of the others say
-what it costs where some do: those that are folded pay for what the fold believes to have won.
+The sum is over the rows of the working set.  The fold is `lean` and F, sums over the folded rows that violate the
+margin.  For the hinge loss lean = sum C_i y_i [x_i, bias] and F = 0.  For the squared hinge
+lean = sum 2 C_i s_i y_i [x_i, bias], with the slacks s_i at the point `at`, and F = sum 2 C_i x_i x_i'.
+
+The fold is exact as long as no folded row crosses its hyperplane.  Beyond that, far rows of a random sample stand for
+the others.  A sampled row that is folded has side -1: it pays loss(y f(x) - 1) once it leaves the margin, which is what
+the fold wrongly counts as won.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from bigsvm.store.blocks import Matrix
 
 _POSITIVE = np.array([1], np.int32)
 T = TypeVar("T")
-_WORTH_A_THREAD = 1 << 20  # multiplications, below which starting threads takes longer than what they do
-SLICES = 2  # of the rows, worked on at one time; their sums are added in order
+_WORTH_A_THREAD = 1 << 20  # multiplications below which starting a thread takes longer than the work
+SLICES = 2  # shares of the rows that are worked on at the same time; their sums are added in order
 
 
 class Solution(NamedTuple):
-    """w : float64, (n_features + 1,);  alpha : float64, (n_rows,);  iterations : int"""
+    """The solution of a subproblem.  w : float64, (n_features + 1,);  alpha : float64, (n_rows,);  iterations : int"""
 
     w: np.ndarray
     alpha: np.ndarray
@@ -39,10 +42,10 @@ class Solution(NamedTuple):
 
 @dataclass(kw_only=True)
 class Around:
-    """What of the problem is no sum over rows: it is where the problem is solved, wherever the rows are.
+    """The terms of the problem that are no sums over kept rows.  They stay with the solver, wherever the rows are.
 
-    free : the weight of the bias costs nothing
-    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None
+    free : bool   the bias is not regularised
+    lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None for 0
     """
 
     free: bool
@@ -52,17 +55,17 @@ class Around:
 
     @property
     def regulariser(self) -> np.ndarray:
-        """The diagonal that |w|^2 is taken with: ones, and 0 for a free bias."""
+        """float64, (n_features + 1,): the factors of w_j^2 in |w|^2, which are 1, and 0 for a free bias."""
         R = np.ones(len(self.lean))
         R[-1] = 0.0 if self.free else 1.0
         return R
 
     def triangles(self) -> list[np.ndarray]:
-        """Room for the sums of SLICES."""
+        """An uninitialised triangle for each of the SLICES."""
         return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
 
     def factor(self, H: list[np.ndarray]) -> None:
-        """Add the regulariser and F to the rows' sum in H[0]; its factor goes to H[1]."""
+        """Add the regulariser and F to the sum over the rows in H[0], and put its factor into H[1]."""
         H[0][triangle_diagonal(len(self.lean))] += self.regulariser
         if self.F is not None:
             H[0] += self.F
@@ -71,13 +74,14 @@ class Around:
 
 @dataclass(kw_only=True)
 class Subproblem(Around):
-    """Rows in a few matrices, one below the other.
+    """The problem with its rows, which are a few matrices one below the other.
 
-    parts : rows as they are held;  codes : int32, (n_rows,), 1 for rows whose y is +1
-    C : float64, (n_rows,), positive
-    far : bool, (n_rows,)   of the sample, standing for many
-    side : float64, (n_rows,), 1, or -1 for rows that pay for leaving the margin: loss(y f(x) - 1)
-    bias : constant feature, 0 for none
+    parts : the matrices, coded or not
+    codes : int32, (n_rows,)    1 for rows with y = +1
+    C : float64, (n_rows,)      costs, positive
+    far : bool, (n_rows,)       rows of the sample that stand for many others
+    side : float64, (n_rows,)   1, or -1 for rows whose loss is loss(y f(x) - 1): they pay for leaving the margin
+    bias : float                constant feature, 0 for none
     """
 
     parts: list[Held]
@@ -95,15 +99,15 @@ class Subproblem(Around):
         self._shares = [range(half), range(half, len(self.parts))]
 
     def slacks(self, w: np.ndarray) -> np.ndarray:
-        """1 - y f(x) of every row, by its side."""
+        """1 - y f(x) of every row times its side; float64, (n_rows,)."""
         return self.side * self._margins(w, 1.0, -1.0)
 
     def products(self, d: np.ndarray) -> np.ndarray:
-        """y (x.d + bias d_last) of every row, by its side."""
+        """y (x.d + bias d_last) of every row times its side; float64, (n_rows,)."""
         return self.side * self._margins(d, 0.0, 1.0)
 
     def pull(self, coefficients: np.ndarray) -> np.ndarray:
-        """sum_i coefficients_i y_i [x_i, bias], each by its side."""
+        """sum_i side_i coefficients_i y_i [x_i, bias]; float64, (n_features + 1,)."""
         coefficients = coefficients * self.side
 
         def some(share: range) -> np.ndarray:
@@ -116,7 +120,7 @@ class Subproblem(Around):
         return first + second
 
     def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
-        """The triangle of sum_i h_i [x_i, bias] [x_i, bias]' in H[0]; H[1] is work space."""
+        """Put the triangle of sum_i h_i [x_i, bias] [x_i, bias]' into H[0]; H[1] is work space."""
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]
@@ -138,14 +142,14 @@ class Subproblem(Around):
         return out[:, 0]
 
     def _pieces(self, share: range) -> Iterator[tuple[slice, Matrix]]:
-        """The rows of some parts, as kernels take them."""
+        """(range of rows, matrix) for the rows of a share, decoded if they are coded."""
         for k in share:
             first = self._rows[k].start
             for rows, X in pieces(self.parts[k]):
                 yield slice(first + rows.start, first + rows.stop), X
 
     def _both(self, some: Callable[[range], T], times: int = 1) -> list[T]:
-        """What both shares give, where each number of a row is multiplied so many times."""
+        """`some` of both shares, on two threads if worth it; each entry of a row is multiplied about `times` times."""
         work = len(self.codes) * len(self.lean) * times
         if self.threads == 1 or len(self.parts) == 1 or work < _WORTH_A_THREAD:
             return [some(share) for share in self._shares]

@@ -1,6 +1,6 @@
-"""The squared hinge loss on rows in memory: Newton steps with an exact line search, exact after finitely many.
+"""Newton's method with an exact line search for the squared hinge loss on kept rows; it ends after finitely many steps.
 
-What a step wants of the rows is sums alone (`Descending`), so that they need not be here.
+A step needs only sums over the rows (the protocol `Descending`), so the rows may also lie on shards.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ _MOST = 100  # iterations
 
 
 class Descending(Protocol):
-    """The rows at a point, wherever they are: their slacks, and products with a direction."""
+    """The rows at a point w, here or on shards: their slacks, and their products with a direction."""
 
     def start(self, w: np.ndarray) -> None:
-        """Take slacks at w."""
+        """Compute the slacks at w."""
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
-        """Put the Hessian of the losses into H[0]; the sum of their alpha y [x, bias], by the side."""
+        """Put the Hessian of the losses into H[0]; return sum side alpha y [x, bias], minus their gradient."""
 
     def towards(self, d: np.ndarray) -> None:
-        """Take products with the direction d."""
+        """Compute the products with the direction d."""
 
     def search(self, linear: float, quadratic: float) -> Step:
-        """The exact step along it, with such a regulariser."""
+        """The exact step along the direction; the regulariser adds `linear` t + `quadratic` t^2 / 2 to the losses."""
 
     def step(self, length: float) -> None:
-        """Go so far."""
+        """Move the slacks by a step of that length."""
 
 
 def solve_squared_hinge(problem: Subproblem, w: np.ndarray, target: float) -> Solution:
-    """Minimise the subproblem with the squared hinge loss until primal and dual are within some `target` of it.
+    """Minimise the subproblem with the squared hinge loss.
 
-    w : float64, (n_features + 1,)   where to start
+    It stops once g'x <= target and |g|^2 / 2 <= target, for the gradient g and the Newton step x: estimates of how far
+    the primal and the dual value are from the minimum.
+
+    w : float64, (n_features + 1,)   start point
 
     Source: Mangasarian, Optimization Methods and Software 17 (2002); Keerthi and DeCoste, JMLR 6 (2005).
     """
@@ -50,7 +53,7 @@ def solve_squared_hinge(problem: Subproblem, w: np.ndarray, target: float) -> So
 
 
 def descend(problem: Around, rows: Descending, w: np.ndarray, target: float) -> tuple[np.ndarray, int]:
-    """The same of rows that may be elsewhere; w, and the number of iterations."""
+    """Solve the problem of `solve_squared_hinge` for rows that may lie on shards; w, and the number of iterations."""
     w, R = w.copy(), problem.regulariser
     rows.start(w)
     H, x, F = problem.triangles(), np.empty(len(w)), problem.F
@@ -73,7 +76,7 @@ def descend(problem: Around, rows: Descending, w: np.ndarray, target: float) -> 
 
 
 class NewtonRows:
-    """`Descending` of rows that are here."""
+    """`Descending` for rows in this process."""
 
     def __init__(self, problem: Subproblem) -> None:
         self.problem = problem
@@ -84,28 +87,28 @@ class NewtonRows:
         return 2.0 * self.problem.C * np.maximum(self._s, 0.0)
 
     def start(self, w: np.ndarray) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._s = self.problem.slacks(w)
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
-        """As `Descending` says."""
+        """See `Descending`."""
         self.problem.add_hessian(np.where(self._s > 0.0, 2.0 * self.problem.C, 0.0), H)
         return self.problem.pull(self.alpha)
 
     def towards(self, d: np.ndarray) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._p = self.problem.products(d)
 
     def search(self, linear: float, quadratic: float) -> Step:
-        """As `Descending` says."""
+        """See `Descending`."""
         return exact_step(self._pieces, 1.0, SQUARED_HINGE, linear, quadratic)
 
     def line(self) -> PieceSums:
-        """What a search elsewhere asks for."""
+        """The losses along the direction, for a line search over the rows of all shards."""
         return PieceSums(self._pieces, 1.0, SQUARED_HINGE)
 
     def step(self, length: float) -> None:
-        """As `Descending` says."""
+        """See `Descending`."""
         self._s = self._s - length * self._p
 
     def _pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -1,8 +1,8 @@
-"""A pass that measures a direction, chooses the working set and carries proofs along: each row is read once.
+"""A pass over all rows: it measures a direction, chooses the working set, and computes the deferred proofs.
 
-Runs of blocks come in a random order of (seed, pass), in rounds.  All rows of the first round are kept, and show how
-long the step will be; from then on each round knows the bands of the rows that are nearest (`working_set`), and
-those that were taken in for want of better ones leave as better ones come.
+Runs of blocks are read in rounds, in a random order that is a function of (seed, pass).  All rows of the first round
+are kept, and show how long the step will be.  Each later round keeps the rows within the bands of `working_set`, which
+become narrower as nearer rows are found; rows that fall outside of them are folded.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
-_FIRST_ROUND = 0.05  # of the rows; at most half of the capacity
-_SAMPLE_FROM = 0.1  # of the rows are read for the sample
-_SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # of the rows, or rows for each feature, what is more: enough of a sample
-LONGEST = 2.0  # step that is believed on the word of the first round
-_CLEAR = 2.0  # standard errors, for a step that is not believed to be whole
-_SPARE = 0.25  # of the capacity, beyond it, for rows of a round that then leave
-_TASK_CODED = 0.06  # of the capacity: rows of all tasks at one time, which are coded when a task is done
-_SURE = 1.5  # rows that a round may keep over those that it is expected to
-_REACH = 1.0  # of what a step moves a row in the mean, which counts for rows that it hardly moved
-_RUN_ORDER = 1 << 60  # in place of a first row, in the key of the order of runs
+_FIRST_ROUND = 0.05  # share of the rows in the first round; at most half of the capacity
+_SAMPLE_FROM = 0.1  # share of the rows that is read for the sample
+_SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # size of the sample: this share of the rows, or rows per feature if more
+LONGEST = 2.0  # longest step that the first round may predict
+_CLEAR = 2.0  # standard errors by which the slope must differ from 0 for a step that is not whole
+_SPARE = 0.25  # share of the capacity that a round may exceed it by, until it is cut
+_TASK_CODED = 0.06  # share of the capacity: rows that all tasks hold at a time before they are coded
+_SURE = 1.5  # safety factor on the number of rows that a round is expected to keep
+_REACH = 1.0  # factor on the mean |p|, which is added to |p| in the unit of distances
+_RUN_ORDER = 1 << 60  # key of the order of runs; far above any row number, which keys other orders
 
 
 class PassReads(Reads, Protocol):
-    """What a pass is lent: a `Context`, or a shard's part of one."""
+    """What a pass needs of its caller: a `Context`, or the part of one that a shard has."""
 
     @property
     def seed(self) -> int: ...
@@ -63,14 +63,18 @@ class PassReads(Reads, Protocol):
 
 
 class WorkingShare(NamedTuple):
-    """What a task needs.  Row arrays are of the share's rows; tasks in this process write into them.
+    """The input of a task: a run of blocks, and the values of their rows.
 
-    d : products with it;  None where rows are only taken in
-    s, p : float64, (n_rows, n_models);  cost, codes, place : (n_rows, 1), (n_rows, 1), (n_rows, n_models)
-    bands : which rows are kept;  anyway : the share of rows that is, whatever the bands; 0 for those in their bands
-    points : (w, alpha of the rows) of the deferred certificates
-    codes : rows that are kept are coded
-    origin : working row from which the rows that are kept are counted
+    d : float64, shape of w   direction;  None: rows are only sampled
+    s : float64, (n_rows, n_models)   slacks;  None: 1
+    rows : arrays that a task in this process writes into, else None each: p (n_rows, n_models), cost and codes
+        (n_rows, 1), place (n_rows, n_models)
+    bands : rule by which rows are kept
+    anyway : share of rows that is kept whatever their distance;  0: keep by the bands
+    points : (w, alpha of the rows) of each deferred certificate
+    shape : shape of w
+    coded : code the rows that are kept
+    origin : number of the row that counts as row 0 in `KeptRows.number`
     """
 
     data: RowBlocks
@@ -88,11 +92,12 @@ class WorkingShare(NamedTuple):
 
 
 class WorkingRows(NamedTuple):
-    """What a task has found.
+    """The result of a task.
 
-    parts : rows that are kept;  fold : sums over those that are folded
+    parts : the rows kept;  fold : sums over the rows that are folded
     sides : int64, (2, n_models)   rows outside and inside the margin
-    rows : (p, cost, codes, place) for a caller in another process;  terms : of the proofs
+    rows : (p, cost, codes, place) for a caller in another process
+    terms : terms of each deferred certificate
     """
 
     parts: list[KeptRows]
@@ -105,7 +110,10 @@ class WorkingRows(NamedTuple):
 
 
 def working_task(share: WorkingShare) -> WorkingRows:
-    """Task: measure, sort and prove a run of blocks.  Pure, but for writing into the arrays that it was given."""
+    """Task: measure the direction on a run of blocks, choose rows, and compute the terms of deferred proofs.
+
+    It is pure, except that it writes into the arrays of `share.rows`.
+    """
     problem, m = share.problem, share.problem.n_models
     n, bias = share.refs[-1].stop - share.refs[0].start, problem.constant_feature
     kinds = ((m, np.float64), (1, np.float64), (1, np.int32), (m, np.uint8))
@@ -154,15 +162,15 @@ def working_task(share: WorkingShare) -> WorkingRows:
 
 
 class WorkingPass:
-    """One reading of all rows.
+    """One pass over all rows, or over those of one shard.
 
-    rows : where s is, and p, cost and codes go;  place : uint8, (n_samples, n_models)
-    d : float64, shape of w, the direction;  w : from where
-    room : for rows that are kept;  entry_bytes : that a row's entries are likely to take, 0 for nobody knows
-    number : of the pass, for the order of its rows
-    part : working rows that are here;  None: all
+    rows : RowState   has s; receives p, cost and codes;  place : uint8, (n_samples, n_models), written
+    shape : shape of w
+    room : limits of the working set;  entry_bytes : expected bytes of the entries of a row, 0 if not known
+    number : int   number of the pass, on which the order of its rows depends
+    part : range   numbers of the rows of a shard;  None: all rows
 
-    Raises PassLeft where the run is to stop: nothing of the pass counts, and it is begun again later.
+    Its methods raise PassLeft if the run is to stop.  The pass is then discarded, and begun again by the resumed run.
     """
 
     def __init__(
@@ -188,12 +196,12 @@ class WorkingPass:
             proof.restart()
 
     def sample(self) -> tuple[WorkingSet, float]:
-        """A random sample of the rows, and which share of all it is; no larger than what fits, and than tells.
+        """Read a random sample of the rows; return it, and the share of the rows that it is.
 
-        It comes from several times as many rows, so that it is one of many places where rows are in some order.
+        It is drawn from several times as many rows, so that it comes from many places even if the rows have an order.
         """
         n, all_rows = len(self.part), self.ctx.data.n_samples
-        # A shard's part of a sample is that of its rows.
+        # A shard draws in proportion to its rows.
         per_feature = -(-_SAMPLE_PER_FEATURE * self.shape[0] * n // all_rows)
         enough = min(self.found.capacity, max(per_feature, int(_SAMPLE * n)))
         some = self._next(0, max(int(_SAMPLE_FROM * n), enough))
@@ -203,23 +211,24 @@ class WorkingPass:
         return self.found, share * rows / n
 
     def read(self, w: np.ndarray, d: np.ndarray, ready: np.ndarray) -> WorkingSet:
-        """Measure the direction d on all rows, and choose the working set around where it will lead.
+        """Measure the direction d on all rows, and choose the working set for the w that the step is expected to reach.
 
-        ready : bool, (n_models,)   models that want no rows
+        w, d : float64, `shape`   start and direction of the step
+        ready : bool, (n_models,)   models that rest, for which no rows are kept
         """
         self.begin(d)
         self._look_ahead(w, d)
         return self.rest(d, ready)
 
     def begin(self, d: np.ndarray) -> None:
-        """The first round, of which all rows are kept until it is known how long the step will be."""
+        """Read the first round.  All of its rows are kept, until `expect` is told the length of the step."""
         n, capacity = len(self.part), self.found.capacity
         first = self._next(0, int(min(max(_FIRST_ROUND * n, 1), int(capacity * self.certain) // 2)))
         self._read(first, d, anyway=1.0)
         self._done = len(first)
 
     def rest(self, d: np.ndarray, ready: np.ndarray) -> WorkingSet:
-        """All other rows, once `expect` was told how long."""
+        """Read all other rows; `expect` must have been called."""
         self.found.bands.inside[ready] = self.found.bands.outside[ready] = -1.0
         done = self._done
         while done < len(self.runs):
@@ -234,7 +243,7 @@ class WorkingPass:
         return self.found
 
     def _next(self, done: int, rows: int) -> Sequence[tuple[BlockRef, ...]]:
-        """The next runs, of about so many rows; at least one."""
+        """The runs after the first `done`, at least one, of at most `rows` rows if there are more."""
         stop, come = done, 0
         while stop < len(self.runs) and (stop == done or come + _rows_of(self.runs[stop]) <= rows):
             come += _rows_of(self.runs[stop])
@@ -265,7 +274,7 @@ class WorkingPass:
                 proof.take(terms)
 
     def _look_ahead(self, w: np.ndarray, d: np.ndarray) -> None:
-        """How long the step along d will be, by the rows of the first round; and what they are to it."""
+        """Predict the length of the step along d from the rows of the first round, and set the bands by it."""
         problem, found = self.problem, self.found
         linear, quadratic = inner(problem, w, d), squared_norm(problem, d)
         scale = len(self.part) / max(found.seen, 1)
@@ -282,7 +291,7 @@ class WorkingPass:
         self.expect(ahead, moved / max(rows, 1))
 
     def first_pieces(self, m: int, scale: float = 1.0) -> Pieces:
-        """Slacks, products and costs (times `scale`) of the rows that are kept, for searches of model m."""
+        """(slacks, products, costs times `scale`) of the rows kept so far, for a line search of model m."""
 
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for part in self.found.parts:
@@ -291,13 +300,16 @@ class WorkingPass:
         return pieces
 
     def moved(self) -> tuple[np.ndarray, int]:
-        """The sums of |p| of the rows that are kept, (n_models,), and how many they are."""
+        """The sums of |p| over the rows kept so far, float64, (n_models,), and the number of these rows."""
         numbers = [part.number for part in self.found.parts]
         moved = (np.abs(self.rows.p.values[rows]).sum(axis=0) for rows in numbers)
         return sum(moved, np.zeros(self.problem.n_models)), sum(map(len, numbers))
 
     def expect(self, ahead: np.ndarray, mean: np.ndarray) -> None:
-        """How long the step of each model will be, and how far it moves rows in the mean, both (n_models,)."""
+        """Set the bands by the expected lengths of the step and the mean of |p|, and place the rows kept so far.
+
+        ahead, mean : float64, (n_models,)
+        """
         found = self.found
         found.bands.ahead[:] = ahead
         found.bands.reach[:] = np.where(mean > 0.0, _REACH * mean, 1.0)
@@ -308,7 +320,7 @@ class WorkingPass:
             found.sides += np.array([(z <= 0.0).sum(axis=0), (z > 0.0).sum(axis=0)])
 
     def _settle(self, last: bool) -> None:
-        """Cut the working set to its capacity: fewer rows where their entries take more than was thought."""
+        """Cut the working set to its capacity, which becomes smaller if entries take more bytes than expected."""
         found = self.found
         rows = self.room.rows(found.entry_bytes)
         if found.parts and rows < found.n_samples:
@@ -318,9 +330,10 @@ class WorkingPass:
 
 
 def is_whole(regular: float, slope: float, error: float) -> bool:
-    """Whether one whole step is to be expected: the slope there may be 0, as far as some rows can tell.
+    """Whether a step of length 1 is expected: the slope of P there does not differ from 0 significantly.
 
-    regular : the regulariser's slope there;  slope, error : that of the losses, and its standard error
+    regular : slope of the regulariser at length 1
+    slope, error : slope of the losses there, estimated from some rows, and its standard error
     """
     return bool(abs(regular + slope) <= _CLEAR * error)
 
@@ -328,7 +341,7 @@ def is_whole(regular: float, slope: float, error: float) -> bool:
 def slope_at_one(
     problem: Problem, m: int, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
 ) -> tuple[float, float]:
-    """The slope of model m's losses after a whole step, as some rows show it, and its standard error."""
+    """The slope of the losses of model m at a step of length 1, estimated from some rows, and its standard error."""
     slope = variance = 0.0
     for s, p, cost in pieces:
         after, C = (s - p)[:, None], (cost * problem.C[m])[:, None]

@@ -1,6 +1,7 @@
-"""Between a working set and its solution: the problem of each model, and the dual point that it gives of all rows.
+"""From a working set to its solution: the problem of each model, and the dual point that its solution gives.
 
-`WorkingHere` and `PosedHere` are of rows that are here; the same of shards are in `sharded_working`.
+`Measured` is what a pass found, and `Posed` the problem of one model.  `WorkingHere` and `PosedHere` implement them for
+rows in this process; `sharded_working` has those for rows on shards.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, KeptRows, Wo
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.state.vectors import RowVector
 
-_IDLE = 1e-6  # of C: alpha of a row that does not matter
+_IDLE = 1e-6  # share of C up to which alpha counts as 0
 
 
 def kept_rows(
@@ -34,9 +35,9 @@ def kept_rows(
 ) -> Subproblem:
     """The problem of model m on the rows that it keeps, around the point `at`.
 
-    lean : float64, (n_features + 1,)   the sum of the rows that are folded, as they are at that point
-    scale : of the costs
-    sampled : with the rows that stand for the far ones
+    lean : float64, (n_features + 1,)   sum alpha y [x, bias] over the folded rows, with their alpha at that point
+    scale : float                       factor on the costs
+    sampled : bool                      include the far rows of the sample, each with the cost of all it stands for
     """
     parts, codes, costs, sides, far = [], [], [], [], []
     share, smooth = found.bands.share, problem.loss.smooth
@@ -68,38 +69,39 @@ def kept_rows(
 
 
 def minimum(problem: Problem, part: Subproblem, w: np.ndarray, target: float, mu: float) -> Solution:
-    """The solution of a working set, from w on, to a gap of `target`; `mu` as for `solve_hinge`."""
+    """Solve a subproblem from w on until its gap is at most `target`; see `solve_hinge` for mu."""
     if problem.loss.smooth:
         return solve_squared_hinge(part, w, target)
     return solve_hinge(part, w, target, mu)
 
 
 class Posed(Protocol):
-    """The problem of one model on the rows that it keeps, wherever they are.
+    """The problem of one model on the rows that it keeps, which are here or on shards.
 
-    costs : sum of the rows' C
+    costs : float   sum of C over these rows
     """
 
     @property
     def costs(self) -> float: ...
 
     def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
-        """As `minimum`; alpha stays with the rows."""
+        """Solve the problem as the function `minimum` does; return w.  alpha stays with the rows."""
 
     def crossed(self) -> bool:
-        """Whether alpha of a far row is not 0, by more than a row may have that does not matter."""
+        """Whether a far row has alpha above `_IDLE` of its C, and so has crossed its hyperplane."""
 
     def dual(self, folded: float) -> tuple[np.ndarray, bool]:
-        """What alpha of the kept rows sums up to, 0 of far ones; False where a free bias is not balanced.
+        """sum alpha y [x, bias] over the near rows; False if sum y alpha of all rows is not 0 but the bias is free.
 
-        folded : sum y alpha of the other rows, times the constant feature
+        folded : float   sum y alpha of the other rows, times the constant feature
         """
 
 
 class Measured(Protocol):
-    """What a pass found: how many rows lie on either side, sums of those that are folded, and problems on the rest.
+    """What a pass found: a working set, from which the problem of each model is posed.
 
-    sides : int64, (2, n_models);  capacity : rows that are kept;  leans, F : as of a `Fold`
+    sides : int64, (2, n_models)   rows outside and inside the margin
+    capacity : int                 most near rows;  leans, F : those of the `Fold`
     """
 
     @property
@@ -114,11 +116,11 @@ class Measured(Protocol):
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
     ) -> Posed:
-        """The problem of model m, as `kept_rows` says; without F where it does not bend."""
+        """The problem of model m (see `kept_rows`), without F if `bends` is False."""
 
 
 class PosedHere:
-    """`Posed` of rows that are here; `known` takes the dual point."""
+    """`Posed` for rows in this process; `known` receives the dual point."""
 
     def __init__(self, problem: Problem, m: int, part: Subproblem, known: Placed | None) -> None:
         self._problem, self._m, self._part, self._known = problem, m, part, known
@@ -126,17 +128,17 @@ class PosedHere:
         self._alpha = np.zeros(0)
 
     def minimum(self, w: np.ndarray, target: float, mu: float) -> np.ndarray:
-        """As `Posed` says."""
+        """See `Posed`."""
         found = minimum(self._problem, self._part, w, target, mu)
         self._alpha = found.alpha
         return found.w
 
     def crossed(self) -> bool:
-        """As `Posed` says."""
+        """See `Posed`."""
         return far_matter(self._part, self._alpha)
 
     def dual(self, folded: float) -> tuple[np.ndarray, bool]:
-        """As `Posed` says."""
+        """See `Posed`."""
         part, known = self._part, self._known
         assert known is not None
         alpha = np.where(part.far, 0.0, self._alpha)
@@ -146,9 +148,9 @@ class PosedHere:
 
 
 class WorkingHere:
-    """`Measured` of rows that are here.
+    """`Measured` for rows in this process.
 
-    lengths : of the step, (n_models,);  None: no dual point is wanted
+    lengths : float64, (n_models,)   lengths of the step;  None: no dual point is wanted
     """
 
     def __init__(
@@ -163,20 +165,23 @@ class WorkingHere:
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
     ) -> Posed:
-        """As `Measured` says."""
+        """See `Measured`."""
         part = kept_rows(self._problem, self._found, m, lean, at, self._threads, scale, sampled)
         return PosedHere(self._problem, m, part if bends else replace(part, F=None), self.known)
 
 
 def far_matter(part: Subproblem, alpha: np.ndarray) -> bool:
-    """Whether a far row's alpha is not 0, by more than a row may have that does not matter."""
+    """Whether a far row has alpha above `_IDLE` of its C; see `Posed.crossed`."""
     return bool(np.any(alpha[part.far] > _IDLE * part.C[part.far]))
 
 
 def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
-    """Make the kept alpha of the heavier class lighter until sum y alpha = 0, as the dual of a free bias wants it.
+    """Scale alpha of the kept rows of the class with the larger sum down, until sum y alpha = 0.
 
-    folded : sum y alpha of the other rows, times the constant feature.  False where that is more than kept ones hold.
+    The dual problem with a free bias has this constraint.  Returns False, and changes nothing, if the kept rows of that
+    class have less than the excess.
+
+    folded : float   sum y alpha of the other rows, times the constant feature
     """
     excess = (folded + float(part.pull(alpha)[-1])) / part.bias
     heavier = (part.codes == 1) == (excess > 0.0)
@@ -187,16 +192,16 @@ def balance(part: Subproblem, alpha: np.ndarray, folded: float) -> bool:
 
 
 def share_left(excess: float, total: float) -> float | None:
-    """The part of kept alpha, `total` in a class, that is left when |excess| goes; None where it is not that much."""
+    """The factor on alpha of a class, whose sum is `total`, that lowers it by |excess|; None if `total` is less."""
     if abs(excess) > total:
         return None
     return 1.0 - abs(excess) / total if total > 0.0 else 1.0
 
 
 def in_problem(part: KeptRows, m: int, smooth: bool, sampled: bool) -> np.ndarray:
-    """Which rows of a part are in the problem of model m: those that it keeps and, if so, far ones that were drawn.
+    """bool, (n_rows,): rows of a part that are in the problem of model m: near rows and, if `sampled`, far rows.
 
-    What the squared hinge folds grows like |w|^2 by itself.
+    With a smooth loss, sampled rows that are folded stay out: its fold has a quadratic term, which bounds w by itself.
     """
     place = part.place[:, m]
     if not sampled:
@@ -205,19 +210,20 @@ def in_problem(part: KeptRows, m: int, smooth: bool, sampled: bool) -> np.ndarra
 
 
 def shares_gone(lengths: np.ndarray) -> np.ndarray:
-    """Of the whole step, for mixtures of what is before it and after."""
+    """The share of a whole step that each model went, within [0, 1], for mixing the sums of the two ends."""
     return np.clip(lengths, 0.0, 1.0)
 
 
 def mixed(ends: list[np.ndarray], shares: np.ndarray) -> np.ndarray:
-    """What lies between the ends of a step, arrays (..., n_models), where each model goes its share of it."""
+    """Interpolate between the ends of a step, arrays (..., n_models), by the share that each model went."""
     return ends[0] if len(ends) == 1 else (1.0 - shares) * ends[0] + shares * ends[1]
 
 
 class Placed:
-    """Knows alpha of every row by its place in the pass: of kept ones what the working set's solution says.
+    """alpha of every row: from the solution for kept rows, and by `frozen_alpha` for the others.
 
-    rows : after the step, whose lengths were `lengths`, (n_models,)
+    rows : RowState   slacks after the step
+    lengths : float64, (n_models,)   lengths of the step
     """
 
     def __init__(
@@ -233,11 +239,11 @@ class Placed:
         self._known = np.concatenate([np.zeros((0, problem.n_models), bool), *self._kept])
 
     def take(self, m: int, alpha: np.ndarray) -> None:
-        """The solution of model m: alpha of the rows that it keeps, in the order of the working set."""
+        """Set alpha of the rows that model m keeps, in the order of the working set."""
         self._alpha[self._known[:, m], m] = alpha
 
     def put(self, piece: slice, alpha: np.ndarray) -> None:
-        """Write alpha of the rows of a piece, (n_rows, n_models)."""
+        """Write alpha of the rows of a piece into `alpha`, float64, (n_rows, n_models)."""
         rows, place = self._rows, self._place.values[piece]
         s, p, C = rows.s.values[piece], rows.p.values[piece], rows.costs(self._problem, piece)
         ends = np.stack([s + self._lengths * p, s + (self._lengths - 1.0) * p])

@@ -1,14 +1,14 @@
-"""The working set: the rows that a pass keeps in memory, those near their hyperplanes (y f(x) = 1), as many as fit.
+"""The working set: the rows that a pass keeps in memory, which are those nearest to their hyperplanes, as many as fit.
 
-Rows inside the margin come first: all of them, if three quarters of the capacity hold them.  The rest of the capacity
-goes to the nearest rows outside, as far as they are useful.  If the rows inside do not fit, half of the capacity goes
-to the nearest rows of each side.  Distance is measured relative to how far the step moves a row; rows that cross their
-hyperplane within the step count as three times nearer.  The other rows are *folded*: their alpha is fixed, and their
-sum is one vector (`subproblem.py`).
+Rows inside the margin come first: if three quarters of the capacity hold all of them, they are all kept, and the
+nearest rows outside take the rest, up to the number beyond which more would be of no use.  Otherwise each side gets
+half of the capacity for its nearest rows.  The distance of a row is measured in units of how far the step moves it, and
+is reduced to `_CROSSED` of that for rows that cross their hyperplane within the step.  Rows that are not kept are
+folded into one vector (`subproblem`).
 
-A part of the capacity holds a random sample of all rows.  Its far rows represent all far rows: if the solution moves
-one of them across its hyperplane, it pays for all the rows that this row represents.  With a fixed vector alone nothing
-would keep w from moving too far.
+A tenth of the capacity is for a random sample of all rows.  A row of the sample that is not near (a *far* row) stands
+for many far rows.  If a solution makes it cross its hyperplane, it pays for as many rows as it stands for; the folded
+vector alone is linear in w, and would let w run away.
 """
 
 from __future__ import annotations
@@ -28,30 +28,29 @@ from bigsvm.solvers.gathered import stacked
 from bigsvm.solvers.newton_ws.held_rows import Held, bytes_held, picked_held, pieces
 from bigsvm.store.blocks import Matrix
 
-OUT, FOLDED, KEPT = 0, 1, 2  # places of a row: alpha = 0; alpha fixed and summed; in memory
-_ALL_INSIDE = 0.75  # part of the capacity within which all rows inside the margin are kept
-_HALF = 0.5  # part of the capacity for each side if they are more
+OUT, FOLDED, KEPT = 0, 1, 2  # values of `place`: alpha = 0, alpha fixed, alpha to be solved for
+_ALL_INSIDE = 0.75  # share of the capacity within which all rows inside the margin are kept
+_HALF = 0.5  # share of the capacity for the rows inside the margin if they are more
 _CROSSED = 0.3  # factor on the distance of rows that cross their hyperplane within the step
-_CUT_TO = 0.9  # part of the capacity that is kept when rows are dropped during a pass
-_SAMPLED = 0.1  # part of the capacity for the sample
-# Rows outside the margin are kept up to so many for each row inside, or for each feature: more would only cost time.
-_OUTSIDE, _PER_FEATURE = 4.0, 8.0
-_CUT_FROM = 1.25  # rows outside are dropped when they are more than this many times that number
-_HALVINGS = 6  # bisections of the capacity of each model, if there are several
-_TOGETHER = 1 << 20  # bytes of a part's rows from which the calls for each part take no time
-_TIE = 1e-9  # breaks ties between rows at the same distance
+_CUT_TO = 0.9  # share of the capacity to which rows are cut while more are to come
+_SAMPLED = 0.1  # share of the capacity for the random sample
+_OUTSIDE, _PER_FEATURE = 4.0, 8.0  # most rows outside for each row inside, or each feature if that is more
+_CUT_FROM = 1.25  # multiple of the rows wanted outside from which they are cut
+_HALVINGS = 6  # bisection steps to find how many rows each of several models may keep
+_TOGETHER = 1 << 20  # bytes of rows in a part, from which the cost of a call does not matter
+_TIE = 1e-9  # relative differences drawn for rows at the same distance, so that cuts can be made among them
 
 
 class KeptRows(NamedTuple):
-    """Some of the kept rows, ascending.
+    """A part: some of the rows that were kept, in the order of their numbers.
 
-    X : the rows, as they are held in memory;  codes : int32, (n_rows,), classes
-    cost : float64, (n_rows,), weight of the row;  number : int64, (n_rows,), number of the row in the data
-    ends : float64, (2, n_rows, n_models)   slacks before the step, and after a whole step; (0, ...) for the hinge loss
-    z : float64, (n_rows, n_models)   the expected slack after the step
+    X : the rows, coded or not;  codes : int32, (n_rows,), classes;  cost : float64, (n_rows,), weights
+    number : int64, (n_rows,)   which rows these are
+    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole step; (0, ...) for the hinge loss
+    z : float64, (n_rows, n_models)   slack expected after the step
     distance : float64, (n_rows, n_models)   distance from the hyperplane, by which rows are chosen
-    place : uint8, (n_rows, n_models)   OUT, FOLDED or KEPT
-    lot : float64, (n_rows,)   random numbers for the sample;  drawn : bool, (n_rows,), the row belongs to the sample
+    place : uint8, (n_rows, n_models)   KEPT, FOLDED or OUT
+    lot : float64, (n_rows,), in [0, 1);  drawn : bool, (n_rows,)   whether the row belongs to the random sample
     """
 
     X: Held
@@ -67,14 +66,11 @@ class KeptRows(NamedTuple):
 
     @property
     def near(self) -> np.ndarray:
-        """bool, (n_rows,): rows that at least one model keeps."""
+        """bool, (n_rows,): the rows that at least one model keeps."""
         return np.asarray((self.place == KEPT).any(axis=1))
 
     def split(self) -> list[KeptRows]:
-        """Two parts: rows that some model keeps, and rows that are there only for the sample.
-
-        So a problem on the kept rows need not copy them.
-        """
+        """Near rows and far rows of the sample as separate parts, so that a problem on the near rows need not copy."""
         near = self.near
         kinds = [mask for mask in (near, self.drawn & ~near) if mask.any()]
         return [self if mask.all() else self.picked(np.flatnonzero(mask)) for mask in kinds]
@@ -86,7 +82,7 @@ class KeptRows(NamedTuple):
 
 
 def merged(parts: list[KeptRows]) -> list[KeptRows]:
-    """At most two parts with the same rows, the kept ones and the others.  Coded rows are not merged."""
+    """Join the parts into at most two, of near rows and of far rows.  Parts that are coded already are not joined."""
     found = []
     for near in (True, False):
         some = [part for part in parts if part.near[0] == near]
@@ -101,9 +97,9 @@ def merged(parts: list[KeptRows]) -> list[KeptRows]:
 
 
 def gathered(parts: list[KeptRows]) -> list[KeptRows]:
-    """The same rows in fewer parts, of at least `_TOGETHER` bytes; `parts` is emptied, to save memory.
+    """Join small parts into parts of about `_TOGETHER` bytes, since the work on a few rows costs less than the call.
 
-    Every loop over parts makes a call for each, and a call takes longer than a few rows.
+    `parts` is emptied on the way, so that rows are not held twice.
     """
     found: list[KeptRows] = []
     some: list[KeptRows] = []
@@ -122,12 +118,12 @@ def gathered(parts: list[KeptRows]) -> list[KeptRows]:
 
 
 class Bands(NamedTuple):
-    """The rule by which rows are kept: distance at most `inside` if z > 0, else at most `outside`.
+    """The rule by which rows are kept: the distance is at most `inside` if z > 0, and at most `outside` otherwise.
 
-    inside, outside : float64, (n_models,)
-    ahead : float64, (n_models,)   the expected step length: z = s - ahead p
-    reach : float64, (n_models,)   a multiple of the mean distance that a step moves rows
-    share : float   part of all rows in the sample;  key : (seed, pass) of the random numbers
+    inside, outside : float64, (n_models,)   largest distances of rows inside and outside the margin
+    ahead : float64, (n_models,)   length of the step that is expected: z = s - ahead p
+    reach : float64, (n_models,)   mean of |p|, which is added to |p| in the unit of distances
+    share : float   share of all rows that the random sample takes;  key : (seed, pass)   seed of the sample
     """
 
     inside: np.ndarray
@@ -138,7 +134,7 @@ class Bands(NamedTuple):
     key: tuple[int, int]
 
     def lots(self, start: int, n_rows: int) -> np.ndarray:
-        """Random numbers in [0, 1) for rows [start, start + n_rows), a function of key and row number."""
+        """A random number in [0, 1) for each row from `start` on; a function of seed, pass and row."""
         lot = np.empty(n_rows)
         draw(start, *self.key, lot)
         return lot
@@ -146,10 +142,7 @@ class Bands(NamedTuple):
     def place(
         self, s: np.ndarray, p: np.ndarray, cost: np.ndarray, lot: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(z, distance, place) of rows, each (n_rows, n_models).
-
-        s, p : float64, (n_rows, n_models)   slacks, and their decrease by a whole step;  cost, lot : (n_rows,)
-        """
+        """(z, distance, place) of rows, each (n_rows, n_models), from s and p of that shape, cost and lot (n_rows,)."""
         z = s - self.ahead * p
         distance = np.abs(z) * np.where((s > 0.0) != (s - p > 0.0), _CROSSED, 1.0) / (np.abs(p) + self.reach)
         distance += _TIE * (distance + _TIE) * lot[:, None]
@@ -161,15 +154,14 @@ class Bands(NamedTuple):
 
 @dataclass
 class Fold:
-    """Sums over the rows that are not kept, whose alpha is fixed.
+    """Sums over the rows that are not kept, with their dual variables fixed.
 
-    For the hinge loss alpha is C if the row is expected to violate, else 0.  For the squared hinge alpha depends on the
-    step length, which is known only after the pass.  Two sums are kept, with alpha by the slacks before the step and
-    after a whole step; the sum for any step length between is a mixture of them, and needs no further reading.
+    For the hinge loss alpha is C if the row is expected to violate the margin, and 0 otherwise.  For the squared hinge
+    alpha is linear in the slack, so two sums are kept: with the slacks before the step, and with those after a whole
+    step.  Once the length of the step is known, their mixture is the right sum, and no row is read again.
 
-    leans : sums of alpha_i y_i x_i, float64, (n_features + 1,) or (n_features + 1, n_models); one for the hinge loss,
-        two for the squared hinge
-    F : curvature of the folded rows, a triangle (`compiled/linear/hessian.py`) for each model; None for the hinge
+    leans : list of one or two arrays, float64, (n_features + 1,) or (n_features + 1, n_models): sum alpha y [x, bias]
+    F : float64, a triangle (`compiled/linear/hessian.py`) for each model, or None for the hinge loss
     """
 
     leans: list[np.ndarray]
@@ -177,13 +169,13 @@ class Fold:
 
     @classmethod
     def empty(cls, problem: Problem, shape: tuple[int, ...]) -> Fold:
-        """The sums over no rows.  shape : that of w"""
+        """The sums over no rows."""
         if not problem.loss.smooth:
             return cls([np.zeros(shape)], None)
         return cls([np.zeros(shape), np.zeros(shape)], np.zeros((problem.n_models, triangle_size(shape[0]))))
 
     def merge(self, other: Fold) -> None:
-        """Add the sums of other rows."""
+        """Add the sums over other rows."""
         for mine, others in zip(self.leans, other.leans, strict=True):
             mine += others
         if self.F is not None and other.F is not None:
@@ -193,7 +185,7 @@ class Fold:
         self, problem: Problem, X: Matrix, codes: np.ndarray, cost: np.ndarray, ends: np.ndarray, z: np.ndarray,
         mask: np.ndarray,
     ) -> None:  # fmt: skip
-        """Add rows.  mask : bool, (n_rows, n_models), rows to add to each model;  ends, z : as in `KeptRows`"""
+        """Add the rows of `mask`, bool, (n_rows, n_models).  `ends` and z are those of `KeptRows`."""
         if not mask.any():
             return
         C, bias = cost[:, None] * problem.C, problem.constant_feature
@@ -206,15 +198,18 @@ class Fold:
 
 
 def ends_of(problem: Problem, s: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Slacks before a step and after a whole step, (2, n_rows, n_models); (0, ...) for the hinge, which needs none."""
+    """Slacks before the step and after a whole step, (2, n_rows, n_models); (0, ...) for a loss that needs none."""
     return np.stack([s, s - p]) if problem.loss.smooth else np.empty((0, *s.shape))
 
 
 def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarray) -> list[np.ndarray]:
-    """The fixed alpha of folded rows: one array for the hinge; for the squared hinge before and after a whole step.
+    """The dual variables of folded rows: one array for the hinge loss; for a smooth loss one for each end of the step.
 
-    ends : float64, (2, n_rows, n_models);  z, C : float64, (n_rows, n_models)
-    For rows that cross their hyperplane within the step both arrays have the alpha of the expected slack.
+    ends : float64, (2, n_rows, n_models)   slacks before the step and after a whole step
+    z, C : float64, (n_rows, n_models)      expected slacks, and costs
+
+    For a row that crosses its hyperplane within the step alpha is not linear in between, so both arrays have the alpha
+    of its expected slack.
     """
     if not problem.loss.smooth:
         return [problem.loss.alpha(z, C)]
@@ -224,12 +219,12 @@ def frozen_alpha(problem: Problem, ends: np.ndarray, z: np.ndarray, C: np.ndarra
 
 @dataclass
 class WorkingSet:
-    """The rows kept so far in a pass, and the sums over the others.
+    """The rows kept so far in a pass, and the sums over those folded.
 
-    capacity : limit of the rows that are kept because they are near;  seen : rows of the pass so far
-    sides : int64, (2, n_models)   how many of these are outside, and inside, the margin
-    wider : factor on the number of rows outside that are kept, larger after these were not enough
-    together : merge small parts of rows that are not coded
+    capacity : int   most near rows;  seen : int   rows of the pass that were read so far
+    sides : int64, (2, n_models)   how many of the rows read lie outside and inside the margin
+    wider : float   factor on the useful number of rows outside, raised after the usual number was not enough
+    together : bool   join small parts; rows that are coded are not joined
     """
 
     problem: Problem
@@ -249,28 +244,26 @@ class WorkingSet:
 
     @property
     def entry_bytes(self) -> float:
-        """Mean bytes of the entries of a row, as it is held; 0 if no row is."""
+        """Mean bytes of the entries of a row that is held; 0 if none is."""
         rows = sum(len(part.number) for part in self.parts)
         return sum(bytes_held(part.X) for part in self.parts) / max(rows, 1)
 
     @property
     def held(self) -> int:
-        """Number of rows that are kept because they are near."""
+        """The number of near rows that are held."""
         return sum(int(np.count_nonzero(part.near)) for part in self.parts)
 
     def take(self, parts: list[KeptRows], seen: int, sides: np.ndarray, fold: Fold) -> None:
-        """Add the rows that a task kept, and its sums."""
+        """Add what a task found: the rows kept, how many it read, on which side they lie, and the sums of the fold."""
         self.parts += parts
         self.seen += seen
         self.sides = self.sides + sides
         self.fold.merge(fold)
 
     def cut(self, last: bool = False) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Drop the farthest rows if there are too many.
+        """Fold the farthest rows if there are too many; return (numbers, places) of the parts that have changed.
 
-        last : the pass is over; if not, some capacity is left free for further rows
-
-        Returns (numbers of rows, their new places) for each part from which rows were dropped.
+        last : bool   all rows have been read; otherwise some capacity is kept free for the rows to come
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
         self._gather()
@@ -280,7 +273,7 @@ class WorkingSet:
         self.bands.inside[:], self.bands.outside[:] = self._narrower(most)
         kept, parts = [], self.parts
         while parts:
-            part = parts.pop(0)  # frees the old part before the next one is copied
+            part = parts.pop(0)  # released as soon as its rows are copied, so that rows are not held twice
             within = part.distance <= np.where(part.z > 0.0, self.bands.inside, self.bands.outside)
             gone = (part.place == KEPT) & ~within
             if not gone.any():
@@ -296,14 +289,14 @@ class WorkingSet:
         self.parts = kept
         if last:
             self._gather()
-        trim_heap()  # return the memory of dropped rows, which lies between rows that stay
+        trim_heap()  # rows that were released lie between rows that stay
         return changed
 
     def _narrower(self, most: float) -> tuple[np.ndarray, np.ndarray]:
-        """(inside, outside) such that at most `most` rows are kept, with equal capacities for all models.
+        """The widest bands (inside, outside) that hold at most `most` rows, with the same share for each model.
 
-        A row that several models keep counts once, and models that differ only in C share most of their rows.  So the
-        capacity of each is found by bisection.
+        A row that several models keep counts once, and models of one class at several C share most of their rows.  So
+        the share of a model may exceed most / n_models, and is found by bisection.
         """
         n_models = self.problem.n_models
         distances = [[self._distances(m, side) for m in range(n_models)] for side in (True, False)]
@@ -321,9 +314,9 @@ class WorkingSet:
         return fits
 
     def _holding(self, capacity: float, distances: list[list[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """(inside, outside) such that each model keeps at most `capacity` rows; never wider than now.
+        """Bands (inside, outside), no wider than the present ones, in which each model keeps `capacity` rows.
 
-        distances : for the two sides and each model, distances of its kept rows, ascending
+        distances : for the rows inside, then outside: for each model the distances of its rows, ascending
         """
         narrowed = []
         for some, bands, most in zip(
@@ -333,7 +326,7 @@ class WorkingSet:
         return narrowed[0], narrowed[1]
 
     def _within(self, inside: np.ndarray, outside: np.ndarray) -> int:
-        """Number of rows that at least one model keeps within these bands."""
+        """The number of rows that at least one model would keep with these bands."""
         total = 0
         for part in self.parts:
             kept = (part.place == KEPT) & (part.distance <= np.where(part.z > 0.0, inside, outside))
@@ -341,13 +334,13 @@ class WorkingSet:
         return total
 
     def _shares(self, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """(inside, outside): how many rows of each side each model keeps within `capacity`, so far in the pass."""
+        """How many rows each model may keep (inside, outside), projected from the rows read to the whole pass."""
         outside, inside = self.sides
         come = self.seen / self.n_samples
         fit = inside <= _ALL_INSIDE * capacity * come
         wanted_inside = np.where(fit, inside / come, np.maximum(_HALF * capacity, capacity - outside / come))
         wanted_outside = np.minimum(capacity - np.minimum(wanted_inside, inside / come), outside / come)
-        scale = capacity / np.maximum(wanted_inside + wanted_outside, 1.0)  # more capacity than rows of the pass as yet
+        scale = capacity / np.maximum(wanted_inside + wanted_outside, 1.0)  # above 1 if all rows are fewer
         enough = np.maximum(_OUTSIDE * inside / come, _PER_FEATURE * len(self.fold.leans[0]))
         return wanted_inside * scale, np.minimum(wanted_outside * scale, self.wider * enough)
 
@@ -364,7 +357,7 @@ class WorkingSet:
 
 
 def _nearest(distances: np.ndarray, n: int, band: float) -> float:
-    """The largest band, at most `band`, that holds at most n rows.  distances : ascending"""
+    """The largest band, at most `band`, that holds no more than n rows; `distances` ascend."""
     if len(distances) <= n:
         return band
     nearer = int(np.searchsorted(distances, distances[n]))
@@ -372,6 +365,6 @@ def _nearest(distances: np.ndarray, n: int, band: float) -> float:
 
 
 def shares_of_capacity(capacity: int, n_samples: int) -> tuple[int, float]:
-    """(rows to keep because they are near, part of all rows to sample) for a capacity."""
+    """How many near rows a working set of `capacity` rows keeps, and which share of all rows its sample takes."""
     near = max(int((1.0 - _SAMPLED) * capacity), 1)
     return (capacity, 0.0) if capacity >= n_samples else (near, (capacity - near) / n_samples)

@@ -1,9 +1,9 @@
-"""The rows of one shard in `newton-ws`: they measure, keep and solve for rows where these are.
+"""One shard of `newton-ws`: it measures directions on its rows, keeps some of them, and gives sums over them.
 
-Each shard has a working set of its own: a room, bands, rows that are kept and rows that are folded.  The problem on the
-kept rows of all shards asks of them sums and least values alone (`interior`, `working_newton`), of the size of w or of
-a triangle.  A step of the solver is a pass and some hundred rounds.  Between two steps a shard knows slacks, alpha, and
-how many bytes its rows took.
+Each shard has a working set of its own, with limits, bands, kept rows and folded rows.  The problem on the kept rows of
+all shards needs only sums and minima over them (`interior`, `working_newton`), of the size of w or of a triangle.  A
+step of the solver is a pass and some hundred rounds of such sums.  Between two steps a shard remembers slacks, alpha,
+and how many bytes its kept rows took.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from bigsvm.tasks import ShardSum
 
 
 class WorkingPart(NamedTuple):
-    """Which rows, and what a working set of them may take: the same in every round.
+    """What a shard is in every round: its rows, and the limits of its working set.
 
-    room : for rows of this shard that are kept
-    tasks : that the plan counts in a pass, whoever runs them: the order of the rows depends on it
+    room : limits of the working set of this shard
+    seed : int    seed of the run
+    tasks : int   tasks of a pass in the plan, whatever runs them; the order of the rows depends on it
     """
 
     rows: PrimalRows
@@ -69,33 +70,34 @@ class WorkingPart(NamedTuple):
         return self.rows.n_rows
 
     def new_state(self) -> WorkingShard:
-        """w = 0, alpha = 0, in arrays of its own."""
+        """A shard at w = 0, alpha = 0, with new arrays."""
         place = np.zeros((self.n_rows, self.problem.n_models), np.uint8)
         reading = WorkingReading(self.data, self.refs, pass_workers=self.tasks, seed=self.seed)
         return WorkingShard(self, self.rows.new_vectors(), place, reading)
 
     def told(self, tree: dict[str, Any]) -> Told:
-        """As the log keeps it."""
+        """A round as it is kept in the log."""
         return self.rows.told(tree)
 
 
 @dataclass
 class WorkingReading(ShardReading):
-    """What a pass over the rows of a shard is lent, with the proofs that ride on it."""
+    """What a pass over the rows of a shard needs, with the deferred proofs that it computes."""
 
     seed: int = 0
     deferred: list[DeferredCertificate] = field(default_factory=list)
 
 
 class WorkingShard(PrimalShard):
-    """What a shard knows between two rounds.
+    """The state of a shard between two rounds.
 
-    place : uint8, (n_rows, n_models)   of each row in the pass
-    entry_bytes : that the entries of a row took in the last working set, in the mean; 0 where none was.  It changes
-        when a step ends: a pass that was left is begun again with what it was
-    threads : for work whose result does not depend on them
-    passing, found, known, posed : of the step that goes on: the pass, its working set, the dual point that it gives,
-        and the problem of one model with its solution so far
+    place : uint8, (n_rows, n_models)   OUT, FOLDED or KEPT for each row
+    entry_bytes : float   mean bytes of the entries of a row in the last working set, 0 before the first.  It changes
+        only at the end of a step, so that a pass that was interrupted is repeated with the same value
+    threads : int         for work whose result does not depend on their number
+
+    During a step it also has the pass (_passing), its working set (_found), the dual point that this gives (_known),
+    and the problem of one model with its solution so far (_posed).
     """
 
     def __init__(
@@ -116,11 +118,11 @@ class WorkingShard(PrimalShard):
         self._d, self._alpha, self._scale, self._of_pass = np.zeros(0), np.zeros(0), 1.0, 0.0
 
     def whole(self) -> dict[str, Any]:
-        """All that a shard that is made anew needs, between two steps."""
+        """The state between two steps, from which `restore` makes the shard again."""
         return {**super().whole(), "entry_bytes": self.entry_bytes}
 
     def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
-        """Take over what `whole` gave."""
+        """Restore the state that `whole` returned."""
         super().restore(rows, tree)
         self.entry_bytes, self._of_sample = float(tree["entry_bytes"]), 0.0
         self._forget_step()
@@ -137,7 +139,7 @@ class WorkingShard(PrimalShard):
         )
 
     def _sample(self, w: np.ndarray, number: int) -> ShardSum:
-        """Keep a sample of the rows, whose costs are those of all; bytes."""
+        """Sample the rows, with costs scaled up to all rows of the shard; the bytes read."""
         before = self.reading.bytes_read
         self._pass_reading.deferred = []
         passing = self._new_pass(number, len(w), 0.0)
@@ -149,9 +151,10 @@ class WorkingShard(PrimalShard):
         return ShardSum((self.reading.bytes_read - before,))
 
     def _open(self, d: np.ndarray, number: int, points: list[Any]) -> ShardSum:
-        """The first round of a pass along d, with proofs of `points` (w, rescaled).
+        """Read the first round of a pass along d, with deferred proofs of `points`: (w, whether alpha is rescaled).
 
-        Of its rows: how many were seen, slopes after a whole step and their errors, sums of |p|, rows; and bytes.
+        Returns the number of rows seen; for each model the slope at length 1 and its standard error; the sums of |p|
+        and the number of rows in them; and the bytes read.
         """
         before, problem, alpha = self.reading.bytes_read, self._problem, cast(ShardVector, self.rows.alpha)
         self._pass_reading.deferred = [proof_of(problem, np.array(w), alpha, rescaled) for w, rescaled in points]
@@ -160,14 +163,15 @@ class WorkingShard(PrimalShard):
         if self._part.n_rows:
             passing.begin(self._d)
         ends = [slope_at_one(problem, m, passing.first_pieces(m)()) for m in range(problem.n_models)]
-        passing.found.fold = Fold([], None)  # of no rows as yet: matrices of one shard at a time are enough
+        passing.found.fold = Fold([], None)  # without matrices, which `_rest` makes for one shard at a time
         moved, rows = passing.moved()
         return ShardSum(((passing.found.seen, np.array(ends), moved, rows, self.reading.bytes_read - before),))
 
     def _rest(self, w: np.ndarray, ahead: np.ndarray, mean: np.ndarray, ready: np.ndarray) -> ShardSum:
-        """The other rows, once it is known how far the step will go.
+        """Read the other rows, with the expected lengths of the step.
 
-        Rows on either side, rows that are kept at most, sums and rows of proofs, bytes; leans, F and v are added.
+        Returns the rows on each side, the capacity, the sums and rows of each proof, and the bytes read; as vectors,
+        which are added over the shards, leans, F, and v of each proof.
         """
         passing, before, problem = self._passing, self.reading.bytes_read, self._problem
         assert passing is not None
@@ -203,7 +207,7 @@ class WorkingShard(PrimalShard):
     # -- the problem on the kept rows ----------------------------------------------------------------------------------
 
     def _pose(self, w: np.ndarray, m: int, sampled: bool) -> ShardSum:
-        """The problem of model m, whose lean and F are where it is solved; what its C are like."""
+        """Pose the problem of model m without lean and F, which the solver has; the statistics of its C."""
         assert self._found is not None
         nothing = np.zeros(len(w))
         part = kept_rows(self._problem, self._found, m, nothing, nothing, self._threads, self._scale, sampled)
@@ -265,7 +269,7 @@ class WorkingShard(PrimalShard):
         return ShardSum((far_matter(part, alpha),))
 
     def _settle_dual(self, w: np.ndarray, m: int) -> ShardSum:
-        """alpha of the kept rows, 0 of far ones: its sums over those with y = -1 and +1; and what it pulls."""
+        """Set alpha of the near rows; its sums over rows with y = -1 and +1, and its pull as a vector."""
         part, alpha = self._solved()
         self._alpha = np.where(part.far, 0.0, alpha)
         positive = part.codes == 1
@@ -273,7 +277,7 @@ class WorkingShard(PrimalShard):
         return ShardSum((totals,), (self._put(m, part),))
 
     def _lighten(self, w: np.ndarray, m: int, positive: bool, left: float) -> ShardSum:
-        """Alpha of a class becomes so much of what it is."""
+        """Multiply alpha of one class by `left`; its new pull as a vector."""
         part, _ = self._solved()
         self._alpha[(part.codes == 1) == positive] *= left
         return ShardSum((None,), (self._put(m, part),))
@@ -286,7 +290,7 @@ class WorkingShard(PrimalShard):
     def _mixing(self) -> RowMixing:
         return RowMixing(self._problem, self.rows, self._problem.loss, self._known)
 
-    # -- whose turn it is ----------------------------------------------------------------------------------------------
+    # -- the problem that is posed -------------------------------------------------------------------------------------
 
     def _on_path(self) -> PathRows:
         assert isinstance(self._posed, PathRows)
@@ -301,7 +305,7 @@ class WorkingShard(PrimalShard):
         return self._posed.problem, self._posed.alpha
 
     def _line(self, m: int, way: float) -> PieceSums:
-        """Of the rows that were kept first, where the pass goes on; of the problem's, where one is; else of all."""
+        """The losses along the direction: over the rows of the posed problem, those of the first round, or all rows."""
         if isinstance(self._posed, NewtonRows):
             return self._posed.line()
         if self._passing is not None:

@@ -1,4 +1,4 @@
-"""The state of `newton-ws` between two passes: a primal solver's, and who has trained before or does now."""
+"""The state of `newton-ws` between two passes: that of a primal solver, and that of the `dcd` before or after it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from bigsvm.store.state.vectors import RowVector
 class WorkingState(PrimalState):
     """A primal solver's state between two passes; `direction` leads to the solution of the last working set.
 
-    place : uint8, (n_samples, n_models)   of each row in the pass (`working_set`); None where shards know it
-    careful : bool, (n_models,)   far rows of the sample are in the problem: without them the last step was too short
-    tol : the run's tolerance
-    gaps : relative gaps of each model after the last passes, the newest last;  primals : P likewise
-    passes : done
-    entry_bytes : that the entries of a row took in the last working set, in the mean; 0 where none was
-    growth : how often the capacity for rows that are in memory anyway was made larger
-    fallback : what `dcd` knows, where it has taken over
-    opening : what `dcd` knows, which goes first and has not been given up;  opened : rows that it has visited
-    pace : of its gap, which was 1 at the beginning;  given_up : it hands over before the next step
-    left : epochs or passes that it still needed then, at its rate; 0 where nobody has tried it
-    started : the first direction leads to the weights of an earlier model, and no sample is solved for it
+    place : uint8, (n_samples, n_models)   OUT, FOLDED or KEPT for each row (`working_set`); None if rows are on shards
+    careful : bool, (n_models,)   far rows of the sample join the problem, because an earlier step was too short
+    tol : float                   tolerance of the run
+    gaps, primals : lists of float64, (n_models,)   relative gaps and P after the last passes, the newest last
+    passes : int                  passes that are done
+    entry_bytes : float           mean bytes of the entries of a row in the last working set; 0 before the first
+    growth : int                  how often the capacity was enlarged (only with all rows in memory)
+    fallback : DualCDState        state of the `dcd` that has taken over, or None
+    opening : DualCDState         state of the `dcd` that goes first, or None once it was given up
+    opened : int                  rows that it has visited
+    pace : Pace                   rate at which its gap falls, which starts at 1
+    given_up : bool               it hands over before the next step
+    left : float                  epochs or passes that it still needed then, at its rate; 0 if there was none
+    started : bool                the first direction is known (weights of an earlier model, or of dcd): read no sample
     """
 
     place: RowVector | None = None
@@ -48,5 +50,5 @@ class WorkingState(PrimalState):
 
     @property
     def dual_cd(self) -> DualCDState | None:
-        """What `dcd` knows, where it is its turn."""
+        """The state of the `dcd` that is training, before or after working sets; None while working sets train."""
         return self.opening if self.opening is not None else self.fallback
