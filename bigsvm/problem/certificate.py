@@ -1,8 +1,8 @@
-"""The duality gap, computed apart from whatever solver produced the point.
+"""The certificate: a proof of the duality gap of (w, alpha), computed independently of the solver.
 
-P(w) - D(alpha) is evaluated as a sum of non-negative terms (see `compiled/linear/gap_terms.py`), with
-v = sum_i alpha_i y_i x_i rebuilt from alpha in the same pass: neither rounding drift in w nor a solver's bug
-can make it smaller than it is.
+P(w) - D(alpha) is evaluated as a sum of non-negative terms (`compiled/linear/gap_terms.py`).  The vector
+v = sum_i alpha_i y_i x_i is rebuilt from alpha in the same pass, so neither rounding in the solver's w nor a bug of the
+solver can make the gap look smaller than it is.
 """
 
 from __future__ import annotations
@@ -25,28 +25,31 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.survey import Survey
 
-_ROUNDING = 2.0**-50  # of sums in float64, relative
-_BALANCED = 2.0**-44  # of sum y alpha against sum alpha, where the dual wants it 0
-_ROUNDED = 2.0**-40  # of sum beta against sum |beta|, of a dual point that steps of two variables made
-# Multiples of w that are tried beside w itself.  Coordinate descent of the dual nears the optimum in direction sooner
-# than in length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
+_ROUNDING = 2.0**-50  # relative rounding error of sums in float64
+_BALANCED = 2.0**-44  # |sum y alpha| / sum |alpha| up to which a dual point counts as feasible with a free bias
+_ROUNDED = 2.0**-40  # the same for |sum beta| / sum |beta|, after steps of two variables
+# Multiples of w that are tried beside w itself.  Dual coordinate descent has the direction of the optimum sooner than
+# its length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
-_AT_MOST_SUMS = (
-    4096  # of one model, kept apart block by block; more are added up: lists grow with neither data nor models
-)
-_LEAST_SUMS = 16  # blocks, however many models there are
+# Sums of blocks that are kept apart (for one model); beyond that they are added up, so that memory does not grow with
+# the data or the number of models.
+_AT_MOST_SUMS = 4096
+_LEAST_SUMS = 16  # the same for many models
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one pass over all rows proved about (w, alpha); arrays have one entry a model (one of all of a joint loss).
+    """What one pass over all rows proved about (w, alpha).
 
-    primal : float64   P(w)
-    dual : float64     a dual value, never below 0 (alpha = 0) once `keep_best` has seen it
-    gap : float64      primal - dual, from non-negative terms where both are of one pass
-    n_rows : int       rows seen; proves nothing unless all of them
-    drift : float      largest |w - w(alpha)|
-    n_support : int64  rows with alpha != 0
+    Arrays have one entry for each model, or a single one if the loss couples all models.
+
+    primal : float64, (n_proofs,)   P(w)
+    dual : float64, (n_proofs,)     a dual value; after `keep_best` never below 0, the value of alpha = 0
+    gap : float64, (n_proofs,)      primal - dual, as a sum of non-negative terms if both are from one pass
+    n_rows : int                    rows seen; nothing is proved unless these are all rows
+    drift : float                   largest |w_j - w(alpha)_j|
+    n_support : int64, (n_proofs,)  rows with alpha != 0
+    kind : str                      'proved'; 'estimate' or 'none' if the kernel may be indefinite
     """
 
     primal: np.ndarray
@@ -65,20 +68,21 @@ class Certificate:
 
     @property
     def relative_gaps(self) -> np.ndarray:
-        """(primal - best dual) / primal of each model, 0 where both are 0; infinite where either is no number."""
+        """gap / primal of each model; 0 if both are 0, and infinite if one of them is not finite."""
         ratio = np.divide(self.gap, self.primal, out=np.zeros_like(self.gap), where=self.primal != 0)
         return np.where(np.isfinite(self.primal) & np.isfinite(self.gap), ratio, np.inf)
 
     @property
     def relative_gap(self) -> float:
-        """The largest over the models."""
+        """The largest relative gap of all models."""
         return float(self.relative_gaps.max())
 
 
 class Proof(NamedTuple):
-    """What was found of a point (w, alpha): the certificate of (scale w, alpha).
+    """The result of a proof of (w, alpha): the certificate of (scale w, alpha).
 
-    v : float64, shape of w   w(alpha);  scale : float64, (n_models,)   1 where no multiple of w was asked for
+    v : float64, shape of w         w(alpha)
+    scale : float64, (n_models,)    the best multiples of w; 1 if they were not asked for
     """
 
     certificate: Certificate
@@ -87,21 +91,21 @@ class Proof(NamedTuple):
 
 
 class RowsShare(NamedTuple):
-    """What a worker needs to certify a run of blocks that follow one another.
+    """The input of a task that certifies a run of consecutive blocks.
 
-    Several blocks a task, because each task gives back a part of v as large as w.
+    A task has several blocks, because its result contains a part of v as large as w.
     """
 
     data: RowBlocks
     refs: tuple[BlockRef, ...]
     problem: Problem
     w: np.ndarray
-    alpha: np.ndarray | None  # (rows of all refs, n_models); None: the one that the margins give
-    with_survey: bool = False  # also hash the content, for those who do not know yet what they read
+    alpha: np.ndarray | None  # (rows of all refs, n_models); None: alpha is computed from the slacks
+    with_survey: bool = False  # also hash the content, to find out which data these are
 
 
 class RowsTerms(NamedTuple):
-    """The terms of some rows: sums (n_models, 10), v shaped like w, bytes read, survey if asked for."""
+    """The terms of some rows: sums, float64, (n_proofs, N_SUMS); v, shape of w; counts; and a survey if asked for."""
 
     sums: np.ndarray
     v: np.ndarray
@@ -124,14 +128,14 @@ def certify_blocks(share: RowsShare) -> RowsTerms:
 
 
 def no_terms(problem: Problem, w: np.ndarray) -> RowsTerms:
-    """Of no rows."""
+    """The terms of no rows."""
     return RowsTerms(np.zeros((problem.n_proofs, kernel.N_SUMS)), np.zeros(w.shape), 0, 0, None)
 
 
 def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, block: Block) -> RowsTerms:
-    """The terms with those of a block's rows; adds to the arrays of `terms`.
+    """Add the terms of a block of rows; the arrays of `terms` change in place.
 
-    alpha : float64, (n_rows, n_models), or None: the one that the margins give
+    alpha : float64, (n_rows, n_models), or None: alpha is computed from the slacks
     """
     X, (y, cost) = readonly_view(block.X), problem.y_and_cost(block)
     if alpha is None:
@@ -144,7 +148,7 @@ def add_terms(
     X: Matrix, y: np.ndarray, cost: np.ndarray, models: DualModels | JointModels, alpha: np.ndarray, w: np.ndarray,
     v: np.ndarray, scales: np.ndarray, sums: np.ndarray,
 ) -> None:  # fmt: skip
-    """Add the terms of some rows to v and sums, as `gap_terms.certify_rows` says."""
+    """Add the terms of some rows to v and sums; see `gap_terms.certify_rows`."""
     if isinstance(models, JointModels):
         assert not len(scales)
         certify_joint_rows(X, y, cost, models, alpha, w, v, sums)
@@ -153,12 +157,12 @@ def add_terms(
 
 
 def _alpha_of_margins(problem: Problem, X: Matrix, y: np.ndarray, cost: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """alpha_i = C_i loss'(s_i): in the box always, and tight at the optimum of the squared losses."""
+    """alpha_i = C_i loss'(s_i): always feasible, and for the squared losses optimal if w is."""
     return alpha_of_slacks(problem, y, slacks_of(problem, X, y, w), cost[:, None] * problem.C[None, :])
 
 
 def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """s_i of some rows at w, float64, (n_rows, n_models); of a joint loss 0 of a row's own class."""
+    """Slacks of some rows at w, float64, (n_rows, n_models); with a joint loss the own class of a row has slack 0."""
     W = w if w.ndim == 2 else w[:, None]
     n_columns = X.shape[1] if isinstance(X, np.ndarray) else len(W) - 1
     scores = np.empty((len(y), problem.n_models))
@@ -172,10 +176,11 @@ def slacks_of(problem: Problem, X: Matrix, y: np.ndarray, w: np.ndarray) -> np.n
 
 
 class Accumulator:
-    """Adds blocks' terms in block order; `finish` is the certificate of everything added.
+    """Adds up the terms of blocks, in their order; `finish` gives the certificate.
 
-    rescaled : bool   of the best multiple of w, among some, instead of w
-    met : what rows as they are stored are met with, w as a rule;  v : what they sum up to
+    rescaled : bool   prove the best of some multiples of w instead of w
+    met : float64, shape of w   weights for stored rows (`Problem.met`), usually w
+    v : float64, shape of w     sum of alpha_i y_i x_i over stored rows
     """
 
     def __init__(self, problem: Problem, w: np.ndarray, rescaled: bool = False) -> None:
@@ -187,28 +192,28 @@ class Accumulator:
         self.n_rows = 0
 
     def no_sums(self) -> np.ndarray:
-        """Of no rows, as `certify_rows` takes them."""
+        """The sums over no rows, for `certify_rows`."""
         return np.zeros((self._problem.n_proofs, kernel.N_SUMS + 2 * len(self.scales)))
 
     def add(self, terms: RowsTerms) -> None:
-        """Add one task's terms; call in the order of the rows."""
+        """Add the terms of one task; tasks must come in the order of the rows."""
         self.v += terms.v
         self.count(terms.sums, terms.n_rows)
 
     def count(self, sums: np.ndarray, n_rows: int) -> None:
-        """Add the sums of rows whose part of v is in `v` already."""
+        """Add sums of rows whose part of v was added to `v` already."""
         self._sums.append(sums)
         if len(self._sums) > max(_AT_MOST_SUMS // len(sums), _LEAST_SUMS):
             self._sums = [self.sums()]
         self.n_rows += n_rows
 
     def dump(self) -> dict[str, Any]:
-        """What was added so far, for a checkpoint."""
+        """Everything added so far, for a checkpoint."""
         sums = np.array(self._sums).reshape(-1, *self.no_sums().shape)
         return {"v": self.v, "sums": sums, "n_rows": self.n_rows}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave.  Raises DataError where an earlier version gave it, with fewer sums."""
+        """Restore what `dump` returned.  Raises DataError if an earlier version wrote it, with fewer sums."""
         if tree["sums"].shape[1:] != self.no_sums().shape:
             hint = "the version that began the fit ends it; or begin it again, in another --run"
             raise DataError("the checkpoint is of an earlier version, whose proofs kept fewer sums", hint=hint)
@@ -217,10 +222,10 @@ class Accumulator:
         self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
-        """The blocks' sums together, float64, shape (n_proofs, 10) and more where multiples of w are looked at."""
+        """The sums over all blocks, float64, (n_proofs, N_SUMS), with two more columns for each multiple of w."""
         if not self._sums:
             return self.no_sums()
-        # A model after the other: all of them stacked would be a copy of everything.
+        # One model at a time, because stacking all of them would copy everything.
         models = range(len(self._sums[0]))
         return np.array(
             [[math.fsum(column) for column in np.array([part[m] for part in self._sums]).T] for m in models]
@@ -231,7 +236,7 @@ class Accumulator:
         return self.proof().certificate
 
     def proof(self) -> Proof:
-        """The certificate with the multiple of w that it speaks of."""
+        """The certificate, with v and the multiples of w that it is about."""
         total = self.sums()
         free = self._problem.bias == "free"
         scale, v = np.ones(self._problem.n_models), self._problem.summed(self.v)
@@ -258,7 +263,7 @@ class Accumulator:
         return Proof(certificate, v, scale)
 
     def _rounding(self, scale: np.ndarray, total: np.ndarray, apart: np.ndarray) -> LinearRounding:
-        """What rounding may be worth.  apart : float64, (n_proofs,)   ||scale w - v||^2"""
+        """How much rounding may change the gap and P.  apart : float64, (n_proofs,)   ||scale w - v||^2"""
         squares = scale**2 * np.atleast_1d(np.einsum("j...,j...->...", self.met, self.met, dtype=np.float64))
         if self._problem.joint:
             squares = squares.sum(keepdims=True)
@@ -275,7 +280,7 @@ class Accumulator:
         return norms
 
     def _choose_scales(self, total: np.ndarray, norms: np.ndarray) -> np.ndarray:
-        """The multiples of w with the smallest P; moves their brackets and losses to the front of `total`.
+        """The multiples of w with the smallest P.  Their brackets and losses replace those of w in `total`.
 
         norms : float64, (n_models,)   ||w||^2
         """
@@ -290,12 +295,13 @@ class Accumulator:
         return scale
 
     def _infeasible(self, size: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        """What sum y alpha != 0 costs each model where the bias is free: -b sum y alpha, or all of the proof.
+        """What is added to the gap if the bias is free and sum y alpha is not 0; float64, (n_models,).
 
-        size, reach : float64, (n_models,)   sums of |alpha|, and of the most that it is worth in the dual's linear part
+        If sum y alpha is no larger than rounding, alpha can be made feasible by scaling the entries of one sign of
+        y alpha down a little, which changes the dual value by no more than is added here.  If it is larger, alpha is
+        not feasible and proves nothing: the gap is infinite.
 
-        Rounding is forgiven: to scale the alphas of one sign of y alpha by as little changes the dual value by no more
-        than is added here.
+        size, reach : float64, (n_models,)   sums of |alpha|, and of bounds of its part in the linear part of D
         """
         unbalanced = np.atleast_1d(self.v[-1]) / self._problem.constant_feature
         b = np.atleast_1d(self._w[-1]) * self._problem.constant_feature
@@ -306,11 +312,13 @@ class Accumulator:
 
 
 def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
-    """What sum beta != 0 adds to the gap of each model of a kernel: its price where it is rounding, else all of it.
+    """What sum beta != 0 adds to the gap of each model with a kernel and a free bias; float64, (n_models,).
 
-    total, size : sum beta and sum |beta|;  quadratic : beta'K beta.  -b sum beta is what the brackets leave out.  The
-    betas of the heavier sign, made smaller by a factor 1 - d with d <= 2 |total| / size, would be balanced: D is then
-    lower by no more than d (size + quadratic).
+    The brackets of the gap leave -b sum beta out.  Scaling the betas of the sign with the larger sum by 1 - d, with
+    d <= 2 |total| / size, makes the sum 0 and lowers D by no more than d (size + quadratic).  Both are added if
+    |sum beta| is no larger than rounding; otherwise the gap is infinite.
+
+    b : the bias;  total, size : sum beta and sum |beta|;  quadratic : beta'K beta
     """
     share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
     cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
@@ -318,14 +326,14 @@ def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadra
 
 
 def above_zero(found: Certificate) -> Certificate:
-    """What is proved of a dual point with kernel values: the dual value is never below 0, whatever this one is worth.
+    """The certificate `found` of a kernel model, with 0 as the dual value if its own is below 0.
 
-    beta = 0 has that value, whatever the kernel is, where a bias is free or not, and where nu bounds the sum of |beta|
-    (nu-SVR).  Where nu wants a sum (nu-SVC, one-class) beta = 0 is not feasible; but what is bounded from below is
-    1/2 ||w||^2 there, and that is not below 0 either.
+    0 is always a lower bound.  It is the value of beta = 0, which is feasible with or without a free bias, and if nu
+    only bounds the sum of |beta| (nu-SVR).  If nu fixes that sum (nu-SVC, one-class), beta = 0 is not feasible, but the
+    objective is 1/2 ||w||^2, which is never below 0.
 
-    found : primal and dual value, and as `gap` the sum of non-negative terms, which counts where the kernel's kind is
-        'proved'; of other kinds the gap is the difference alone
+    found : its `gap` is the sum of non-negative terms.  That sum is used if its kind is 'proved'; for other kinds the
+        gap becomes primal - dual
     """
     if found.kind != "proved":
         dual = np.maximum(found.dual, 0.0)
@@ -335,7 +343,7 @@ def above_zero(found: Certificate) -> Certificate:
 
 
 def joined(certificates: Sequence[Certificate]) -> Certificate:
-    """One certificate of several groups of models, trained and proved apart."""
+    """One certificate for several groups of models that were trained and proved separately."""
     if len(certificates) == 1:
         return certificates[0]
     return Certificate(
@@ -355,18 +363,18 @@ def part_of(whole: Certificate, models: slice) -> Certificate:
 
 
 def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, np.ndarray]:
-    """The best that is proved so far, and for which models `new` brought the better primal point.
+    """The best certificate so far; and bool, (n_proofs,): whether the primal value of `new` is the better one.
 
-    Any primal point and any dual value bound the optimum from their side, whichever pass they come from; 0
-    is the dual value of alpha = 0.  So the gap that is reported never rises.
+    Every primal value is an upper bound of the optimum, and every dual value a lower bound, whichever pass they come
+    from.  So the best of each are combined (0 is the dual value of alpha = 0), and the reported gap never rises.
     """
     old_primal = np.full_like(new.primal, np.inf) if best is None else best.primal
     old_dual = np.zeros_like(new.dual) if best is None else best.dual
     better_primal, better_dual = new.primal < old_primal, new.dual > old_dual
     primal = np.where(better_primal, new.primal, old_primal)
     dual = np.where(better_dual, new.dual, old_dual)
-    # Where both are this pass's own, the sum of non-negative terms stands: nothing cancels in it.
-    # Elsewhere two sums are subtracted, and nothing below their rounding is proved.
+    # If both values are from this pass, the gap is its sum of non-negative terms, in which nothing cancels.
+    # Otherwise two sums are subtracted, and nothing below their rounding is proved.
     gap = np.where(better_primal & better_dual, new.gap, np.maximum(primal - dual, _ROUNDING * np.abs(primal)))
     together = Certificate(
         primal=primal,
@@ -381,12 +389,12 @@ def keep_best(new: Certificate, best: Certificate | None) -> tuple[Certificate, 
 
 
 def of_written(new: Certificate, best: Certificate, better_primal: np.ndarray) -> Certificate:
-    """What is proved of the best primal point and the dual point of the last proof, whose alpha is written.
+    """The certificate of what is written: the best primal point, and alpha of the last proof.
 
-    The best dual value may belong to an alpha that is gone: a bound of the optimum, but nothing that anybody could
-    prove again from the model.
+    The best dual value may belong to an earlier alpha that is not kept.  It is a valid bound, but it could not be
+    proved again from the model alone.
 
-    new : of the last proof;  best, better_primal : as `keep_best` gave them of it
+    new : certificate of the last proof;  best, better_primal : what `keep_best` returned for it
     """
     dual = np.maximum(new.dual, 0.0)
     own = np.where(new.dual < 0.0, new.primal, new.gap)

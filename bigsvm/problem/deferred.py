@@ -1,8 +1,8 @@
-"""A deferred certificate: the proof of a fixed point, from the rows that the next training pass reads anyway.
+"""A deferred certificate: the proof of a fixed point, computed from the rows that the next training pass reads anyway.
 
-The point is (w, alpha) as the last pass left it.  While the solver moves on, another core computes the margins of that
-w, and w(alpha), from the same rows.  The proof is complete at the end of the pass: one pass late, but without a pass of
-its own.
+The point is (w, alpha) as the last pass left it.  While the solver moves on, another core computes its slacks from the
+same rows and rebuilds w(alpha).  The proof is known at the end of the pass: one pass late, but without a pass of its
+own.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DEFERRED_ALPHA = "alpha of a riding proof"
 
 
 class DeferredCertificate:
-    """The terms of a certificate, added up group by group in the order in which a pass reads the rows.
+    """The proof of (w, alpha), to which groups of rows are added in the order in which they are read.
 
-    w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   must not change before `finish`
-    alpha : RowVector, (n_samples, n_models)   must not change either
-    rescaled : bool   prove the best multiple of w instead of w
+    w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   must not change until `finish`
+    alpha : RowVector, (n_samples, n_models)   must not change until `finish`
+    rescaled : bool   prove the best of some multiples of w instead of w
     """
 
     def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector, rescaled: bool = False) -> None:
@@ -34,7 +34,7 @@ class DeferredCertificate:
         self.n_groups = 0
 
     def add(self, block: Block, group: Any) -> None:
-        """Add the terms of a group of blocks.  The order of groups must be the same in every run.
+        """Add the terms of one group of rows.  Groups must come in the same order in every run.
 
         group : BlockGroup, or another key by which `alpha.get` finds the rows of the block
         """
@@ -49,30 +49,30 @@ class DeferredCertificate:
         self.n_groups += 1
 
     def restart(self) -> None:
-        """Start again, because the pass was left and begins again."""
+        """Discard the rows seen so far, because an interrupted pass is begun again."""
         self._total = Accumulator(self.problem, self.w, self._rescaled)
         self.n_groups = 0
 
     def take(self, terms: RowsTerms) -> None:
-        """Add the terms that a task computed (`certificate.with_block`).  The order must be the same in every run."""
+        """Add terms that a task computed (`certificate.with_block`), in the same order in every run."""
         self._total.add(terms)
         self.n_groups += 1
 
     def finish(self) -> Proof:
-        """The proof, after all rows were added."""
+        """The proof, once all rows were added."""
         return self._total.proof()
 
     def found(self) -> tuple[np.ndarray, int, np.ndarray]:
-        """(sums, number of rows, v) of the rows so far."""
+        """(sums, number of rows, v) of the rows seen so far."""
         total = self._total
         return total.sums(), total.n_rows, total.v
 
     def dump(self) -> dict[str, Any]:
-        """The terms so far, for a checkpoint; the owner of alpha saves alpha."""
+        """What was added so far, for a checkpoint.  alpha is not included: its owner saves it."""
         return {"w": self.w, "n_groups": self.n_groups, **self._total.dump()}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave."""
+        """Restore what `dump` returned."""
         self.w[...] = tree["w"]
         self.n_groups = tree["n_groups"]
         self._total.load(tree)

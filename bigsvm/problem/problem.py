@@ -1,22 +1,21 @@
-"""The optimisation problem of a fit, with everything that it takes from the data.
+"""The optimisation problem of a fit, with everything that it needs to know of the data.
 
-For each model, with labels y_i in {-1, +1},
+Several models are trained together.  One against the rest has a model for each class; a path of C has all classes at
+the first C, then all at the next.  Each model, with labels y_i in {-1, +1}, minimises
 
     minimise  P(w) = 1/2 ||w||^2 + sum_i C_i loss(1 - y_i f(x_i)),   f(x) = w.x + b
 
-The losses are added, as in LIBLINEAR and LIBSVM, not averaged.  C = 1 / (lambda n_samples) converts from the form
-lambda/2 ||w||^2 + mean loss, and then P = P_mean / lambda.  (scikit-learn's SGD calls lambda `alpha`.)
+The losses are summed, as in LIBLINEAR and LIBSVM, not averaged.  C = 1 / (lambda n_samples) converts from the form
+lambda/2 ||w||^2 + mean loss, whose objective is lambda P.  scikit-learn's SGD calls lambda `alpha`.
 
-Bias.  `augmented`: a constant feature B is appended, so b = B w_last, and ||w||^2 includes (b / B)^2, as with
-LIBLINEAR's -B.  `none`: b = 0.  `free`: the same feature, but its weight is not in ||w||^2; the dual then has the
-constraint sum_i alpha_i y_i = 0.
+The bias is one of three.  `augmented`: a constant feature B is appended, so that b = B w_last and ||w||^2 includes
+(b / B)^2, as with LIBLINEAR's -B.  `none`: b = 0.  `free`: the same feature, but its weight is not regularised; the
+dual problem then has the constraint sum_i alpha_i y_i = 0.
 
-Models.  By default each class is trained against the rest, or one model for two classes; for several values of C all
-models of the first C come first, then those of the next.  One against one (`ovo`): a model for each pair of classes, on
-their rows alone; the first class of a pair is positive, as in LIBSVM.  Crammer and Singer's loss couples all models of
-a row, so there is only one P, one D and one gap; with two classes it equals the hinge loss with twice the cost.
-Regression: one model without classes, and the loss is a function of the residual y_i - f(x_i).  With a kernel, w and x
-stand for their images in feature space.
+With a kernel, w and x_i are vectors of its feature space.  One against one (`ovo`) has a model for each pair of
+classes, trained on the rows of these two only; as in LIBSVM the first class of a pair is positive.  Crammer and
+Singer's loss couples all models, which then have one P, one D and one gap; with two classes it is the hinge loss with
+twice the cost.  A regression has one model and no classes; its loss is a function of the residual y_i - f(x_i).
 """
 
 from __future__ import annotations
@@ -48,15 +47,17 @@ class Problem:
     class_weight : float64, shape (n_classes,)   by class code; multiplies C for every row of that class
     bias : 'augmented' | 'none' | 'free'
     bias_scale : float   the constant feature B
-    classes : labels in ascending order; none for regression
+    classes : labels in ascending order; empty for regression
     positive : int32, shape (n_models,)   class code that is +1 for each model
-    negative : int32, shape (n_models,)   class code that is -1 (`ovo`), or -1 for all others
+    negative : int32, shape (n_models,)   class code that is -1 for each model (`ovo`), or -1: all other classes
     kernel : Kernel
-    centre : the means of the features, if the problem is that of centred rows but the stored rows are not centred;
-        None otherwise, and with a free bias, which absorbs the means
-    axis : the rows that each model is trained on, and its class weights; None: all rows, and `class_weight`
-    member : uint8, (n_labels, n_sets), for rows with several labels: y is then the number of a set of labels, and
-        `positive` the label that a model separates from the rest (`store/transforms/label_sets.py`); else None
+    centre : Centre   the means, if rows count as centred but are stored as they were; else None.  Also None with a free
+        bias, which makes up for the means
+    axis : ModelAxis   the rows that each model is trained on, and its own class weights; None: all models have all rows
+        and the weights of `class_weight`
+    member : uint8, (n_labels, n_sets)   only if rows have several labels: which labels each set of labels has.  y is
+        then the number of a set, not a class, and `positive` the label that a model tells from the rest
+        (`store/transforms/label_sets.py`); else None
     """
 
     loss: Loss
@@ -74,27 +75,27 @@ class Problem:
 
     @property
     def regression(self) -> bool:
-        """Whether y are targets, not classes."""
+        """Whether rows have targets instead of classes."""
         return self.loss.regression
 
     @property
     def one_class(self) -> bool:
-        """Whether labels are ignored: predictions are 1 for rows like the training rows, and -1 for others."""
+        """Whether labels are ignored: the model says 1 for rows like those of the fit, and -1 for others."""
         return self.loss.name == "one_class"
 
     @property
     def pairs(self) -> bool:
-        """Whether there is one model for each pair of classes."""
+        """Whether there is a model for each pair of classes."""
         return bool(np.any(self.negative >= 0))
 
     @property
     def joint(self) -> bool:
-        """Whether one loss couples all models (Crammer and Singer)."""
+        """Whether one loss couples all models, which are the weight vectors of the classes."""
         return self.loss.joint
 
     @property
     def multi_class(self) -> str:
-        """The multi-class scheme, as in model.json; '' for regression."""
+        """How classes are told apart, by its name in model.json; '' for a regression."""
         if self.regression:
             return ""
         return JOINT_RULE if self.joint else "ovo" if self.pairs else "ovr" if self.member is None else "labels"
@@ -105,27 +106,27 @@ class Problem:
 
     @property
     def models_per_row(self) -> int:
-        """The largest number of models that a row takes part in."""
+        """The number of models that a row takes part in, for the class that takes part in most."""
         if not self.pairs:
             return self.n_models
         return int(np.bincount(np.concatenate([self.positive, self.negative])).max())
 
     @property
     def n_proofs(self) -> int:
-        """The number of objectives with their own gap: one for each model, or one for all if the loss is joint."""
+        """The number of objectives and gaps: one for each model, or one for all if they are coupled."""
         return 1 if self.joint else len(self.positive)
 
     @property
     def sides(self) -> np.ndarray:
-        """From y to the sign of a row, for compiled loops.
+        """What compiled loops find the sign of a row by.
 
-        int32, (n_models,): the class code that is +1 for each model; or, for rows with several labels, uint8,
-        (n_models, n_sets): 1 if the set of labels is +1 for the model.
+        int32, (n_models,): the class code that is +1 for each model.  For rows with several labels uint8,
+        (n_models, n_sets): 1 if the set of labels is +1 for the model, else 0.
         """
         return self.positive if self.member is None else self.member[self.positive]
 
     def signs(self, y: np.ndarray) -> np.ndarray:
-        """+1 or -1 for each row and model, float64, (n_rows, n_models); 1 for regression.  y : (n_rows,), of `y_of`"""
+        """+1 or -1 for each row and model, float64, (n_rows, n_models); 1 for targets.  y : (n_rows,), from `y_of`"""
         if self.regression:
             return np.ones((len(y), self.n_models))
         if self.member is None:
@@ -134,22 +135,19 @@ class Problem:
 
     @property
     def n_costs(self) -> int:
-        """The number of models of each class; they differ only in C."""
+        """The number of models of each class, which differ only in C."""
         return len(self.positive) // len(np.unique(self.positive))
 
     @property
     def constant_feature(self) -> float:
-        """The constant feature B; 0 without a bias, so that compiled loops need no case for it.
-
-        With `centre` and without a bias it is 1, because the centre uses the last entry of w.
-        """
+        """B, or 0 without a bias, so that compiled loops need no case for that.  1 if only the centre needs it."""
         if self.centre is not None:
             return self.centre.constant
         return 0.0 if self.bias == "none" else self.bias_scale
 
     @property
     def box(self) -> DualBox:
-        """Loss and bias as numbers, for the compiled loops of dual solvers."""
+        """Loss and bias as the numbers that compiled dual solvers take."""
         loss = self.loss
         return DualBox(
             loss.code, loss.lower_factor, loss.upper_factor, loss.diag_factor, loss.epsilon, self.constant_feature
@@ -157,14 +155,14 @@ class Problem:
 
     @property
     def dual_models(self) -> DualModels | JointModels:
-        """The models, for compiled loops that know the working row of each row."""
+        """The models for compiled loops that number rows in working order."""
         if self.joint:
             return JointModels(self.class_weight, float(self.C[0]), self.constant_feature)
         C = self.C if self.axis is None else self.axis.training_costs(self.C)
         return DualModels(self.class_weight, self.sides, C, self.box)
 
     def models_on(self, rows: Block | BlockGroup) -> DualModels | JointModels:
-        """The models, for compiled loops that see only these rows."""
+        """The models for compiled loops that see only these rows."""
         if self.axis is None:
             return self.dual_models
         if isinstance(rows, BlockGroup):
@@ -181,15 +179,15 @@ class Problem:
         )
 
     def of_rows(self, start: int, stop: int) -> Problem:
-        """The problem for a task over working rows [start, stop), without data about other rows."""
+        """The problem for a task over working rows [start, stop), with no more than it needs."""
         return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_rows(start, stop))
 
     def met(self, w: np.ndarray) -> np.ndarray:
-        """The vector whose product with a stored row is the score w.x + b of the (centred) row."""
+        """The weights whose scores on stored rows are those of w on centred rows; w itself if rows are not centred."""
         return w if self.centre is None else self.centre.met(w)
 
     def summed(self, v: np.ndarray) -> np.ndarray:
-        """sum a_i x_i over (centred) rows, given v, the same sum over stored rows; shaped as w."""
+        """The sum over centred rows, from the sum v over stored rows, of the shape of w; v if rows are not centred."""
         return v if self.centre is None else self.centre.summed(v)
 
     def y_of(self, block: Block) -> np.ndarray:
@@ -211,7 +209,7 @@ def zero_weights(n_features: int, n_models: int, dtype: type = np.float64) -> np
 
 
 def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray | None = None) -> Problem:
-    """The problem that `config` poses on the classes of `store`.
+    """The problem of the options `config` on the rows of `store`.
 
     Parameters
     ----------
@@ -219,7 +217,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
     Raises
     ------
-    DataError : the store has one class only, or a regression target where the loss wants classes, or the reverse.
+    DataError : the store has one class only, or targets where the loss needs classes, or the reverse.
     Unsupported : the loss does not exist.
     UsageError : a class weight names no class, or is negative.
     """
@@ -260,7 +258,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
         positive, negative = pairs[:, 0], pairs[:, 1]
     costs = config.costs(store.n_samples)
     if loss.joint and len(classes) == 2:
-        # At the optimum the two weight vectors are -d/2 and d/2, and 2 P = 1/2 ||d||^2 + 2 C sum hinge.
+        # At the optimum the two vectors are -d/2 and d/2, and P is half of 1/2 ||d||^2 + 2 C sum hinge.
         loss, costs = loss_named("hinge"), [2.0 * C for C in costs]
     return Problem(
         loss=loss,
@@ -277,9 +275,10 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
 
 
 def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) -> Centre | None:
-    """`Problem.centre`: not None for sparse rows with --scale standard, unless the bias is free.
+    """The centre of rows that count as centred but are stored as they were: sparse rows with --scale standard.
 
-    Raises Unsupported for a kernel whose values change when all rows are shifted.
+    None for all other rows, and for a free bias, which makes up for the means.  Raises Unsupported for a kernel whose
+    values change if all rows are shifted.
     """
     scaling = Scaling.of(store.recipe)
     if scaling is None or scaling.shift is None or scaling.centred:
@@ -295,8 +294,8 @@ def centre_of(store: RowBlocks, bias: str, bias_scale: float, kernel: Kernel) ->
 def make_kernel(config: FitConfig, n_features: int) -> Kernel:
     """The kernel that `config` names; gamma 'auto' is 1 / n_features.  Raises UsageError.
 
-    gamma 'scale' depends on the rows, which a plan does not read.  The fit sets it (`run/fit/gamma.py`); until then
-    gamma is that of 'auto'.
+    gamma 'scale' is computed from the rows.  A plan does not read them, so it counts as 'auto' until the fit does
+    (`run/fit/gamma.py`).
     """
     gamma = 1.0 / max(n_features, 1) if config.gamma in ("auto", "scale") else float(config.gamma)
     definite = Definite("assumed" if config.assume_psd else "undecided")
@@ -304,12 +303,12 @@ def make_kernel(config: FitConfig, n_features: int) -> Kernel:
 
 
 def pairwise(config: FitConfig) -> bool:
-    """Whether more than two classes are trained in pairs."""
+    """Whether more than two classes are told apart by a model for each pair."""
     return config.of_kernel if config.multi_class is None else config.multi_class == "ovo"
 
 
 def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
-    """The problem of a regression: one model (for each C), no classes, and code 0 for all rows."""
+    """The problem of a regression: one model for each C, no classes; the class code of each row is 0."""
     if store.classes is not None:
         hint = "ingest with --task regression"
         raise DataError(f"{config.loss} needs targets and the store holds classes", store.uri, hint)
@@ -323,7 +322,7 @@ def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel,
 
 
 def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
-    """The one-class problem: one model of all rows, with the classes 1 and -1."""
+    """The problem of a one-class model: its classes are 1 for rows like those of the fit, and -1 for others."""
     if store.n_features < 1:
         raise DataError("the rows have no features", store.uri)
     if config.class_weight is not None:
@@ -338,7 +337,7 @@ def _one_class(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, 
 
 
 def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | None) -> Problem:
-    """The problem of rows with several labels: a model for each label against the rest."""
+    """The problem for rows with several labels: a model for each label against the rest."""
     sets = LabelSets.of(store.recipe, store.classes)
     assert sets is not None
     for what, asked in (
@@ -361,9 +360,9 @@ def _of_sets(config: FitConfig, store: RowBlocks, loss: Loss, centre: Centre | N
 def _class_weight(
     config: FitConfig, classes: np.ndarray, counts: np.ndarray | None, positive: str | None
 ) -> np.ndarray:
-    """The weight of each class, by code.  'balanced' is scikit-learn's n_samples / (n_classes * count).
+    """Weights by class code, float64, (n_classes,).  'balanced' is scikit-learn's n_samples / (n_classes * count).
 
-    positive : with --positive the name of that class, whose label is then True
+    positive : the class named by --positive, whose rows are True, while all others are False; None without it
     """
     weights = np.ones(len(classes))
     if config.class_weight is None:
@@ -375,8 +374,8 @@ def _class_weight(
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
     exact = {str(label): code for code, label in enumerate(classes.tolist())}
-    alike: dict[str, list[int]] = {}  # `_plain` text -> codes; labels that are text may be alike
-    if positive is not None:  # not 0 and 1, which could be mistaken for labels of the store
+    alike: dict[str, list[int]] = {}  # by number, which may be written in several ways
+    if positive is not None:  # False and True would match labels 0 and 1 of the store
         exact[str(positive)], alike = 1, {_plain(positive): [1]}
     else:
         for code, label in enumerate(classes):
@@ -395,7 +394,7 @@ def _class_weight(
 
 
 def _plain(label: object) -> str:
-    """'1' for 1, 1.0, '1', '+1' and True, so that labels may be written as people write them."""
+    """One spelling for equal numbers: '1' for 1, 1.0, '1', '+1' and True."""
     text = str(int(label)) if isinstance(label, bool | np.bool_) else str(label)
     try:
         return str(int(text))
