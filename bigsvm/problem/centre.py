@@ -1,8 +1,9 @@
-"""Rows that are centred without being touched: the means act on w, where rows meet it (docs/mathematics.md 3.7).
+"""Centring of rows that stay as they are stored: the means are applied to w instead (docs/mathematics.md 3.7).
 
-A centred row x - mu with its constant feature B has the score w.(x - mu) + B u = w.x + B (u - mu.w / B).  So rows that
-are stored uncentred are met with the weights T (w, u) = (w, u - mu.w / B); what they sum up to, sum_i a_i [x_i, B],
-goes back by T', and their matrix, sum_i h_i [x_i, B] [x_i, B]', by T' H T.  Without a bias B is 1 and u stays 0.
+A centred row x - mu with its constant feature B has the score w.(x - mu) + B u = w.x + B (u - mu.w / B).  So its score
+is that of the stored row with the weights T (w, u) = (w, u - mu.w / B).  A sum v = sum_i a_i [x_i, B] over stored rows
+becomes T' v for centred rows, and H = sum_i h_i [x_i, B] [x_i, B]' becomes T' H T.  Without a bias, B is 1 and u
+stays 0.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ import numpy as np
 
 
 class Centre(NamedTuple):
-    """mu : float64, (n_features,), in working order;  constant : B;  biased : u exists"""
+    """The map T.
+
+    mu : float64, (n_features,)   means, in working order
+    constant : float   B;  biased : bool   whether there is a bias u
+    """
 
     mu: np.ndarray
     constant: float
     biased: bool
 
     def ordered(self, order: np.ndarray | None) -> Centre:
-        """In the order of features that `order` gives."""
+        """The centre with its features in the given order."""
         return self if order is None else self._replace(mu=self.mu[order])
 
     def met(self, w: np.ndarray) -> np.ndarray:
-        """What uncentred rows are met with, T w; of the shape of w, (n_features + 1,) or (n_features + 1, n_models)."""
+        """T w: the weights for stored rows; shape of w, (n_features + 1,) or (n_features + 1, n_models)."""
         found = w.copy()
         if not self.biased:
             found[-1] = 0.0
@@ -32,7 +37,7 @@ class Centre(NamedTuple):
         return found
 
     def summed(self, v: np.ndarray) -> np.ndarray:
-        """What centred rows sum up to, T' v, where uncentred ones sum up to v, of the shape of w."""
+        """T' v: the sum over centred rows, from the sum v over stored rows; shape of w."""
         found = v.copy()
         found[: len(self.mu)] -= (self.mu if v.ndim == 1 else self.mu[:, None]) * (v[-1] / self.constant)
         if not self.biased:
@@ -40,13 +45,13 @@ class Centre(NamedTuple):
         return found
 
     def sums(self, S: np.ndarray) -> None:
-        """T' v in place of every v, (n_features + 1,), that lies along the last axis of S."""
+        """Replace every v, (n_features + 1,), along the last axis of S by T' v."""
         S[..., : len(self.mu)] -= S[..., -1:] * (self.mu / self.constant)
         if not self.biased:
             S[..., -1] = 0.0
 
     def gram(self, Q: np.ndarray, sign: np.ndarray, along: np.ndarray) -> None:
-        """Products of centred rows in place of those of rows as they are stored.
+        """Replace the products of stored rows in Q by those of centred rows.
 
         Q : float64, (n, n)   sign_i sign_j x_i.x_j, and what a constant feature adds
         along : float64, (n,)   sign_i mu.x_i
@@ -56,17 +61,17 @@ class Centre(NamedTuple):
         Q += float(_along(self.mu, self.mu)) * (sign[:, None] * sign)
 
     def matrix(self, H: np.ndarray) -> None:
-        """T' H T in place of the upper triangle of H, float64, (n_features + 1, n_features + 1)."""
+        """Replace the upper triangle of H, float64, (n_features + 1, n_features + 1), by that of T' H T."""
         mu, d = self.mu / self.constant, len(self.mu)
         cross, corner = H[:d, -1].copy(), float(H[-1, -1])
-        for j in range(d):  # row by row: no second matrix
+        for j in range(d):  # row by row, so that no second matrix is needed
             H[j, j:d] += (corner * mu[j] - cross[j]) * mu[j:] - mu[j] * cross[j:]
         H[:d, -1] = cross - corner * mu
         if not self.biased:
             H[:, -1] = 0.0
 
     def diagonal(self, diagonal: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """The diagonal of T' H T, from that of H and from its last column over B, all of the shape of w.
+        """The diagonal of T' H T, from that of H and the last column of H over B, all of the shape of w.
 
         last : sum_i h_i [x_i, B]
         """
@@ -74,13 +79,13 @@ class Centre(NamedTuple):
         mu = self.mu if diagonal.ndim == 1 else self.mu[:, None]
         total = diagonal[-1] / self.constant**2
         found[:d] += mu * (mu * total - 2.0 * last[:d])
-        np.maximum(found, 0.0, out=found)  # of a column that hardly varies rounding is left
+        np.maximum(found, 0.0, out=found)  # rounding may leave less than 0 for a column that hardly varies
         if not self.biased:
             found[-1] = 0.0
         return found
 
     def hessian(self, H: np.ndarray) -> np.ndarray:
-        """Matrices of all models, changed in place."""
+        """`matrix` for each model; H, float64, (n_models, n_features + 1, n_features + 1), changes in place."""
         for part in H:
             self.matrix(part)
         return H
@@ -90,12 +95,15 @@ class Centre(NamedTuple):
         return self.diagonal(diagonal, last), self.summed(last) if self.biased else np.zeros_like(last)
 
     def bias_of(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-        """u of such an intercept, float64, (n_models,);  coef : float64, (n_models, n_features)."""
+        """u for a model on stored rows: float64, (n_models,).
+
+        coef : float64, (n_models, n_features);  intercept : float64, (n_models,)
+        """
         if not self.biased:
             return np.zeros(len(intercept))
         return np.asarray((intercept + _along(self.mu, coef.T[: len(self.mu)])) / self.constant)
 
 
 def _along(mu: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """mu.w of each model, in an order that no library chooses."""
+    """mu.w for each model, summed in an order that does not depend on a BLAS."""
     return np.asarray(np.einsum("j,j...->...", mu, w))

@@ -1,15 +1,15 @@
-"""Whether kernel values given as data are those of a kernel: what one reading of their rows shows, and what decides it.
+"""Whether a precomputed matrix K is symmetric and positive semidefinite.
 
-One reading, in any order of the rows, tells for nothing: a diagonal value below 0; two rows with K_ij^2 > K_ii K_jj;
-and, by a random vector r, whether K r and K' r differ: then K is not symmetric.  Each of the first two refutes that K
-is positive semidefinite; that none was found proves nothing.  What proves it is a Cholesky factorisation.
+One pass over the rows of K, in any order, can refute it: by a diagonal value below 0, or by two rows with
+K_ij^2 > K_ii K_jj.  It also compares K r with K' r for a random vector r; if they differ, K is not symmetric.  If the
+pass finds nothing, that proves nothing.  A Cholesky factorisation does.
 
-Values were rounded when they were stored, so that nothing smaller than their rounding counts:
+The values were rounded when they were stored, so differences below their rounding do not count:
 
-    asymmetry      |K_ij - K_ji| <= 2^7 eps max_i K_ii           is forgiven
-    eigenvalues    above -max(n, 64) eps max_i K_ii              are not told from 0
+    asymmetry      |K_ij - K_ji| <= 2^7 eps max_i K_ii           is accepted
+    eigenvalues    above -max(n, 64) eps max_i K_ii              count as 0
 
-with eps of the dtype that they are stored in.  What a gap is proved of is then K with as much added to its diagonal.
+with eps of the stored dtype.  A gap is then proved for K with that tolerance added to its diagonal.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from scipy.linalg import lapack
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.store.blocks import Matrix, tile
 
-_ASYMMETRY = 2.0**7  # times eps: two triangles may have been computed apart
-_FEW_ROWS = 64  # a tolerance by the number of rows is not below that of so many
-_FLOAT64 = 8.0  # times n eps in float64, whose rounding is that of the factorisation, too
-_PIECE = 1 << 15  # values looked at together
-_SEED = 16  # of the random vector
-_SUSPECTS = 4  # rows that are compared with their columns, value by value
+_ASYMMETRY = 2.0**7  # multiple of eps; the two triangles may have been computed separately
+_FEW_ROWS = 64  # fewer rows count as this many in the tolerance
+_FLOAT64 = 8.0  # factor on the tolerance for float64, since the factorisation has the same rounding
+_PIECE = 1 << 15  # values that are looked at together
+_SEED = 16  # seed of the random vector
+_SUSPECTS = 4  # rows that are compared with their columns value by value
 ROW_BYTES = 8 * (6 + 2 * _SUSPECTS + 10)
 """Bytes of a row of K that a `ValueCheck` holds: sums, suspects, and what is made of one row's values."""
 
 
 class Pair(NamedTuple):
-    """A row and a column of K, by their places, and how far their value is from what it may be."""
+    """The place of a value of K, and by how much the value is out of its range."""
 
     row: int
     column: int
@@ -42,9 +42,11 @@ class Pair(NamedTuple):
 
 
 class ValueCheck:
-    """What is seen of K, (n, n), row by row.
+    """The checks of one pass over the rows of K, (n, n).
 
-    dtype : of the values as they are stored.  A row's place is that of its own column.
+    n : int   rows and columns;  dtype : dtype of the stored values
+
+    The place of a row is the number of the column that belongs to the same row of the data.
     """
 
     def __init__(self, n: int, dtype: np.dtype) -> None:
@@ -58,7 +60,7 @@ class ValueCheck:
         self._minor = Pair(0, 0, -np.inf)
 
     def add(self, X: Matrix, places: np.ndarray) -> None:
-        """Rows of K, (len(places), n) dense or CSR, which are those at `places`; each row of K once."""
+        """Add rows of K, (len(places), n), dense or CSR, which are at `places`.  Each row must be added once."""
         for start, stop in _pieces(X):
             piece = take_rows(X, start, stop)
             if isinstance(piece, CSR):
@@ -80,7 +82,7 @@ class ValueCheck:
             self._minor = Pair(int(places[k]), int(j), float(excess[k, j]))
 
     def _add_sparse(self, places: np.ndarray, piece: CSR) -> None:
-        rows, columns, values = _entries(piece)  # what is left out is 0
+        rows, columns, values = _entries(piece)  # values that are not stored are 0
         own = places[rows]
         self._by_rows += np.bincount(own, values * self._r[columns], self._n)
         self._by_columns += np.bincount(columns, values * self._r[own], self._n)
@@ -96,30 +98,30 @@ class ValueCheck:
 
     @property
     def largest(self) -> float:
-        """The largest value of the diagonal, or of its amount."""
+        """The largest absolute value of the diagonal."""
         return float(np.max(np.abs(self.diagonal), initial=0.0))
 
     @property
     def asymmetry(self) -> float:
-        """What K_ij and K_ji may differ by."""
+        """The largest accepted |K_ij - K_ji|."""
         return _ASYMMETRY * self._eps * self.largest
 
     @property
     def tolerance(self) -> float:
-        """What is not told from 0: an eigenvalue of that size below it."""
+        """An eigenvalue counts as 0 if it is not below minus this."""
         return max(self._n, _FEW_ROWS) * self._eps * self.largest * (_FLOAT64 if self._wide else 1.0)
 
     def suspects(self) -> np.ndarray:
-        """Places, ascending, of a few rows that may differ from their columns; none where K r = K' r."""
-        with np.errstate(invalid="ignore"):  # of sums that overflow nothing is known
+        """Places, ascending, of a few rows that may differ from their columns; none if K r = K' r."""
+        with np.errstate(invalid="ignore"):  # sums that overflow tell nothing
             apart = np.abs(self._by_rows - self._by_columns)
-        # Sums of n values of up to twice the diagonal have some rounding of their own.
+        # The rounding of a sum of n values, each up to twice the largest of the diagonal.
         floor = 4.0 * self._n * float(np.finfo(np.float64).eps) * self.largest
         worst = np.argsort(-apart, kind="stable")[:_SUSPECTS]
         return np.sort(worst[apart[worst] > max(self.asymmetry, floor)])
 
     def refutation(self) -> tuple[str, Pair] | None:
-        """What shows that K has a negative eigenvalue, as `K[{row}, {column}] ...`, and where."""
+        """A sentence that shows K to have a negative eigenvalue, with {row} and {column} left open, and the place."""
         lowest = int(np.argmin(self.diagonal))
         value = float(self.diagonal[lowest])
         if value < -self.tolerance:
@@ -130,7 +132,7 @@ class ValueCheck:
 
 
 class Lines:
-    """Some rows of K and the columns of the same numbers, to be compared value by value.
+    """Some rows of K and the columns at the same places, to be compared value by value.
 
     places : int64, ascending
     """
@@ -140,7 +142,7 @@ class Lines:
         self._rows, self._columns = np.zeros((len(places), n)), np.zeros((len(places), n))
 
     def add(self, X: Matrix, places: np.ndarray) -> None:
-        """Rows of K, as for `ValueCheck.add`."""
+        """Add rows of K; see `ValueCheck.add`."""
         for start, stop in _pieces(X):
             rows, columns, values = _entries(take_rows(X, start, stop))
             own = places[start:stop][rows]
@@ -156,13 +158,13 @@ class Lines:
         return Pair(int(self._places[k]), int(j), float(apart[k, j]))
 
     def values(self, pair: Pair) -> tuple[float, float]:
-        """(K_ij, K_ji) of a pair that `furthest` gave."""
+        """(K_ij, K_ji) of a pair that `furthest` returned."""
         k = int(np.searchsorted(self._places, pair.row))
         return float(self._rows[k, pair.column]), float(self._columns[k, pair.column])
 
 
 def _entries(X: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(row, column, value in float64) of what is stored of some rows."""
+    """(row, column, value in float64) of all stored values of some rows."""
     if isinstance(X, CSR):
         rows = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
         first, last = int(X.indptr[0]), int(X.indptr[-1])
@@ -172,7 +174,7 @@ def _entries(X: Matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _pieces(X: Matrix) -> Iterator[tuple[int, int]]:
-    """Runs of rows with some `_PIECE` values, or single rows."""
+    """Ranges of rows with about `_PIECE` values each, at least one row."""
     if not isinstance(X, CSR):
         yield from tile(len(X), max(_PIECE // max(X.shape[1], 1), 1))
         return
@@ -185,12 +187,12 @@ def _pieces(X: Matrix) -> Iterator[tuple[int, int]]:
 
 
 def whole_bytes(n: int) -> int:
-    """Bytes that deciding takes: K in float64, factorised in place."""
+    """Bytes of the factorisation: K in float64, which is overwritten by its factor."""
     return 8 * n * n
 
 
 def put_rows(whole: np.ndarray, X: Matrix, places: np.ndarray) -> None:
-    """Rows of K into `whole`, (n, n) float64, at their places."""
+    """Write rows of K into `whole`, float64, (n, n), at their places."""
     for start, stop in _pieces(X):
         rows, columns, values = _entries(take_rows(X, start, stop))
         whole[places[start:stop]] = 0.0
@@ -198,9 +200,10 @@ def put_rows(whole: np.ndarray, X: Matrix, places: np.ndarray) -> None:
 
 
 def is_definite(whole: np.ndarray, tolerance: float) -> bool:
-    """Whether no eigenvalue of a symmetric matrix, (n, n) float64, lies below -tolerance; its values are lost.
+    """Whether no eigenvalue of a symmetric matrix, float64, (n, n), lies below -tolerance.  `whole` is overwritten.
 
-    A matrix of zeros has none.  Cholesky's factorisation of K + tolerance I goes through or meets a pivot below 0.
+    The Cholesky factorisation of K + tolerance I either succeeds, or meets a pivot below 0.  With tolerance 0 the
+    diagonal of K is 0, and only a matrix of zeros is positive semidefinite.
     """
     if tolerance == 0.0:
         return not whole.any()

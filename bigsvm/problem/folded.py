@@ -1,4 +1,4 @@
-"""Models that each do without a fold of the rows, as a search asks for them: from a store's rows to a fit's."""
+"""The models of a search by cross-validation, with the folds of the rows in the working order of a fit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PIECE = 1 << 18  # rows
 
 @dataclass(frozen=True)
 class FoldedModels:
-    """What each cell of a search, which is a C of C_path, is trained on.
+    """The rows that each cell of a search is trained on.  A cell is one entry of C_path.
 
     fold_of : (start, stop) -> uint8, (stop - start,): the folds of rows of the store
-    held_out : int32, (n_cells,)   the fold that a cell does without; -1 for none
-    weight : float64, (n_cells, n_classes)   class weights of a cell; one column of ones for targets
-    folds : how the folds were made, as a document
+    held_out : int32, (n_cells,)   the fold that each cell leaves out; -1 for none
+    weight : float64, (n_cells, n_classes)   class weights of each cell; one column of ones for targets
+    folds : how the folds were made, as JSON
     """
 
     fold_of: Callable[[int, int], np.ndarray]
@@ -32,14 +32,14 @@ class FoldedModels:
     folds: dict[str, object]
 
     def applied(self, problem: Problem, data: RowBlocks | None = None) -> Problem:
-        """The problem with an axis over the rows of `data` in working order; of no rows where there are none yet."""
+        """The problem with an axis over the rows of `data` in working order; without data, over no rows yet."""
         fold = np.empty(0, np.uint8) if data is None else self._working(data)
         each = problem.n_models // len(self.held_out)
         axis = ModelAxis.of(fold, np.repeat(self.held_out, each), np.repeat(self.weight, each, axis=0))
         return dataclasses.replace(problem, axis=axis)
 
     def document(self) -> dict[str, object]:
-        """As JSON: what must be the same where a run goes on."""
+        """What a resumed run must have in common with the run that began, as JSON."""
         return {**self.folds, "cells": digest_of([self.held_out.tolist(), self.weight.tolist()])}
 
     def _working(self, data: RowBlocks) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Crammer and Singer's loss in NumPy: slacks, feasible duals and those that slacks give (`compiled/linear/joint.py`).
+"""Crammer and Singer's loss in NumPy: slacks, feasible duals, and duals from slacks (`compiled/linear/joint.py`).
 
-A row of class y and cost C has  s_k = [k != y] + z_k - z_y  of scores z, and its loss is C max_k s_k.  Its alpha is
-feasible where no entry but y's is above 0, they sum up to 0, and y's is at most C.
+A row of class y and cost C with scores z has the slacks s_k = [k != y] + z_k - z_y, and its loss is C max_k s_k.  Its
+alpha, with an entry for each class, is feasible if only the entry of y is above 0, that entry is at most C, and all
+entries sum up to 0.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bigsvm.problem.problem import Problem
 
 
 def joint_slacks(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """s of scores, float64, (n_rows, n_classes); y : class codes, (n_rows,)."""
+    """Slacks from scores, float64, (n_rows, n_classes) both.  y : class codes, (n_rows,)"""
     rows = np.arange(len(y))
     s = 1.0 + scores - scores[rows, y][:, None]
     s[rows, y] = 0.0
@@ -20,7 +21,7 @@ def joint_slacks(scores: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def joint_alpha(s: np.ndarray, y: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """The alpha that slacks determine, (n_rows, n_classes): all of C on the largest, the first where several are.
+    """alpha from slacks, float64, (n_rows, n_classes): -C at the largest slack (the first of equal ones), C at y.
 
     C : float64, (n_rows,)
     """
@@ -33,7 +34,7 @@ def joint_alpha(s: np.ndarray, y: np.ndarray, C: np.ndarray) -> np.ndarray:
 
 
 def clip_joint(alpha: np.ndarray, y: np.ndarray, C: np.ndarray) -> None:
-    """Make alpha, (n_rows, n_classes), feasible of costs C, (n_rows,), in place."""
+    """Make alpha, (n_rows, n_classes), feasible for costs C, (n_rows,), in place."""
     rows = np.arange(len(y))
     np.minimum(alpha, 0.0, out=alpha)
     alpha[rows, y] = 0.0
@@ -43,13 +44,13 @@ def clip_joint(alpha: np.ndarray, y: np.ndarray, C: np.ndarray) -> None:
 
 
 def joint_distance(s: np.ndarray) -> np.ndarray:
-    """How far the largest slack of a row is from its second largest, float64, (n_rows,)."""
+    """The largest slack of each row minus its second largest; float64, (n_rows,)."""
     two = np.partition(s, s.shape[1] - 2, axis=1)[:, -2:]
     return np.asarray(two[:, 1] - two[:, 0])
 
 
 def alpha_of_slacks(problem: Problem, y: np.ndarray, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-    """The duals that slacks determine, in their box, float64, (n_rows, n_models), of any loss.
+    """alpha from slacks for any loss, always feasible; float64, (n_rows, n_models).
 
     y : class codes, or targets;  C : float64, (n_rows, n_models)
     """

@@ -1,4 +1,4 @@
-"""Kernels in one canonical form, and the papers' conventions as converters to it.
+"""Kernels in one canonical form, with converters from the conventions of papers.
 
 | name | K(x, z) | conventions |
 |---|---|---|
@@ -8,7 +8,7 @@
 | sigmoid | tanh(gamma x.z + coef0); not positive semidefinite in general | |
 | precomputed | the store's own value: row i, column j | |
 
-The compiled rows are in `compiled/kernel/values/gram.py`; `Kernel.matrix` here is the readable truth beside them.
+Compiled code that computes rows of K is in `compiled/kernel/values/gram.py`; `Kernel.matrix` is the reference for it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CODES = {name: code for code, name in enumerate(KERNELS)}
 
 @dataclass(frozen=True)
 class Definite:
-    """What is known of a kernel that is not positive semidefinite by construction.
+    """What is known of the definiteness of a kernel that is not positive semidefinite by construction.
 
-    how : 'checked' (no eigenvalue lies below -tolerance), 'assumed' (the user vouches for it), 'refuted', or
-        'undecided'
-    tolerance : float   what is not told from an eigenvalue of 0;  why : what refuted it
+    how : 'checked' (no eigenvalue below -tolerance), 'assumed' (the user vouches for it), 'refuted', or 'undecided'
+    tolerance : float   size up to which an eigenvalue counts as 0
+    why : str           what refuted it
     """
 
     how: How = "undecided"
@@ -46,7 +46,7 @@ class Definite:
     why: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As model.json holds it."""
+        """The entry of model.json."""
         found: dict[str, Any] = {"how": self.how}
         if self.how == "checked":
             found["tolerance"] = self.tolerance
@@ -55,10 +55,14 @@ class Definite:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel with its parameters; those that it does not have are ignored.
+    """A kernel with its parameters; parameters that it does not have are ignored.
 
-    gamma : float > 0, of rbf, poly, sigmoid;  degree : int >= 1, of poly;  coef0 : float, of poly and sigmoid
-    definite : Definite   read where a kernel is not positive semidefinite by construction
+    gamma : float > 0     for rbf, poly and sigmoid
+    degree : int, 1 to 64 for poly
+    coef0 : float         for poly and sigmoid
+    definite : Definite   used only if the kernel is not positive semidefinite by construction
+
+    Raises UsageError for an unknown name, or a parameter outside its range.
     """
 
     name: str = "linear"
@@ -83,24 +87,30 @@ class Kernel:
 
     @property
     def by_construction(self) -> bool:
-        """Every Gram matrix is positive semidefinite, whatever the rows."""
+        """Whether every Gram matrix of this kernel is positive semidefinite."""
         return self.name in ("linear", "rbf") or (self.name == "poly" and self.coef0 >= 0)
 
     @property
     def positive_semidefinite(self) -> bool:
-        """Whether that is so, was checked, or is vouched for: what the proof of a duality gap needs."""
+        """Whether K is positive semidefinite by construction, by a check, or by the word of the user.
+
+        A duality gap is proved only then.
+        """
         return self.by_construction or self.definite.how in ("checked", "assumed")
 
     @property
     def certificate(self) -> Literal["proved", "estimate", "none"]:
-        """What a gap computed with this kernel is; values given as data may well be of one, if nothing refutes it."""
+        """What a gap computed with this kernel is worth.
+
+        A precomputed kernel that was not refuted gives an 'estimate', because it may well be positive semidefinite.
+        """
         if self.positive_semidefinite:
             return "proved"
         return "estimate" if self.name == "precomputed" and self.definite.how == "undecided" else "none"
 
     @property
     def unproved(self) -> str:
-        """Why no gap is proved, in one sentence; empty where it is."""
+        """Why no gap is proved, in one sentence; '' if gaps are proved."""
         if self.positive_semidefinite:
             return ""
         kernel = f"the {self.name} kernel"
@@ -122,11 +132,11 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[int, float, int, float]:
-        """(code, gamma, degree, coef0), as compiled kernels take them."""
+        """(code, gamma, degree, coef0) for compiled code."""
         return self.code, float(self.gamma), int(self.degree), float(self.coef0)
 
     def of_products(self, products: np.ndarray, x_sq: np.ndarray, z_sq: np.ndarray) -> np.ndarray:
-        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64; rbf far from the origin loses its digits so."""
+        """K from x.z (n, m), ||x||^2 (n,) and ||z||^2 (m,), float64.  rbf is inaccurate far from the origin."""
         if self.name == "rbf":
             distance = np.maximum(x_sq[:, None] + z_sq[None, :] - 2.0 * products, 0.0)
             return np.exp(-self.gamma * distance)
@@ -137,7 +147,7 @@ class Kernel:
         return products
 
     def matrix(self, X: Any, Z: Any) -> np.ndarray:
-        """K of dense or SciPy sparse rows X (n, d) and Z (m, d), float64 (n, m); not for precomputed."""
+        """K between dense or SciPy sparse rows X (n, d) and Z (m, d); float64, (n, m).  Not for precomputed."""
         dense = [np.asarray(A.todense() if hasattr(A, "todense") else A, np.float64) for A in (X, Z)]
         X, Z = dense
         if self.name == "rbf":
@@ -145,7 +155,7 @@ class Kernel:
         return self.of_products(X @ Z.T, (X * X).sum(axis=1), (Z * Z).sum(axis=1))
 
     def diagonal(self, sqnorm: np.ndarray) -> np.ndarray:
-        """K(x, x) exactly, from ||x||^2; not for precomputed."""
+        """K(x, x) from ||x||^2, float64, (n,).  Not for precomputed."""
         if self.name == "rbf":
             return np.ones(len(sqnorm))
         if self.name == "poly":
@@ -155,7 +165,7 @@ class Kernel:
         return sqnorm.astype(np.float64)
 
     def document(self) -> dict[str, Any]:
-        """Name and the parameters that the kernel has, as model.json holds them."""
+        """The entry of model.json: the name, and the parameters that this kernel has."""
         found: dict[str, Any] = {"name": self.name}
         if self.name in ("rbf", "poly", "sigmoid"):
             found["gamma"] = float(self.gamma)
@@ -167,7 +177,7 @@ class Kernel:
 
     @classmethod
     def of_document(cls, document: dict[str, Any]) -> Kernel:
-        """The kernel that `document` gave.  Raises UsageError, TypeError, KeyError for what is none."""
+        """The kernel of a document.  Raises UsageError, TypeError or KeyError if it describes none."""
         return cls(**document)
 
 

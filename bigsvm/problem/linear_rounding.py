@@ -1,6 +1,7 @@
-"""What rounding of w, of its scores and of P is worth in the proofs of linear models (docs/mathematics.md 2.8).
+"""How much rounding may change the gap and P of linear models (docs/mathematics.md 2.8).
 
-A score w.x_i is known to eps ||w|| ||x_i||, and v = sum_i alpha_i y_i x_i to eps sum_i |alpha_i| ||x_i||.
+The rounding error of a score w.x_i is at most eps ||w|| ||x_i||, and that of v = sum_i alpha_i y_i x_i at most
+eps sum_i |alpha_i| ||x_i||.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ import numpy as np
 from bigsvm.problem.rounding import EPS, SHARE, room_of
 
 _LOST = SHARE * SHARE
-_SUMS = 2.0**-50  # of sums in float64, relative
+_SUMS = 2.0**-50  # relative rounding error of sums in float64
 
 
 class LinearRounding(NamedTuple):
-    """What rounding may be worth in proofs of w and alpha, float64, (n_models,) each.
+    """Bounds of the rounding errors in a proof of w and alpha, float64, (n_models,) each.
 
-    gap : in sum of brackets and 1/2 ||w - v||^2;  primal : in P
+    gap : error of the sum of brackets and 1/2 ||w - v||^2;  primal : error of P
     """
 
     gap: np.ndarray
     primal: np.ndarray
 
     def added(self, gap: np.ndarray, primal: np.ndarray) -> np.ndarray:
-        """What is added to a gap; 0 where it is lost in the gap or in P.
+        """What is added to a gap; 0 if the errors are negligible against the gap or P.
 
-        That of P counts twice: a primal value of one proof may meet the dual value of another, which is that proof's P
-        less its gap.
+        The error of P counts twice, because the primal value of one proof may be combined with the dual value of
+        another, which is P minus the gap of that proof.
         """
         size = np.abs(primal)
         own = np.where(self.gap > SHARE * np.maximum(gap, SHARE * size), self.gap, 0.0)
         return own + np.where(self.primal > _LOST * size, 2.0 * self.primal, 0.0)
 
     def taken(self, gap: np.ndarray, primal: np.ndarray) -> np.ndarray:
-        """What is taken off P - gap, that it be a dual value; 0 where it is lost in it.
+        """What is subtracted from P - gap to make it a dual value; 0 if it is negligible against P - gap.
 
-        It may meet a P that is far smaller than its own: there the rounding of this P counts, however small it is
-        beside this gap.
+        The dual value may later be combined with a much smaller P of another proof.  Then the error of this P matters,
+        however small it is against this gap.
         """
         off = self.gap + 2.0 * self.primal + _SUMS * np.abs(primal)
         return np.where(off > _LOST * np.abs(primal - gap), off, 0.0)
@@ -49,16 +50,18 @@ def linear_rounding(
     w: np.ndarray, apart: np.ndarray, brackets: np.ndarray, losses: np.ndarray, spread: np.ndarray, slopes: np.ndarray,
     costs: np.ndarray, squared: bool,
 ) -> LinearRounding:  # fmt: skip
-    """Each row's score is off by e ||x_i||, e = eps ||w||, and v by d = eps sum_i |alpha_i| ||x_i||.
+    """Bounds from sums over the rows: score i is off by e ||x_i|| with e = eps ||w||, v by eps sum_i |alpha_i| ||x_i||.
 
-    Where squares overflow (values beyond 1e154) nothing is told of it, and 0 counted.
+    If squares overflow (values beyond 1e154), no bound is known, and 0 is returned.
 
     Parameters
     ----------
-    w, apart : float64, (n_models,)   ||w||, the bias included, and ||w - v||
-    brackets, losses : likewise       sums of the gap's brackets and of C_i loss_i
-    spread, slopes, costs : likewise  sums of |alpha_i|, of the brackets' slopes and of C_i, each times ||x_i||; of
-        squared losses, whose brackets are squares C_i (s_i - t_i)^2, C_i times ||x_i||^2 and no slopes
+    w, apart : float64, (n_models,)               ||w|| with the bias included, and ||w - v||
+    brackets, losses : float64, (n_models,)       sums of the brackets of the gap, and of C_i loss_i
+    spread, slopes, costs : float64, (n_models,)  sums of |alpha_i| ||x_i||, of slope of bracket i times ||x_i||, and of
+        C_i ||x_i||.  For squared losses, whose brackets are C_i (s_i - t_i)^2, `costs` is the sum of C_i ||x_i||^2 and
+        `slopes` is not used
+    squared : bool                                whether the loss is squared
     """
     e = EPS * w
     with np.errstate(over="ignore", invalid="ignore"):
@@ -74,12 +77,15 @@ def linear_rounding(
 
 @dataclass
 class UnsureWeights:
-    """Sums over rows of a dual point beta, whose v = sum_i beta_i x_i is the model, or nearly; float64 or (n_models,).
+    """Sums over the rows of a dual point beta from which rounding is bounded; float or float64, (n_models,), each.
 
-    A score w.x_i + b is known to eps (||w|| ||x_i|| + |b|): b meets no row, however long the row is.
+    The model is v = sum_i beta_i x_i, or nearly so.  The error of a score w.x_i + b is at most
+    eps (||w|| ||x_i|| + |b|).
 
-    spread : |beta_i| ||x_i||;  inside : room ||x_i||, of rows inside their box, as `Unsure` has it;  room : itself
-    costs : C_i ||x_i||;  weight : C_i;  largest : the largest ||x_i||
+    spread : sum of |beta_i| ||x_i||
+    inside, room : sums of room_i ||x_i|| and of room_i, over rows inside their box (`rounding.room_of`)
+    costs, weight : sums of C_i ||x_i|| and of C_i
+    largest : the largest ||x_i||
     """
 
     spread: np.ndarray | float = 0.0
@@ -90,7 +96,7 @@ class UnsureWeights:
     largest: np.ndarray | float = 0.0
 
     def add(self, beta: np.ndarray, lower: np.ndarray, upper: np.ndarray, diagonal: np.ndarray) -> None:
-        """Some rows more, float64, (n_rows,) each.  diagonal : their x_i.x_i"""
+        """Add some rows; all arrays are float64, (n_rows,).  diagonal : x_i.x_i"""
         norm, room, C = np.sqrt(np.abs(diagonal)), room_of(beta, lower, upper), np.maximum(upper, -lower)
         self.spread += float(np.abs(beta) @ norm)
         self.inside += float(room @ norm)
@@ -102,9 +108,9 @@ class UnsureWeights:
     def rounding(
         self, w: np.ndarray | float, b: np.ndarray | float, ends: np.ndarray | float, apart: np.ndarray | float = 0.0
     ) -> LinearRounding:
-        """Of a gap that w, b and beta prove.
+        """Bounds for a proof of (w, b, beta).
 
-        w, apart : ||w|| and ||w - v||;  b : the bias, which costs nothing;  ends : as `unsure_costs` has them
+        w, apart : ||w|| and ||w - v||;  b : the free bias;  ends : see `unsure_costs`
         """
         size = np.abs(b)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -115,11 +121,12 @@ class UnsureWeights:
 
 
 def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """What rounding of v is worth in 1/2 ||v||^2, or in 1/2 ||w - v||^2.  spread : as `linear_rounding` has it"""
+    """How much rounding of v may change 1/2 ||v||^2 or 1/2 ||w - v||^2.  norm : ||v|| or ||w - v||;  spread : see
+    `linear_rounding`."""
     d = EPS * spread
     return np.asarray(d * (norm + 0.5 * d))
 
 
 def _finite(found: np.ndarray | float) -> np.ndarray:
-    """Float64, at least (1,), 0 where squares have overflowed."""
+    """A float64 array of at least one entry, with 0 where squares have overflowed."""
     return np.atleast_1d(np.where(np.isfinite(found), found, 0.0))

@@ -1,9 +1,9 @@
-"""Losses: everything that a solver or a proof wants to know of one is said here, once.
+"""The losses: all that solvers and proofs need to know of them, in one place.
 
-A loss is a function of the slack s of a row, which is 1 - y f(x) of a label and y - f(x) of a target.  A dual solver
-takes it as numbers: the box [lower_factor C_i, upper_factor C_i] of alpha_i, the diagonal diag_factor / C_i that is
-added to the Gram matrix, and epsilon (docs/mathematics.md 1.4).  A primal solver takes the dual variable C_i loss'(s_i)
-and the curvature C_i loss''(s_i).  The compiled twins are in `compiled/shared/losses.py`; a test holds them together.
+A loss is a function of the slack s of a row: 1 - y f(x) for a label, y - f(x) for a target.  A dual solver needs a few
+numbers: the box [lower_factor C_i, upper_factor C_i] of alpha_i, the diagonal diag_factor / C_i that is added to the
+Gram matrix, and epsilon (docs/mathematics.md 1.4).  A primal solver needs the dual variable C_i loss'(s_i) and the
+curvature C_i loss''(s_i).  `compiled/shared/losses.py` has the compiled functions; a test compares the two.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from bigsvm.errors import Unsupported
 
 @dataclass(frozen=True)
 class Loss:
-    """loss(s) per unit of C; every loss is piecewise quadratic.
+    """The loss of a row per unit of its C, as a function of its slack s.  Every loss is piecewise quadratic.
 
-    code : by which compiled loops branch
-    upper_factor : times C_i: the largest alpha_i;  the smallest is 0 of a class, and as far from 0 of a target
-    diag_factor : over C_i: what the conjugate adds to the diagonal of the Gram matrix
-    smooth : its slope has no jump, so that it bends somewhere and alpha_i has no upper bound
-    regression : of a target, not of a class
-    joint : of all models together
-    one_sided : code of the loss of one side, max(0, s) or its square, as line searches know it
-    epsilon : residuals up to this cost nothing, in units of the target; 0 for classes
-    nu : share of the rows that sets the margin, or epsilon, in their place (docs/mathematics.md 1.7); None: it is given
+    code : int             number by which compiled loops branch
+    upper_factor : float   largest alpha_i over C_i; the smallest alpha_i is 0 for classes, minus that for targets
+    diag_factor : float    what the conjugate adds to the diagonal of the Gram matrix, times C_i
+    smooth : bool          the slope has no jump; then alpha_i has no upper bound
+    regression : bool      rows have targets instead of classes
+    joint : bool           the loss couples all models
+    one_sided : int        code of the loss of one side, max(0, s) or its square, for line searches
+    epsilon : float        largest residual without a cost, in units of the target; 0 for classes
+    nu : float             share of the rows from which the margin or epsilon is found (docs/mathematics.md 1.7); None:
+        they are given
     """
 
     name: ClassVar[str]
@@ -46,28 +47,28 @@ class Loss:
 
     @property
     def lower_factor(self) -> float:
-        """Times C_i: the smallest alpha_i."""
+        """Smallest alpha_i over C_i."""
         return -self.upper_factor if self.regression else 0.0
 
     @property
     def sides(self) -> tuple[tuple[float, float], ...]:
-        """(sign, shift) whose one-sided losses at  sign s - shift  sum up to loss(s)."""
+        """Pairs (sign, shift): loss(s) is the sum of the one-sided loss at sign s - shift over them."""
         return ((1.0, self.epsilon), (-1.0, self.epsilon)) if self.regression else ((1.0, 0.0),)
 
     def value(self, s: np.ndarray) -> np.ndarray:
-        """Loss at slacks of any shape."""
+        """loss(s) at slacks of any shape."""
         raise NotImplementedError
 
     def conjugate(self, alpha: np.ndarray, C: float) -> np.ndarray:
-        """sup over s of alpha s - C value(s), of any shape; infinite where alpha is outside its box."""
+        """sup over s of alpha s - C value(s), at alpha of any shape; infinite outside the box."""
         raise NotImplementedError
 
     def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """C loss'(s): the dual variables that slacks determine, of slacks and costs of one shape."""
+        """C loss'(s): the dual variables from slacks and costs of the same shape."""
         raise NotImplementedError
 
     def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """C loss''(s), the generalised second derivative; 0 on either side of a kink, and at it."""
+        """C loss''(s), the generalised second derivative; the jump of the slope at a kink counts as 0."""
         raise NotImplementedError
 
 
@@ -179,28 +180,28 @@ class SquaredEpsilonInsensitive(Loss):
 
 @dataclass(frozen=True)
 class NuSVC(Hinge):
-    """max(0, rho - y f(x)) - nu rho with a margin rho that is found, LIBSVM's nu-SVC; of f / rho it is the hinge."""
+    """max(0, rho - y f(x)) - nu rho, LIBSVM's nu-SVC.  rho is optimised too; for f / rho this is the hinge."""
 
     name: ClassVar[str] = "nu_svc"
 
 
 @dataclass(frozen=True)
 class NuSVR(EpsilonInsensitive):
-    """max(0, |s| - epsilon) + nu epsilon with an epsilon that is found: LIBSVM's nu-SVR."""
+    """max(0, |s| - epsilon) + nu epsilon, LIBSVM's nu-SVR.  epsilon is optimised too."""
 
     name: ClassVar[str] = "nu_svr"
 
 
 @dataclass(frozen=True)
 class OneClass(Hinge):
-    """max(0, rho - w.x) - nu rho of all rows, whatever their labels: LIBSVM's one-class SVM."""
+    """max(0, rho - w.x) - nu rho for all rows, whatever their labels: LIBSVM's one-class SVM."""
 
     name: ClassVar[str] = "one_class"
 
 
 @dataclass(frozen=True)
 class CrammerSinger(Hinge):
-    """max over classes k of [k != y] + (w_k - w_y).x, of all models together (`joint.py`): LIBLINEAR's -s 4."""
+    """max over classes k of [k != y] + (w_k - w_y).x, a loss that couples all models (`joint.py`): LIBLINEAR's -s 4."""
 
     name: ClassVar[str] = "crammer_singer"
     joint: ClassVar[bool] = True
@@ -218,7 +219,7 @@ JOINT: dict[str, type[Loss]] = {CrammerSinger.name: CrammerSinger}
 
 
 def loss_named(name: str, epsilon: float = 0.0, nu: float = 0.5) -> Loss:
-    """The loss of that name, with `epsilon` where it is one of targets.  Raises Unsupported naming those there are."""
+    """The loss of that name; `epsilon` and `nu` are used only if it has them.  Raises Unsupported for other names."""
     if name in NU:
         return NU[name](nu=float(nu))
     if name in JOINT:

@@ -1,8 +1,8 @@
-"""What nu makes of the sums of a dual point: the value that is minimised, its lower bound, and their gap.
+"""The proof of models with nu: objective, lower bound and gap from the sums of a dual point.
 
-nu-SVC and one-class minimise 1/2 beta'K beta over the beta that nu allows, and that is their objective, as LIBSVM
-prints it.  Any (w, b, rho) gives a lower bound of it; the two differ by a sum of non-negative terms.  nu-SVR minimises
-P(w, b, epsilon), and any beta that nu allows gives the lower bound (docs/mathematics.md 1.7 and 2.10).
+nu-SVC and one-class minimise 1/2 beta'K beta over the beta that nu allows; this is their objective, which LIBSVM also
+prints.  Any (w, b, rho) gives a lower bound, and the difference is a sum of non-negative terms.  nu-SVR minimises
+P(w, b, epsilon), and any beta that nu allows gives a lower bound (docs/mathematics.md 1.7 and 2.10).
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import numpy as np
 
 from bigsvm.problem.certificate import cost_of_imbalance
 
-_ROUNDED = 2.0**-40  # of a sum that nu wants: rounding of steps of two variables
+_ROUNDED = 2.0**-40  # relative error of a sum fixed by nu that counts as rounding of steps of two variables
 
 
 @dataclass
 class NuSums:
-    """What steps keep: the sum of each side, or a bound of both together.
+    """The constraint of nu that steps preserve: the sum of beta on each side, or a bound of the sum of |beta|.
 
-    at_most : the sum of |beta| is bounded (nu-SVR);  slack : what the bound leaves
-    one_sided : there are no negative beta (one-class)
+    at_most : bool     the sum of |beta| is bounded, not fixed (nu-SVR)
+    one_sided : bool   no beta is negative (one-class)
+    slack : float      the bound minus the sum of |beta|
     """
 
     at_most: bool
@@ -30,9 +31,9 @@ class NuSums:
     slack: float = 0.0
 
     def multiplier(self, ends: tuple[float, float, float, float]) -> float:
-        """The epsilon at which the two sides meet; 0 where the bound leaves something.
+        """The multiplier of the constraint, which is epsilon (or minus rho); 0 if the bound is not reached.
 
-        ends : as `side_ends` gives them
+        ends : the result of `side_ends`
         """
         if self.slack > 0.0:
             return 0.0
@@ -44,10 +45,11 @@ class NuSums:
 
 
 class NuTotals(NamedTuple):
-    """What nu asks of a dual point.
+    """The constraint that nu puts on a dual point.
 
-    total : sum |beta|, of one model or float64 (n_models,);  at_most : it is a bound
-    one_sided : no sum beta = 0
+    total : float or float64, (n_models,)   the sum of |beta|
+    at_most : bool     `total` is a bound
+    one_sided : bool   there is no constraint sum beta = 0
     """
 
     total: np.ndarray | float
@@ -61,9 +63,11 @@ def priced(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(gap, primal, dual) of each model, from sums over all rows, float64 (n_models,).
 
-    brackets, loss : as `qp_sums` has them at b and epsilon;  quadratic : beta'K beta;  beta_t, balance, size : sums of
-        t beta, beta and |beta|
-    Sums that miss what nu wants by rounding cost what that is worth; by more, they prove nothing.
+    A constraint that is missed by no more than rounding adds its cost to the gap.  If it is missed by more, beta is not
+    feasible, and the gap is infinite.
+
+    brackets, loss : results of `qp_sums` at b and epsilon;  quadratic : beta'K beta
+    beta_t, balance, size : sums of t beta, beta and |beta|
     """
     total = np.broadcast_to(np.asarray(totals.total, np.float64), size.shape)
     if totals.at_most:
@@ -78,7 +82,7 @@ def priced(
         off = np.maximum(np.abs(size + balance - total), np.abs(size - balance - total))
     feasible = off <= _ROUNDED * total
     gap = brackets + np.where(feasible, _price(off, total, size, quadratic, level), np.inf)
-    # Of a beta that is not feasible the value bounds nothing.
+    # The value of a beta that is not feasible is no bound.
     primal = np.where(feasible, 0.5 * quadratic, np.inf)
     return gap, primal, np.subtract(primal, gap, out=np.zeros_like(gap), where=feasible)
 
@@ -86,12 +90,12 @@ def priced(
 def _price(
     off: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray, level: np.ndarray
 ) -> np.ndarray:
-    """What it costs at most to scale beta until a sum that is off by rounding is right."""
+    """A bound of what it costs to scale beta until its sum, which is off by `off`, equals `total`."""
     share = off / np.maximum(total, np.finfo(float).tiny)
     return np.asarray(level * off + 2.0 * share * (size * level + np.abs(quadratic)))
 
 
 def _middle(up: float, down: float) -> float:
-    """Between the two, or the one that there is; 0 where there is none."""
+    """The mean of the two, or the one that is finite; 0 if none is."""
     finite = [value for value in (up, down) if np.isfinite(value)]
     return sum(finite) / max(len(finite), 1)
