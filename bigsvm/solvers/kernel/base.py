@@ -1,9 +1,12 @@
-"""The template of kernel solvers: models are trained until the gap, or the violation, of each is small.
+"""The template of kernel solvers: it advances models until the gap or the violation of each is small.
 
-A kernel solver implements two methods.  `start_model` makes the solver's state of a model, beside the `DualQP`;
-`step_model` works on it for a bounded number of steps.  A solver that can work on several models at a time, so that one
-reading of the rows serves all of them, overrides `most_open` and `step_models` instead of `step_model`.  All decisions
-are made here: when a model is done, at which violation its solver may stop, and when kernel values must be float64.
+A kernel solver implements two methods.  `start_model` makes its own state of a model, beside the `DualQP`, and
+`step_model` advances the model by a bounded number of steps.  A solver that advances several models on one reading of
+the rows says how many (`most_open`), and implements `step_models` instead of `step_model`.  A model is *open* while it
+is being trained.
+
+All decisions are made here and in `ends.py`: when a model is done, at which violation its solver may stop, and when
+kernel values must be float64.
 """
 
 from __future__ import annotations
@@ -40,19 +43,19 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_keeping import keep_rows, row_needs
 from bigsvm.store.state.vectors import RowVector
 
-_FLOAT64_BELOW = 1e-5  # kernel values are float64 for tolerances below this
-_COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits, for kernel values in float32 and in float64
-_TIGHTER = 0.3  # factor on the target of the violation, when reaching it was not enough
+_FLOAT64_BELOW = 1e-5  # tolerance below which kernel values are float64 from the start
+_COARSE, _FINE = 1e-3, 1e-9  # tolerances of small fits with kernel values in float32, and in float64
+_TIGHTER = 0.3  # factor on the violation to reach, each time that it was not small enough
 
 
 def float64_values(tol: float) -> bool:
-    """Whether kernel values are float64 from the beginning, for this tolerance."""
+    """Whether kernel values are float64 from the start for this tolerance."""
     return tol < _FLOAT64_BELOW
 
 
 @dataclass(frozen=True)
 class KernelSolver(EndsOfModels):
-    """Template of kernel solvers.  Their hyperparameters are fields of the dataclass, which `--set` sets."""
+    """Template of kernel solvers.  A solver is a dataclass whose fields are its hyperparameters, set by `--set`."""
 
     name: ClassVar[str] = ""
     losses: ClassVar[tuple[str, ...]] = ("hinge", "epsilon_insensitive")
@@ -63,88 +66,86 @@ class KernelSolver(EndsOfModels):
     starts_from: ClassVar[StartsFrom] = "duals"
     paper_rule: ClassVar[bool] = True
     keep_sums: ClassVar[bool] = False
-    """It computes sums over kernel rows, and successive steps need mostly the same rows."""
+    """Whether the solver asks for sums over kernel rows, mostly the same rows in one step after another."""
 
     @property
     def keeps_rows(self) -> Keeps:
         return "always"
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
-        """The solver's state of a model: a dataclass of arrays, of fixed shapes, and numbers.
+        """The solver's own state of a model: a dataclass of numbers and of arrays whose shapes do not change.
 
-        qp : beta and f are valid: 0 and -t, or those of a warm start
+        `qp.beta` and `qp.f` are valid: 0 and -t, or those of a warm start.
         """
         raise NotImplementedError
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Advance `qp` (beta, f) and `work` in place until the violation is at most `qp.eps`, or for one share of work.
+        """Change `qp` (beta, f) and `work` in place until the violation is at most `qp.eps`, or for one share of work.
 
-        work : what `start_model` returned
-
-        A share of work is a number of steps that takes about half a second.  It must not be measured in seconds,
-        because the state may be saved between two calls, and the result must not depend on that.  A share also ends
-        when `most_values` kernel values were asked for, and when `ctx.expired` says so, which ends the run.
+        A share is a number of steps that take about half a second.  It is never measured in seconds: the state is saved
+        between two calls, and the result must not depend on where.  A share also ends once `most_values` kernel values
+        were asked for, or if `ctx.expired` says so, which ends the run.
         """
         raise NotImplementedError
 
     def step_models(self, models: Sequence[OpenModel], shared: Any, ctx: Context) -> list[Progress]:
-        """`step_model` for all open models.  If one is paused, all are."""
+        """`step_model` for all open models.  If one of them is paused, all must be."""
         return [self.step_model(one.qp, one.work, one.rows, ctx) for one in models]
 
     def places(self, per_row: int, resident: bool) -> int:
         """How many open models a row may take part in; 1 if models are trained one after another.
 
-        per_row : models that a row takes part in
+        per_row : int   number of models that a row takes part in
         """
         return 1
 
     def most_open(self, state: KernelState, ctx: Context) -> int:
-        """The number of models that may be open (worked on) at one time."""
+        """The largest number of models that are open at the same time."""
         return 1
 
     def start_sharing(self) -> Any:
-        """The solver's state that all open models share; saved like that of `start_model`."""
+        """The solver's own state that all open models share; it is saved like that of `start_model`."""
         return None
 
     @property
     def own_vectors(self) -> Mapping[str, type[np.generic]]:
-        """Name -> type of the vectors that it keeps for the rows of each open model, in `DualQP.own`."""
+        """The solver's own vectors of the rows of an open model, in `DualQP.own`: dtypes by name."""
         return {}
 
     def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
-        """Make f valid for all rows, after a `Progress` that was stale; change nothing else.  False if not possible."""
+        """After a stale `Progress`, make f valid for all rows, and change nothing else; False if this solver cannot."""
         return False
 
     def finish_model(self, work: Any) -> None:
         """Release what `start_model` reserved."""
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Further needs of a solver."""
+        """The solver's own needs of memory, in bytes."""
         return []
 
     @property
     def caches(self) -> bool:
-        """Whether it needs the same whole rows of K again and again, so that the plan makes a cache for them."""
+        """Whether the solver asks for the same kernel rows again, so that the plan gives memory to a cache."""
         return False
 
     def refusal(self, shape: DataShape) -> str | None:
-        """None, since any shape is supported."""
+        """None: every shape is accepted."""
         return None
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
-        """8.  There is a w only for the linear kernel, after the fit."""
+        """Always float64; there is a w only for the linear kernel, at the end."""
         return 8
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Fits of so few rows that all can be free, and of more rows, some of which are at each bound.
+        """Small fits with so few rows that all may be free, and with more, some of them at each bound.
 
-        Both with float64 kernel values, and with float32 too if `tol` allows: after a failed proof values are float64.
+        Both float types of kernel values occur, because a failed proof asks for float64.
         """
         tols = [_FINE] if float64_values(tol) else [_COARSE, _FINE]
         return [SmallFit(n, C, tol) for tol in tols for n, C in ((4, 100.0), (48, 1.0))]
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         tiles = Gram.workspace_bytes(shape.n_features, 4, MOST_THREADS) + Gram.workspace_bytes(
             shape.n_features, 8, MOST_THREADS
         )
@@ -157,7 +158,7 @@ class KernelSolver(EndsOfModels):
         ]
 
     def init(self, problem: Problem, ctx: Context) -> KernelState:
-        """beta = 0; the first step reads the labels."""
+        """Start at beta = 0, before any label was read."""
         state = new_kernel_state(problem, ctx, 1.0, self.places(problem.models_per_row, ctx.resident), self.own_vectors)
         state.shared = self.start_sharing()
         if self.goes_by_violation(state):
@@ -168,12 +169,12 @@ class KernelSolver(EndsOfModels):
         return state
 
     def start_at(self, state: KernelState, w: np.ndarray | None) -> list[RowVector]:
-        """Start from alpha, to which signs are given when the labels are read.  w is not used."""
+        """Start at an alpha, which gets its signs once the labels are read.  w is not used."""
         state.unsigned = True
         return [state.alpha]
 
     def before_load(self, state: KernelState, tree: Any, ctx: Context) -> None:
-        """Open the models that the saved state had open, so that their arrays can be filled.
+        """Open the models that were open when the state was saved, so that their arrays can be filled.
 
         Raises DataError if an earlier version saved the state.
         """
@@ -187,12 +188,10 @@ class KernelSolver(EndsOfModels):
         state.alpha.values[:] = tree["alpha"]
         for one in tree["open"]:
             state.precise = one["precise"]
-            self._open(
-                state, one["model"], ctx
-            ).rows.counts.asked = 0  # the saved count includes those of `start_model`
+            self._open(state, one["model"], ctx).rows.counts.asked = 0  # the saved count includes `start_model`
 
     def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
-        """Read the labels, in the first step; then one share of work on the open models."""
+        """Read the labels, if they are not known yet; then do one share of work on the open models."""
         n = state.alpha.values.shape[0]
         if state.labelled < n and not self._read_labels(state, ctx):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
@@ -202,8 +201,8 @@ class KernelSolver(EndsOfModels):
             return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
         for one in state.open:
             self.aim(state, one.qp, one.model)
-        # Kernel values that are too large for float32 become infinite, and their sums NaN.  The fit then ends as
-        # stalled, with a hint; NumPy's warnings would add nothing.
+        # Kernel values that overflow float32 are infinite, and their sums NaN.  The fit then ends as stalled, with a
+        # hint, and NumPy's warning would add nothing.
         with np.errstate(over="ignore", invalid="ignore"):
             told = self._work(state, ctx)
         for one, progress in told:
@@ -229,7 +228,7 @@ class KernelSolver(EndsOfModels):
         )
 
     def _take_up(self, state: KernelState, ctx: Context) -> bool:
-        """Open models, up to `most_open`.  False if the run was asked to stop before that was done."""
+        """Open models until `most_open` are open, or none is left; False if the run is to stop before."""
         if state.places > 1 and not (state.open or state.scored.all()) and not score_all(state, ctx):
             return False
         while len(state.open) < self.most_open(state, ctx):
@@ -240,7 +239,7 @@ class KernelSolver(EndsOfModels):
         return True
 
     def _work(self, state: KernelState, ctx: Context) -> list[tuple[OpenModel, Progress]]:
-        """One share of work on the open models."""
+        """One share of work on each open model."""
         with_rows = [one for one in state.open if one.qp.n]
         found = iter(self.step_models(with_rows, state.shared, ctx) if with_rows else [])
         # A pair of classes whose rows all have weight 0 is done.
@@ -259,7 +258,7 @@ class KernelSolver(EndsOfModels):
         state.violation[m] = qp.violation()
         state.no_margin[m] = qp.no_margin()
         if state.no_margin[m] and not one.precise:
-            # For rows far from the origin float32 is not precise enough to tell that ||w|| is 0: decide in float64.
+            # For rows far from the origin, float32 values are too coarse to tell ||w|| from 0; decide with float64.
             state.precise, state.no_margin[m], state.scored[m] = True, False, False
             self._close(state, one)
             return
@@ -270,14 +269,14 @@ class KernelSolver(EndsOfModels):
         if not over and self.is_hopeless(state, one, ctx):
             over = exhausted = True
         if progress.done and not over:
-            # Never larger than before: if P is many times the costs, `aim` turns a small gap into a large violation.
+            # The minimum of both, because `aim` makes qp.eps the larger one if P is many times the sum of C_i.
             state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state, one)
 
     def _read_labels(self, state: KernelState, ctx: Context) -> bool:
-        """Read labels and costs of all rows.  False if it was interrupted; the next call continues."""
+        """Read labels and weights of all rows; False if the run is to stop before, to go on there later."""
         labels, costs = state.vectors["row labels"].values, state.vectors.get("row costs")
         for rows in state.data.blocks(state.labelled):
             labels[rows.start : rows.stop, 0] = rows.y
@@ -289,10 +288,10 @@ class KernelSolver(EndsOfModels):
         return True
 
     def _next(self, state: KernelState) -> int | None:
-        """The next model to open: the first that is neither done nor open, or None.
+        """The model to open next: the first that is neither done nor open; None if there is none.
 
-        If all are done, but the loop goes on because the proof failed, it is the worst model, which is then not done
-        any more: a proof needs all models to be closed.
+        If all models are done, the proof failed, and the worst model is opened again.  It no longer counts as done,
+        because a proof fills in the programmes of all models, so that none may be open during one.
         """
         waiting = ~state.done
         waiting[[one.model for one in state.open]] = False
@@ -305,7 +304,7 @@ class KernelSolver(EndsOfModels):
         return found
 
     def _open(self, state: KernelState, model: int, ctx: Context) -> OpenModel:
-        """Open a model: make its QP, its source of kernel rows, and the solver's state."""
+        """Open a model: make its QP, its kernel rows, and the solver's own state of it."""
         sides = int(state.problem.positive[model]), int(state.problem.negative[model])
         classes = sides if sides[1] >= 0 else None
         one = OpenModel(model, state.precise, make_qp(state, model), classes)
@@ -317,7 +316,7 @@ class KernelSolver(EndsOfModels):
         return one
 
     def _score(self, state: KernelState, one: OpenModel) -> None:
-        """Compute f = K beta - t of an open model, unless it is known."""
+        """Compute f = K beta - t of the QP, unless it is known."""
         qp = one.qp
         if not state.scored[one.model]:
             np.negative(qp.target, out=qp.f)
@@ -327,14 +326,14 @@ class KernelSolver(EndsOfModels):
         state.now_scored(one.model)
 
     def _count(self, state: KernelState, one: OpenModel) -> None:
-        """Add the counts of kernel rows to those of the state, and reset them."""
+        """Add the counts of the kernel rows of a model to the state, and reset them."""
         counts = one.rows.counts
         state.asked[one.model] += counts.asked
         state.kernel_rows += (counts.computed, counts.ram_hits, counts.disk_hits, counts.values)
         counts.computed = counts.ram_hits = counts.disk_hits = counts.values = counts.asked = 0
 
     def _message(self, state: KernelState) -> str:
-        """A warning if the cache on disk failed; only the first time."""
+        """The first warning of the kernel rows on disk; '' without one, or after it."""
         warnings = [one.rows.take_warning() for one in state.open if isinstance(one.rows, CachedRows)]
         warning = next(filter(None, warnings), None)
         if warning is None or state.warned:
@@ -356,28 +355,26 @@ class KernelSolver(EndsOfModels):
         return float(np.max(self.relative(state)))
 
     def forecast(self, state: KernelState) -> float:
-        """Infinite, so that no proof is made before all models are done."""
+        """Infinite: a proof is asked for only once all models are done."""
         return np.inf
 
     def points(self, state: KernelState) -> list[Point]:
-        """Empty, since there is no w; `run/proof/kernel_prover.py` reads beta from the state."""
+        """None, because there is no w; `run/proof/kernel_prover.py` proves kernel models."""
         return []
 
     def learn(
         self, state: KernelState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Nothing to do: `proof_failed` reopens the models whose proof failed."""
+        """Nothing to learn; models whose proof failed are reopened by `proof_failed`."""
 
     def make_room(self, state: KernelState) -> None:
-        """Release what can be made again, because a proof needs memory."""
+        """Before a proof, release memory whose content can be read again."""
 
     def proof_failed(self, state: KernelState, models: np.ndarray) -> None:
-        """Reopen models whose proved gap is larger than their own estimate.
+        """Reopen models whose proved gap was larger than the one from their own scores.
 
-        models : their numbers
-
-        The first time the rounding of float32 sums in f is assumed to be the cause: f is computed anew.  The second
-        time kernel values become float64.
+        The first time the cause is rounding in many updates of f, which the proof has computed anew.  If it happens
+        again, the float32 kernel values are the cause: they become float64, and the violation to reach smaller.
         """
         for m in models.tolist():
             state.done[m] = False
@@ -390,11 +387,11 @@ class KernelSolver(EndsOfModels):
         state.data.close()
 
     def finish(self, state: KernelState) -> None:
-        """Convert beta to alpha, release the rest: |beta_i| for classes; beta_i = alpha_i - alpha*_i for targets."""
+        """Turn beta into alpha (|beta_i| for classes, alpha_i - alpha*_i for targets), and release all else."""
         if not state.problem.regression:
             np.abs(state.alpha.values, out=state.alpha.values)
-        # If the run was stopped, open QPs hold views of the vectors.  A memory map cannot be closed before all its
-        # views are gone, local variables included.
+        # If the run was stopped, an open QP has views of the vectors.  A memory map cannot be closed while a view of it
+        # is left in any variable.
         while state.open:
             self._let_go(state.open.pop(0))
         state.shared = None

@@ -1,17 +1,18 @@
-"""The quadratic programme of one model, as every kernel solver takes it.
+"""The quadratic programme (QP) of one model, in the form that all kernel solvers use.
 
     minimise  1/2 beta' K beta - t' beta + epsilon sum_i |beta_i|     lower <= beta <= upper,  sum_i beta_i = 0
 
 Classification: beta_i = y_i alpha_i, t = y, epsilon = 0, and the box is [0, C_i] for y_i = +1, [-C_i, 0] for y_i = -1.
-Regression (eps-SVR): beta_i = alpha_i - alpha*_i, t the target, the box [-C_i, C_i].  The 2l variables of LIBSVM's form
-(docs/mathematics.md 1.6) are the two slopes of |beta_i|: of beta_i > 0 alpha*_i is 0, of beta_i < 0 alpha_i is.
+Regression (eps-SVR): beta_i = alpha_i - alpha*_i, t is the target, and the box is [-C_i, C_i].  LIBSVM's form has two
+variables for each row (docs/mathematics.md 1.6): alpha_i is the positive part of beta_i, alpha*_i the negative part.
 
     f_i = (K beta)_i - t_i           (docs/mathematics.md 1.6)
     F_up_i = f_i + epsilon (beta_i >= 0) - epsilon (beta_i < 0)     where beta_i may rise (beta_i < upper_i)
     F_down_i = f_i + epsilon (beta_i > 0) - epsilon (beta_i <= 0)   where beta_i may fall (beta_i > lower_i)
     b_up = min F_up, b_low = max F_down; optimal iff b_low <= b_up; violation = b_low - b_up; f(x) = (K beta) + b
 
-A step of two variables raises beta_i and lowers beta_j by the same t; it may not pass a bound, nor 0 where epsilon > 0.
+A step of two variables raises beta_i and lowers beta_j by the same amount.  It may not pass a bound, nor 0 if
+epsilon > 0.  A row is *free* if beta_i is strictly inside its box and not 0.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
 
 
 class Terms(NamedTuple):
-    """Sums over the rows of a programme.
+    """Sums over the rows of a programme, and the values that they prove.
 
-    gap, primal, dual : what they prove;  quadratic : beta'K beta;  made_of : size of the sums that made it
-    size : sum |beta|
+    gap, primal, dual : the values;  quadratic : beta'K beta
+    made_of : size of the sums whose difference is beta'K beta;  size : sum |beta|
     """
 
     gap: float
@@ -45,13 +46,13 @@ class Terms(NamedTuple):
 
 @dataclass
 class DualQP:
-    """One model's programme and where it stands; all arrays float64 of shape (n,), of the rows that take part.
+    """The programme of one model with its present point.  Arrays are float64, (n,), over the rows that take part.
 
     target, lower, upper : t and the box;  epsilon : float
-    beta : the point;  f : K beta - t, kept by the solver
-    rows : int64 (n,), ascending numbers of the data's rows; None where all take part
-    eps : the violation at which a solver may say that it is done
-    own : what its solver keeps of each row besides, by name
+    beta : the present point;  f : K beta - t, kept up to date by the solver
+    rows : int64, (n,)   numbers of these rows in the data, ascending; None if all rows take part
+    eps : float   violation at which a solver may stop
+    own : the solver's own vectors of the rows, by name
     """
 
     target: np.ndarray
@@ -70,22 +71,22 @@ class DualQP:
 
     @property
     def box(self) -> Box:
-        """lower and upper, as compiled loops take them."""
+        """lower and upper, for compiled loops."""
         return Box(self.lower, self.upper)
 
     @property
     def point(self) -> DualPoint:
-        """beta and f, as compiled loops take and move them."""
+        """beta and f, for compiled loops, which change them in place."""
         return DualPoint(self.beta, self.f)
 
     def up(self, where: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """F_up of some rows, +inf where beta may not rise."""
+        """F_up of some rows; +inf if beta may not rise."""
         beta, f = self.beta[where], self.f[where]
         F = f if self.epsilon == 0.0 else f + np.where(beta >= 0.0, self.epsilon, -self.epsilon)
         return np.where(beta < self.upper[where], F, np.inf)
 
     def down(self, where: slice | np.ndarray = slice(None)) -> np.ndarray:
-        """F_down of some rows, -inf where beta may not fall."""
+        """F_down of some rows; -inf if beta may not fall."""
         beta, f = self.beta[where], self.f[where]
         F = f if self.epsilon == 0.0 else f + np.where(beta > 0.0, self.epsilon, -self.epsilon)
         return np.where(beta > self.lower[where], F, -np.inf)
@@ -95,48 +96,48 @@ class DualQP:
         return bounds_of(self.f, self.beta, self.lower, self.upper, self.epsilon)
 
     def violation(self) -> float:
-        """b_low - b_up: what is left of the optimality conditions; -inf where nothing may move."""
+        """b_low - b_up, by which the optimality conditions are violated; -inf if no beta may move."""
         b_up, b_low = self.bounds()
         return b_low - b_up if np.isfinite(b_up) and np.isfinite(b_low) else -np.inf
 
     def free(self) -> np.ndarray:
-        """Rows strictly inside their box, 0 not among them."""
+        """bool, (n,): the free rows."""
         return (self.beta > self.lower) & (self.beta < self.upper) & (self.beta != 0.0)
 
     def start(self) -> None:
-        """beta = 0, f = -t."""
+        """Set beta = 0, f = -t."""
         self.beta[:] = 0.0
         np.negative(self.target, out=self.f)
 
     def scale(self) -> float:
-        """Of what scores of these rows differ by: 1 for classes, the spread of targets."""
+        """The scale of differences between scores: 1 for classes, the standard deviation of targets."""
         if self.epsilon == 0.0 and np.all(np.abs(self.target) == 1.0):
             return 1.0
         return max(float(np.std(self.target)), np.finfo(float).tiny)
 
     def sums(self) -> NuSums | None:
-        """What steps keep besides sum beta: nothing here, sums of either sign in `nu_qp.py`."""
+        """The constraint that steps preserve besides sum beta: None here; see `nu_qp.py`."""
         return None
 
     def settle(self) -> None:
-        """Set an epsilon that is not given."""
+        """Set epsilon, if it is found by the solver; nothing to do here."""
 
     def no_margin(self) -> bool:
-        """Whether w = 0 is best, where that is no model: never here."""
+        """Whether the optimum is w = 0, which would be no model; never here, possible with nu."""
         return False
 
     def best_bias(self) -> float:
-        """The b that makes the primal least."""
+        """The bias that minimises P."""
         return float(best_bias(self.f, self.lower, self.upper, self.epsilon))
 
     def gap_at_best_bias(self) -> tuple[float, float, float, float, float]:
-        """(gap, primal, dual, b, epsilon): what beta and f prove, with the b that makes the primal least."""
+        """(gap, primal, dual, b, epsilon) of beta and f, with the bias b that minimises P."""
         b = self.best_bias()
         terms = self.terms(b)
         return terms.gap, terms.primal, terms.dual, b, self.epsilon
 
     def terms(self, b: float) -> Terms:
-        """What beta and f prove at bias b, but for what sum beta != 0 adds to the gap.
+        """The values that beta and f prove at bias b; `imbalance` is not included in the gap.
 
         gap is a sum of non-negative terms (docs/mathematics.md 2.2); D = t'beta - epsilon |beta| - 1/2 beta'K beta, and
         beta'K beta = beta.(f + t).
@@ -149,12 +150,12 @@ class DualQP:
         return Terms(gap, 0.5 * quadratic + loss, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
     def imbalance(self, b: float, terms: Terms) -> float:
-        """What sum beta != 0 adds to the gap: rounding is forgiven at its price, anything else proves nothing."""
+        """What sum beta != 0 adds to the gap: a small amount if it is rounding, otherwise infinity."""
         one = [np.array([value]) for value in (b, float(self.beta.sum()), terms.size, terms.quadratic)]
         return float(cost_of_imbalance(*one)[0])
 
     def rounding(self, b: float, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
-        """What rounding of f, or of w and its scores, adds to the gap of `terms`."""
+        """What rounding of f (or of w and its scores) adds to the gap of `terms`."""
         costs = unsure_costs(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b, NEAR)
         if isinstance(unsure, UnsureWeights):
             norm = float(np.sqrt(max(terms.quadratic, 0.0)))
@@ -165,16 +166,16 @@ class DualQP:
 
 
 class Progress(NamedTuple):
-    """What a solver did in one call.
+    """What a solver did in one share of work on a model.
 
-    done : its violation is at most `qp.eps`, by its own rule
-    exhausted : it can go no further in floating point
-    iterations : steps of the paper's kind
-    visits : rows whose f was changed, summed
-    violation : as it last knew it
-    final : its rule says that it is over for good, optimal or not (WSS-WR, Wang 2016)
-    paused : `Context.pause` asked, and the state may be saved in the middle of the while
-    stale : f of some rows is old, so that nobody can say how good the point is
+    done : bool        its violation is at most `qp.eps`, by its own rule
+    exhausted : bool   floating point allows no further progress
+    iterations : int   steps, as the paper counts them
+    visits : int       updates of f of a row
+    violation : float  the last one known
+    final : bool       the algorithm has ended by its own rule, optimal or not (WSS-WR, Wang 2016)
+    paused : bool      `Context.pause` asked to stop, in the middle of the share
+    stale : bool       f of some rows is old, so that gap and violation are not known
     """
 
     done: bool
@@ -188,6 +189,6 @@ class Progress(NamedTuple):
 
 
 def middle(qp: DualQP) -> float:
-    """-(b_up + b_low) / 2, the bias that a solver begins with; 0 where one of them is not finite."""
+    """-(b_up + b_low) / 2, the bias that a solver starts with; 0 if one of them is not finite."""
     b_up, b_low = qp.bounds()
     return -0.5 * (b_up + b_low) if np.isfinite(b_up) and np.isfinite(b_low) else 0.0

@@ -1,7 +1,7 @@
-"""Which point of a kernel solver is good enough, and which model is given up.
+"""When a model of a kernel solver is good enough, and when it is given up.
 
-A gap is wanted, but where `--stop paper` asks for the paper's own rule or a kernel has no convex problem: there a small
-violation of the optimality conditions ends a model.
+A model ends by its gap.  There are two exceptions, in which it ends by its violation of the optimality conditions:
+`--stop paper`, and a kernel that is not known to be positive semidefinite, with which no gap can be proved.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.pace import kernel_limits
 
-_SURE = 0.8  # of the tolerance: gaps below are asked to be proved
-_HALF = 0.5  # a violation v proves a gap of N C v / 2 at most: half of the tolerance is aimed at
-SMALLEST_EPS = 1e-13
+_SURE = 0.8  # share of the tolerance from which a proof is asked for
+_HALF = 0.5  # share of the tolerance to aim at; a violation v means a gap of at most N C v / 2
+SMALLEST_EPS = 1e-13  # smallest violation to aim at
 
 
 def most_values(ctx: Context | None, n: int, usual: int) -> int:
-    """Kernel values that one call of `step_model` may ask for.
+    """The number of kernel values that one call of `step_model` may ask for.
 
-    The usual number, at most what a model is granted in all, or what the user's limit leaves of it.
+    It is `usual`, unless the limit of a model with n rows, or what is left of the user's limit, is smaller.
     """
     usual = min(usual, max(int(kernel_limits(n).most) * n * n, 1))
     if ctx is None or ctx.sweeps_left is None:
@@ -35,63 +35,62 @@ def most_values(ctx: Context | None, n: int, usual: int) -> int:
 
 
 def expired(ctx: Context | None) -> bool:
-    """Whether the user's time is up, or rows were read as often as the user, or any fit, allows."""
+    """Whether the user's time is up, or the rows were read as often as the user's or the general limit allows."""
     return ctx is not None and (ctx.expired() or ctx.read_enough())
 
 
 @dataclass(frozen=True)
 class EndsOfModels(SolverBase):
-    """What decides when a model of a kernel solver is done.
+    """The decisions when a model of a kernel solver is done.
 
-    asked : all options of the fit; a flag needs no other way to reach a solver
+    asked : the options of the fit
     """
 
     most_failures: ClassVar[int] = 4
-    """Proofs of a model that may send its solver back."""
+    """Failed proofs of a model after which it is given up."""
     rule_factor: ClassVar[float] = 1.0
-    """Times the tolerance: the violation at which the paper's own rule stops."""
+    """The rule of the solver's paper stops at a violation of this many times the tolerance."""
 
     asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
     @staticmethod
     def relative(state: KernelState) -> np.ndarray:
-        """The gap of each model over its primal, as its own scores say, (n_models,); infinite where it is not known."""
+        """gap / primal of each model by its own scores, float64, (n_models,); infinite if it is not known."""
         relative = np.full(state.n_models, np.inf)
         known = np.isfinite(state.primal)
         relative[known] = state.gap[known] / np.maximum(state.primal[known], np.finfo(float).tiny)
         return relative
 
     def reached(self, state: KernelState, qp: DualQP, m: int, tol: float) -> bool:
-        """Whether a model is good enough: by its violation where a rule is asked for, else by its gap."""
+        """Whether a model is good enough: by its violation or its gap, whichever decides."""
         if self.goes_by_violation(state):
             return bool(state.violation[m] <= self.rule_factor * tol)
         return bool(state.gap[m] <= _SURE * tol * state.primal[m])
 
     def goes_by_violation(self, state: KernelState) -> bool:
-        """Whether a small violation ends the fit, and not a small gap."""
+        """Whether the violation decides when a model ends, and not the gap."""
         return self.asked.stop == "paper" or not state.problem.kernel.positive_semidefinite
 
     def within(self, state: KernelState, violation: np.ndarray, tol: float) -> np.ndarray:
-        """Models that are as near to their optimum as asked, bool (n_models,), at violations of (n_models,)."""
+        """bool, (n_models,): models that are as near to their optimum as asked.  violation : float64, (n_models,)"""
         if self.goes_by_violation(state):
             return violation <= self.rule_factor * tol
         return self.relative(state) <= tol
 
     def given_up(self, state: KernelState, tol: float) -> np.ndarray:
-        """Models that their solver can bring no nearer and that are not near enough, as it knows or as proofs say.
-
-        bool, (n_models,)
-        """
+        """bool, (n_models,): models that are not near enough, and that their solver or failed proofs have given up."""
         ended = self.within(state, state.violation, tol) | self.ends_of_its_own(state)
         return (state.final & ~ended) | (state.failures > self.most_failures)
 
     def ends_of_its_own(self, state: KernelState) -> np.ndarray:
-        """Models that the paper's own algorithm left, where it is asked for, bool (n_models,)."""
+        """bool, (n_models,): models at which the algorithm of the paper has ended, if --stop paper is given."""
         return state.own_end & (self.asked.stop == "paper")
 
     def rule(self, state: KernelState, violation: np.ndarray, tol: float) -> Rule | None:
-        """The rule that holds of all models at violations of (n_models,): theirs are small, or, where the paper's own
-        algorithm is asked for, it ends there.  None where neither does, or a gap is wanted.
+        """The stop rule that all models meet at these violations, float64, (n_models,).
+
+        Either all violations are small, or, with --stop paper, the algorithm has ended.  None if neither is so, or if
+        the gap decides.
         """
         if not self.goes_by_violation(state):
             return None
@@ -102,19 +101,19 @@ class EndsOfModels(SolverBase):
         return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
 
     def look_is_due(self, state: KernelState, one: OpenModel) -> bool:
-        """Whether enough was done since the last look to make f of all rows valid for another."""
+        """Whether enough work was done to make f of all rows valid, so that gap and violation are known again."""
         n = one.qp.n
         count, limits = state.asked[one.model] / n**2, kernel_limits(n)
         return bool(count >= max(2.0 * one.pace.counts[2], limits.patience) or count > limits.most)
 
     def is_hopeless(self, state: KernelState, one: OpenModel, ctx: Context) -> bool:
-        """Whether a model takes more than any should, or would at the rate at which violation and gap fall."""
+        """Whether a model has used up its limit of work, or would at the rate at which violation and gap fall."""
         n, m = one.qp.n, one.model
         count, limits = state.asked[m] / n**2, kernel_limits(n)
         one.pace.see(count, np.array([state.violation[m], state.gap[m]]))
         if ctx.sweeps_left is not None and ctx.resident:
-            return False  # the loop counts the same work, against the user's limit
-        if self.asked.max_passes is not None:  # of the disk: work on rows that are held takes none
+            return False  # the loop holds the same work against the user's limit
+        if self.asked.max_passes is not None:  # the user's limit counts reading, which work on rows in memory is not
             limits = limits.at_least(self.asked.max_passes)
         if self.goes_by_violation(state):
             targets = np.array([self.rule_factor * ctx.tol, 0.0])
@@ -123,11 +122,11 @@ class EndsOfModels(SolverBase):
         return bool(count > limits.most or one.pace.hopeless(targets, limits).all())
 
     def aim(self, state: KernelState, qp: DualQP, m: int) -> None:
-        """The violation at which the solver may stop: one that proves the gap, where a gap is wanted."""
+        """Set `qp.eps`, the violation at which the solver may stop: small enough for the gap, if the gap decides."""
         if self.goes_by_violation(state):
             qp.eps = float(state.eps[m])
             return
         cost = float(np.maximum(qp.upper, -qp.lower).sum())
-        # Not known yet, or no number, where kernel values overflow: then what the box allows says how large it may be.
+        # If P is not known yet, or not finite because kernel values overflow, the sum of C_i stands for it.
         primal = max(float(state.primal[m]), np.finfo(float).tiny) if np.isfinite(state.primal[m]) else cost
         qp.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), SMALLEST_EPS)

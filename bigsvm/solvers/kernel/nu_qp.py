@@ -1,13 +1,14 @@
-"""The programme of a model that nu shapes: nu-SVC, nu-SVR, one-class (docs/mathematics.md 1.7).
+"""The quadratic programme of a model with nu: nu-SVC, nu-SVR, one-class (docs/mathematics.md 1.7).
 
     minimise  1/2 beta' K beta - t' beta     lower <= beta <= upper,  sum |beta| = total,  sum beta = 0
 
-nu-SVC: t = 0, the half boxes of classes, total = nu sum C_i.  One-class: t = 0, boxes [0, C_i], total = nu sum C_i, and
-no sum beta = 0.  nu-SVR: the boxes of targets, and sum |beta| <= total = nu sum C_i.
+with total = nu sum C_i.  nu-SVC has t = 0 and the boxes of classes (`dual_qp.py`).  One-class has t = 0, boxes
+[0, C_i], and no constraint sum beta = 0.  nu-SVR has the boxes of targets, and sum |beta| <= total.
 
-The multiplier of sum |beta| is an epsilon that is not given: with it the programme is that of `dual_qp.py`.  It is the
-width of nu-SVR's tube, and -rho of nu-SVC and of one-class.  Steps keep the sums of beta of both signs; between them
-the multiplier goes to where both sides meet, so that all that is known of a `DualQP` holds.
+The multiplier of the constraint on sum |beta| acts as an epsilon that is not given: with its value the programme is
+that of `dual_qp.py`.  It is the width of the tube of nu-SVR, and -rho for nu-SVC and one-class.  Steps preserve the
+sums of the positive and of the negative beta.  Between steps the multiplier is set to the value at which the optimality
+conditions of both signs meet, and then everything said about a `DualQP` holds.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from bigsvm.errors import DataError
 from bigsvm.problem.nu import NuSums, NuTotals, priced
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 
-_NO_MARGIN = 1e-12  # of the square of what ||w|| could be: ||w|| is a millionth of that
-_ROUNDING = 2.0**-40  # of the total: what sums of beta lose in float64
+_NO_MARGIN = 1e-12  # share of the largest possible ||w||^2 below which w counts as 0
+_ROUNDING = 2.0**-40  # relative rounding error of sums of beta in float64
 
 
 @dataclass
 class NuQP(DualQP):
-    """A `DualQP` whose epsilon is found.
+    """A `DualQP` whose epsilon is found by the solver.
 
-    total : of |beta|;  at_most, one_sided : as `NuSums` has them;  largest : K_ii that was met, 0 before any was
+    total : float      what sum |beta| must be, or may be at most
+    at_most, one_sided : bool   see `NuSums`
+    largest : float    largest K_ii seen so far, 0 before any
     """
 
     total: float = 0.0
@@ -39,34 +42,31 @@ class NuQP(DualQP):
     largest: float = 0.0
 
     def no_margin(self) -> bool:
-        """Whether ||w|| is next to nothing beside the rows that it is a sum of: 0 is as good, and no model."""
+        """Whether ||w|| is negligible against its summands, so that the optimum is w = 0, which is no model."""
         quadratic = float(self.beta @ self.f)
         return not self.at_most and quadratic <= _NO_MARGIN * (self.total * self.total) * self.largest
 
     def sums(self) -> NuSums:
-        """What steps from here keep."""
+        """The constraint that steps from the present point preserve."""
         slack = self.total - float(np.abs(self.beta).sum()) if self.at_most else 0.0
         return NuSums(self.at_most, self.one_sided, slack if slack > _ROUNDING * self.total else 0.0)
 
     def settle(self) -> None:
-        """Set epsilon to where the two sides meet."""
+        """Set epsilon to the value at which both signs meet."""
         self.epsilon = self._meeting()
 
     def bounds(self) -> tuple[float, float]:
-        """(b_up, b_low) over all rows, at the epsilon where the sides meet."""
+        """(b_up, b_low) over all rows, at the epsilon at which both signs meet."""
         return bounds_of(self.f, self.beta, self.lower, self.upper, self._meeting())
 
     def scale(self) -> float:
-        """Of what scores of these rows differ by."""
+        """The scale of differences between scores."""
         if self.at_most:
             return super().scale()
         return abs(self.epsilon) or max(float(np.std(self.f)), float(np.finfo(float).tiny))
 
     def start(self) -> None:
-        """A feasible beta near what beta is, each side as large as it must be; f is then old.
-
-        Raises DataError where no beta is feasible: nu is too large for these rows.
-        """
+        """Make beta feasible, near its present value; f is then out of date."""
         np.clip(self.beta, self.lower, self.upper, out=self.beta)
         if self.at_most:
             self.beta[:] = 0.0
@@ -76,28 +76,28 @@ class NuQP(DualQP):
             _fill(self.beta, room, sign, self.total / len(sides))
 
     def best_bias(self) -> float:
-        """The b, and in `epsilon` the multiplier, that make the primal least: quantiles of the scores of each side."""
+        """The bias that minimises P; sets `epsilon` to its optimal multiplier.  Both come from quantiles of scores."""
         half = self.total if self.one_sided else 0.5 * self.total
         plus = _quantile(self.f, self.upper, half)
         if self.one_sided:
             self.epsilon = -plus
             return 0.0
         minus = _quantile(-self.f, -self.lower, half)
-        if self.at_most and plus + minus > 0.0:  # a tube has no negative width
+        if self.at_most and plus + minus > 0.0:  # a tube cannot have a negative width
             self.epsilon = 0.0
             return float(best_bias(self.f, self.lower, self.upper, 0.0))
         self.epsilon = -0.5 * (plus + minus)
         return 0.5 * (minus - plus)
 
     def gap_at_best_bias(self) -> tuple[float, float, float, float, float]:
-        """As `DualQP` has it; epsilon stays as it is."""
+        """See `DualQP`; the epsilon of this object does not change."""
         there = replace(self)
         b = there.best_bias()
         terms = there.terms(b)
         return terms.gap, terms.primal, terms.dual, b, there.epsilon
 
     def terms(self, b: float) -> Terms:
-        """What beta and f prove at bias b and this epsilon; what sums lack of those that nu wants is in the gap."""
+        """The values that beta and f prove at bias b and this epsilon; the gap includes missed constraints."""
         gap, loss, beta_f, beta_t, size = qp_sums(
             self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b
         )
@@ -110,7 +110,7 @@ class NuQP(DualQP):
         return Terms(proved_gap, primal, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
     def imbalance(self, b: float, terms: Terms) -> float:
-        """0: the gap has it."""
+        """0, because `terms` has included it in the gap."""
         return 0.0
 
     def _meeting(self) -> float:
@@ -118,18 +118,18 @@ class NuQP(DualQP):
 
 
 def _quantile(scores: np.ndarray, costs: np.ndarray, wanted: float) -> float:
-    """p with the least  sum_i costs_i max(0, p - scores_i) - p wanted,  over the rows whose cost is above 0."""
+    """The p that minimises sum_i costs_i max(0, p - scores_i) - p wanted, over the rows whose cost is above 0."""
     rows = np.flatnonzero(costs > 0.0)
     rows = rows[np.argsort(scores[rows], kind="stable")]
     reached = np.cumsum(costs[rows])
     at = min(int(np.searchsorted(reached, wanted * (1.0 - 1e-12))), len(rows) - 1)
-    if reached[at] <= wanted * (1.0 + 1e-12) and at + 1 < len(rows):  # flat to the next: its middle
+    if reached[at] <= wanted * (1.0 + 1e-12) and at + 1 < len(rows):  # all p up to the next are optimal
         return 0.5 * float(scores[rows[at]] + scores[rows[at + 1]])
     return float(scores[rows[at]])
 
 
 def _fill(beta: np.ndarray, room: np.ndarray, sign: float, wanted: float) -> None:
-    """Make the beta of one sign, bounded by `room`, sum up to `wanted`, in place: as LIBSVM, the first rows first."""
+    """Make |beta| of one sign, at most `room`, sum up to `wanted`, in place; as in LIBSVM the first rows first."""
     mine = np.flatnonzero(room > 0.0)
     size = beta[mine] * sign
     lacks = wanted - float(size.sum())

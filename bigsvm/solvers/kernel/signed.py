@@ -1,6 +1,6 @@
-"""Points made feasible: the dual point of an earlier model, and what rounding has left of a solver's own.
+"""How a dual point is made feasible: that of an earlier model, or a solver's own after rounding.
 
-A feasible beta has its signs, lies in its box, and has the sum 0 that a free bias wants.
+A feasible beta has the right signs, lies in its box, and sums up to 0, which is the constraint of a free bias.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.store.blocks import tile
 
 _PIECE = 1 << 16  # rows
-_BALANCED = 2.0**-44  # of sum |beta|: what rounding leaves of a sum that is 0
+_BALANCED = 2.0**-44  # |sum beta| / sum |beta| up to which the sum counts as 0
 
 
 def sign_and_clip(state: KernelState, where: str) -> None:
-    """Turn `state.alpha`, |beta| of classes and beta of targets, into a feasible beta of each model, in place.
+    """Turn `state.alpha` (|beta| for classes, beta for targets) into a feasible beta of each model, in place.
 
-    beta_i = y_i alpha_i, clipped to its box; then the heavier side is scaled until sum beta = 0.  A row that takes no
-    part in a model has 0 there.  All labels have been read.  Where nu shapes the problem: a beta that has its sums.
+    beta_i = y_i alpha_i is clipped to its box; then beta of the sign with the larger sum is scaled down until
+    sum beta = 0.  With nu, beta gets the sums that nu asks for.  A row that takes no part in a model has 0.  All labels
+    must have been read.
 
-    where : the store, for an error.  Raises DataError where nu is infeasible.
+    where : str   address of the store, for errors.  Raises DataError if nu is infeasible.
     """
     for m in range(state.n_models):
         qp, column = make_qp(state, m), state.alpha.values[:, m]
@@ -43,10 +44,10 @@ def sign_and_clip(state: KernelState, where: str) -> None:
 
 
 def make_feasible(state: KernelState, qp: DualQP, m: int) -> bool:
-    """Bring the beta of model m into its box and to the sum 0, in place and in `state.alpha`; whether it moved.
+    """Clip beta of model m to its box and make its sum 0, in place and in `state.alpha`; whether it changed.
 
-    Steps of two variables keep the sum to the rounding of the largest beta that they ever met.  Where beta has become
-    much smaller since (kernel values of 1e20 and more), that is more than what beta is now.
+    Steps of two variables preserve the sum up to the rounding of the largest beta that ever occurred.  If beta has
+    become much smaller since (kernel values of 1e20 and more), that rounding is larger than beta itself.
     """
     outside = False
     for start, stop in tile(qp.n, _PIECE):
@@ -60,7 +61,7 @@ def make_feasible(state: KernelState, qp: DualQP, m: int) -> bool:
 
 
 def _keep(state: KernelState, qp: DualQP, column: np.ndarray) -> None:
-    """The beta of a programme into its column of `state.alpha`."""
+    """Copy beta of a programme to its column of `state.alpha`."""
     if qp.rows is not None:
         column[:] = 0.0
         column[qp.rows] = qp.beta
@@ -69,7 +70,7 @@ def _keep(state: KernelState, qp: DualQP, column: np.ndarray) -> None:
 
 
 def _sides(state: KernelState, m: int) -> tuple[str, str]:
-    """The two classes that a model tells apart; none where there are no classes."""
+    """Names of the positive and the negative class of a model; '' if there are no classes."""
     problem = state.problem
     if not len(problem.classes):
         return "", ""
@@ -81,9 +82,9 @@ def _sides(state: KernelState, m: int) -> tuple[str, str]:
 
 
 def _balance(qp: DualQP) -> bool:
-    """Scale the positive or the negative beta, whichever are heavier, in place, until they sum up to 0.
+    """Scale beta of the sign with the larger sum down, in place, until sum beta = 0.
 
-    False where they do already, to rounding.
+    Returns False, and changes nothing, if the sum is 0 up to rounding.
     """
     pieces = [slice(start, stop) for start, stop in tile(qp.n, _PIECE)]
     plus = math.fsum(float(np.maximum(qp.beta[piece], 0.0).sum()) for piece in pieces)

@@ -1,7 +1,7 @@
-"""Where models that are trained together begin: f = K beta - t of all of them, on shared readings of the rows.
+"""The first f = K beta - t of models that are trained together, computed for all of them on the same readings.
 
-Of a cold start f is -t and nothing is read.  Of a warm start the support vectors of all models come into memory, as
-many at a time as there is room for, and each time one reading serves all models.
+After a cold start f is -t, and nothing is read.  After a warm start the support vectors of all models are read into
+memory, as many at a time as fit, and each time one pass over the rows serves all models.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 
 
 def score_all(state: KernelState, ctx: Context) -> bool:
-    """Make f of every model valid; False where the run is to stop before, which then counts for nothing."""
+    """Compute f of all models; False if the run is to stop before, and then the work is done again later."""
     qps = [make_qp(state, m) for m in range(state.n_models)]
     for qp in qps:
         np.negative(qp.target, out=qp.f)
@@ -43,7 +43,7 @@ def score_all(state: KernelState, ctx: Context) -> bool:
 def _between(
     own: Sequence[np.ndarray], support: Sequence[np.ndarray], taken: np.ndarray
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each model the support vectors among some rows: (numbers in the data, places in the programme)."""
+    """For each model its support vectors among the rows `taken`: (numbers in the data, places in the programme)."""
     ends = [np.searchsorted(numbers, [taken[0], taken[-1] + 1]) for numbers in own]
     return [(n[a:b], which[a:b]) for n, which, (a, b) in zip(own, support, ends, strict=True)]
 
@@ -55,7 +55,10 @@ def _add(
     row_buffer: RowBuffer,
     ctx: Context,
 ) -> int | None:
-    """Add what support vectors in the row buffer make to f; kernel values computed, None where the run is to stop."""
+    """Add the part of the support vectors in the row buffer to f of all rows.
+
+    Returns the number of kernel values computed, or None if the run is to stop.
+    """
     data: KernelData = state.data
     gram, at_once, values = data.exact if state.precise else data.gram, support_rows(ctx), 0
     for rows in data.blocks():

@@ -1,8 +1,8 @@
-"""Where a fit with a kernel stands: models in work, one after another or several at a time, and their per-row vectors.
+"""The state of a fit with a kernel: the open models (those being trained), and their vectors of rows.
 
-Vectors of models in work have a place for each row of each model that may be in work at one time.  One at a time they
-begin at the same place; several, one behind the other: a pair of classes has the rows of two, so that k classes take
-k - 1 places a row, however many pairs there are.
+Models are trained one after another, or all at the same time.  In the first case they share the same part of each
+vector.  In the second their parts lie one behind the other.  A pair of classes has only the rows of these two, so k
+classes need k - 1 places for each row, however many pairs there are.
 """
 
 from __future__ import annotations
@@ -24,16 +24,20 @@ from bigsvm.store.state.vectors import RowVector
 
 _OF_ROWS = ("row labels", "row costs")
 _OF_MODELS = {"row scores": 1, "row targets": 1, "row boxes": 2}
-"""Vectors of models in work, float64, by name and width."""
+"""Vectors of open models, float64, by name, with the numbers for each row."""
 
 
 @dataclass(eq=False)
 class OpenModel:
-    """A model in work.
+    """A model that is being trained.
 
-    model : its number;  precise : its kernel values are float64
-    classes : codes of the two that it tells apart, the positive one first; None where it has rows of all
-    work : what its solver keeps;  pace : of its violation and its gap;  rows : `KernelRows` of its programme
+    model : int        its number
+    precise : bool     its kernel values are float64
+    qp : DualQP        its programme
+    classes : codes of its positive and its negative class; None if it has the rows of all classes
+    work : the solver's own state of it
+    pace : Pace        rates at which its violation and its gap fall
+    rows : KernelRows  kernel rows of its programme
     """
 
     model: int
@@ -47,25 +51,27 @@ class OpenModel:
 
 @dataclass
 class KernelState:
-    """Arrays of all models and of those in work.
+    """The state of all models, and of those that are open.  Arrays without a shape are (n_models,).
 
-    alpha : (n, n_models)   beta of each model while it is trained
-    vectors : labels and costs of rows; scores, targets, boxes and what the solver keeps of each row of a model in work
-    beta : of models in work, where there are more models than one
-    places : of models in work, for each row: 1 where they are in work one after another
-    own : names of the vectors that are the solver's own;  shared : what it keeps of all models in work together
+    alpha : float64, (n, n_models)   beta of each model, until `finish`
+    vectors : labels and costs of rows; and for open models scores, targets, boxes, and the solver's own vectors
+    beta : beta of open models; None if there is only one model, whose beta is in alpha
+    places : how many open models a row may take part in; 1 if models are trained one after another
+    own : names of the solver's own vectors;  shared : the solver's own state that open models share
     labelled : rows whose labels were read
-    unsigned : `alpha` is that of an earlier model, without signs and perhaps outside its box
-    open : models in work, ascending;  done : models that are thought to be finished
-    failures : proofs of each model that did not show what its scores promised
-    no_margin : models whose w is next to 0, where nu wants a margin
-    own_end : models whose solver's paper ends there, optimal or not (`Progress.final`)
-    eps : violation to reach by each model;  scored : models whose K beta - t is in the row scores
-    bias, epsilon, violation, gap, primal, dual : of each model when it was last looked at; epsilon where nu finds it
-    precise : float64 kernel values
-    iterations : of all models together
-    asked : kernel values that each model's solver has asked for, whether they were computed or kept
-    kernel_rows : int64, rows computed, found in memory, found on disk, and single values, of all models together
+    unsigned : alpha is that of an earlier model, without signs and perhaps outside its box
+    open : open models, ascending
+    done : models that are believed to be finished
+    final : models that ended for good, by their algorithm or because no progress was possible
+    own_end : models whose algorithm ended by its own rule, optimal or not (`Progress.final`)
+    no_margin : models whose w is 0 or nearly so, although nu asks for a margin
+    failures : failed proofs of each model, in which the gap was larger than by its own scores
+    eps : violation that each model is to reach;  scored : models whose f = K beta - t is in the row scores
+    bias, epsilon, violation, gap, primal : values of each model when they were last known; epsilon if nu finds it
+    precise : new models get float64 kernel values
+    iterations : steps of all models together
+    asked : kernel values that each model has asked for, computed or from a cache
+    kernel_rows : int64, (4,)   rows computed, found in memory, found on disk, and single values, of all models
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -100,7 +106,7 @@ class KernelState:
     firsts: np.ndarray | None = field(default=None, metadata={"derived": True})
 
     def first_of(self, model: int) -> int:
-        """Where the rows of a model begin in the vectors of models in work."""
+        """Where the rows of a model begin in the vectors of open models."""
         if self.places == 1:
             return 0
         if self.firsts is None:
@@ -110,14 +116,14 @@ class KernelState:
         return int(self.firsts[model])
 
     def now_scored(self, model: int) -> None:
-        """K beta - t of a model is in the row scores, in whose place it may have come."""
+        """Record that f of a model is in the row scores; it may have replaced that of another model."""
         if self.places == 1:
             self.scored[:] = False
         self.scored[model] = True
 
 
 def kernel_needs(n: int, n_models: int, weighted: bool, places: int) -> list[Need]:
-    """The per-row vectors of `new_kernel_state`, but for the solver's own."""
+    """Memory for the vectors of `new_kernel_state`, except the solver's own."""
     needs = [Need(name, 8 * n, may_spill=True) for name in _OF_ROWS if weighted or name != "row costs"]
     needs += [Need(name, 8 * width * places * n, may_spill=True) for name, width in _OF_MODELS.items()]
     if n_models > 1:
@@ -130,9 +136,9 @@ def kernel_needs(n: int, n_models: int, weighted: bool, places: int) -> list[Nee
 def new_kernel_state(
     problem: Problem, ctx: Context, eps: float, places: int, own: Mapping[str, type[np.generic]]
 ) -> KernelState:
-    """beta = 0 for all models, no label read yet.
+    """The state at beta = 0, before any label was read.
 
-    places : of models in work, for each row;  own : types of the solver's own vectors of these, by name
+    eps : violation to reach;  places : see `KernelState`;  own : dtypes of the solver's own vectors, by name
     """
     m, weighted = problem.n_models, ctx.data.has_weights
     vectors = {name: ctx.vector(name, 1) for name in _OF_ROWS if weighted or name != "row costs"}
@@ -165,7 +171,7 @@ def new_kernel_state(
 
 
 class _NoRows(NamedTuple):
-    """For `fill_qp`, to count rows and fill nothing."""
+    """Empty outputs for `fill_qp`, which then only counts rows."""
 
     rows: np.ndarray = np.empty(0, np.int64)
     target: np.ndarray = np.empty(0)
@@ -174,7 +180,7 @@ class _NoRows(NamedTuple):
 
 
 def _given(state: KernelState, model: int) -> tuple[Any, ...]:
-    """What `fill_qp` makes a model's programme of."""
+    """The inputs of `fill_qp` for a model."""
     problem = state.problem
     labels = state.vectors["row labels"].values[:, 0]
     costs = state.vectors["row costs"].values[:, 0] if "row costs" in state.vectors else np.empty(0)
@@ -183,7 +189,7 @@ def _given(state: KernelState, model: int) -> tuple[Any, ...]:
 
 
 def make_qp(state: KernelState, model: int) -> DualQP:
-    """The programme of a model, its vectors filled in from labels and costs; beta from alpha, f not."""
+    """The programme of a model: target and box from labels and costs, beta from alpha; f is not computed."""
     problem, n, given, nothing = state.problem, len(state.alpha.values), _given(state, model), _NoRows()
     found, first = fill_qp(*given, *nothing), state.first_of(model)
     place = slice(first, first + found)
@@ -216,7 +222,7 @@ def make_qp(state: KernelState, model: int) -> DualQP:
 
 
 def keep_beta(state: KernelState, one: OpenModel) -> None:
-    """The beta of a model in work into alpha, which checkpoints and proofs see."""
+    """Copy beta of an open model to alpha, where checkpoints and proofs read it."""
     column = state.alpha.values[:, one.model]
     if one.qp.rows is not None:
         column[one.qp.rows] = one.qp.beta
@@ -225,11 +231,11 @@ def keep_beta(state: KernelState, one: OpenModel) -> None:
 
 
 def gap_at_best_bias(qp: DualQP) -> tuple[float, float, float, float]:
-    """(gap, primal, dual, b): what a QP's own beta and f prove, with the bias that makes the primal least."""
+    """(gap, primal, dual, b) of beta and f of a QP, with the bias b that minimises P."""
     gap, primal, dual, b, _ = qp.gap_at_best_bias()
     return gap, primal, dual, b
 
 
 def terms(qp: DualQP, b: float) -> tuple[float, float, float]:
-    """(gap, primal, dual) at bias b, of a beta whose f is known."""
+    """(gap, primal, dual) of beta and f of a QP at bias b."""
     return qp.terms(b)[:3]

@@ -1,4 +1,4 @@
-"""Rows of whole numbers: found once for a run, whose kernel values are then made of pairs (`whole.py`)."""
+"""Rows of whole numbers: detected once in a run, whose kernel values then use integer arithmetic (`whole.py`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _ROWS, _WIDTH = 2, 4
 
 
 def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
-    """`ctx` that says what the rows' numbers are multiples of; what works with such rows is compiled or loaded.
+    """`ctx` with the step that all values of the rows are multiples of; compiles or loads the loops for such rows.
 
-    Of rows in memory, and of dense rows of bytes: others would have to be read for it.
+    Only rows in memory and dense rows of bytes are looked at, because others would have to be read for it.
     """
     data = ctx.data
     if kernel.name == "precomputed" or not (ctx.resident or data.layout == "dense"):
@@ -43,13 +43,13 @@ def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
 
 
 def precompile_pairs(X: Matrix, emit: Emit) -> None:
-    """Compile, or load, what works on rows of X's types as pairs of whole numbers."""
+    """Compile, or load, the loops for rows with the dtypes of X that take values as pairs of whole numbers."""
     kind = ("pairs", isinstance(X, CSR), *(array.dtype.str for array in (X if isinstance(X, CSR) else (X,))))
     compiled_in_child(kind, partial(_call_all, _tiny(X)), emit=emit)
 
 
 def _tiny(X: Matrix) -> Matrix:
-    """Two rows of the same types."""
+    """Two rows with the dtypes of X."""
     if not isinstance(X, CSR):
         return readonly_view(np.ones((_ROWS, _WIDTH), X.dtype))
     numbers = np.tile(np.arange(_WIDTH, dtype=X.indices.dtype), _ROWS)
@@ -57,7 +57,7 @@ def _tiny(X: Matrix) -> Matrix:
 
 
 def _call_all(X: Matrix) -> None:
-    """What kernel values of pairs are made of, once in each float type."""
+    """Call the loops for kernel values once in each float type."""
     rows, f = np.arange(_ROWS), np.zeros(_ROWS)
     for dtype in (np.float32, np.float64):
         gram = Gram(Kernel("rbf", 1.0), _WIDTH, dtype, 1, Steps(1.0))

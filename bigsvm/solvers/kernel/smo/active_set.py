@@ -1,9 +1,11 @@
-"""A round of block SMO: active sets in memory are solved, then one pass brings the other rows up to date.
+"""A round of block SMO: it solves the active sets in memory, then updates f of all other rows in one pass.
 
-Of several models each has an active set of its own, in one row buffer that holds a row once for all of them; the pass
-reads the rows once for all, and a kernel value that several models want is computed once (`moved_rows.py`).  Where more
-rows are wanted than there is room for, each model has those that violate most in it, on either side: as many of one as
-of another, and as many that may rise as may fall, because a step takes one of each.
+Each open model has an active set of its own.  One row buffer holds the rows of all active sets, each row once.  The
+pass reads the rows once for all models, and computes a kernel value that several models need only once
+(`moved_rows.py`).
+
+If the row buffer is too small, each model keeps its worst violators, and all models keep equally many.  Half of them
+are rows whose beta may rise, half are rows whose beta may fall, because a step of SMO takes one of each.
 """
 
 from __future__ import annotations
@@ -24,21 +26,22 @@ from bigsvm.solvers.kernel.smo.round_work import ACTIVE, NEXT, Violations
 from bigsvm.solvers.kernel.values.data import Rows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 
-_SMALL = 4096  # programmes of so few rows are active as a whole
-_HELD = 3  # quarters of the capacity that active sets take where rows do not all fit
-_SAMPLING = 7  # a key of random numbers, beside the seed
+_SMALL = 4096  # a programme of at most so many rows is active as a whole
+_HELD = 3  # quarters of the capacity for active sets if not all rows fit; the rest is for candidates
+_SAMPLING = 7  # key of the random numbers of the sample, with the seed
 
 
 def active_rows(capacity: int) -> int:
-    """Rows that active sets take of a row buffer that does not hold all."""
+    """The rows that active sets may take in a row buffer that does not hold all rows."""
     return max(capacity * _HELD // 4, 2)
 
 
 @dataclass
 class RoundWork:
-    """What all models in work share between two pauses.
+    """What all open models share between two pauses.
 
-    row : of the data, where the pass goes on
+    row : int            the row of the data at which an interrupted pass goes on; 0: no pass is under way
+    row_buffer : RowBuffer, or None: its rows are read again
     """
 
     row: int = 0
@@ -46,14 +49,17 @@ class RoundWork:
 
 
 class Round:
-    """One round of some models, begun or taken up again."""
+    """One round of some models, from its start or from where it was interrupted.
+
+    Each model goes through the stages of `SmoWork.stage`; a round ends when all of them have passed.
+    """
 
     def __init__(self, members: Sequence[Member], work: RoundWork) -> None:
         self.members, self.work = members, work
         self.ctx, self.data = members[0].ctx, members[0].rows.data
 
     def run(self) -> list[Progress]:
-        """The rest of the round, or one share of work on each active set that is not solved yet."""
+        """Work until the round ends, or until each active set that is not solved yet had one share of work."""
         work = self.work
         if any(member.work.stage == "choose" for member in self.members):
             self._choose()
@@ -65,7 +71,8 @@ class Round:
                 return self._paused()
         moved = any(member.work.moved for member in self.members)
         if any(member.work.stage == "solve" for member in self.members):
-            # Of a model that is alone f of all rows may be known; several are looked at together, after their pass.
+            # f of all rows is known without a pass if all of them are active.  Several models are judged together,
+            # after their pass.
             alone = len(self.members) == 1
             for member in self.members:
                 if alone and member.all_active:
@@ -82,17 +89,17 @@ class Round:
         return [member.told(False, moved) for member in self.members]
 
     def _paused(self) -> list[Progress]:
-        # What was done is told when the while is over: it counts once, wherever it was left.
+        # The counts are reported when the share of work ends, so that they do not depend on where it was interrupted.
         return [Progress(False, False, 0, 0, member.work.violation, paused=True) for member in self.members]
 
     def _wanted(self) -> np.ndarray:
-        """Rows that models want in their present stage, ascending."""
+        """Numbers of all rows that the models need in their present stage, ascending."""
         return distinct([member.numbers(member.wanted()) for member in self.members])
 
     # -- the active sets
 
     def _choose(self) -> None:
-        """The next active sets, of rows that are in the row buffer; models that have none yet begin with a sample."""
+        """Choose the next active sets among rows in the row buffer.  Models without one begin with a sample."""
         work = self.work
         choosing = [member for member in self.members if member.work.stage == "choose"]
         empty = work.row_buffer is None
@@ -110,13 +117,13 @@ class Round:
         held = distinct([*others, *(member.numbers(some) for member, some in zip(going_on, chosen, strict=True))])
         if not empty:
             work.row_buffer.keep(held)
-        elif len(held):  # taken up again
+        elif len(held):  # a resumed run
             taken = held[: work.row_buffer.load(held, charge=False)]
             chosen = [among(member, some, taken) for member, some in zip(going_on, chosen, strict=True)]
         for member in new:
             member.begin_first()
         first = self._first(new, max(room - len(held), 0))
-        for member in choosing:  # not before: rows outside of the band of the pass are no longer in the row buffer
+        for member in choosing:  # only now, because the row buffer holds the rows within the band of the last pass
             member.work.band = member.band()
         numbers = distinct([member.numbers(some) for member, some in zip(new, first, strict=True)])
         numbers = numbers[~work.row_buffer.has(numbers)] if self._streams and len(held) else numbers
@@ -132,20 +139,20 @@ class Round:
         return not self.ctx.resident
 
     def _share(self, capacity: int) -> int:
-        """Rows that active sets may take.
+        """The number of rows that active sets may take.
 
-        Where not all rows can be held a part of the capacity is left to those that the pass will find: sets that fill
-        it with free rows would never hear of any other.
+        If not all rows fit, a quarter of the capacity is left for candidates that the pass finds.  Otherwise free rows
+        could fill the buffer, and no violating row would ever enter.
         """
         return capacity if self._n_rows <= capacity else active_rows(capacity)
 
     @property
     def _n_rows(self) -> int:
-        """Distinct rows of all models, at most."""
+        """A bound of the number of distinct rows of all models."""
         return min(sum(member.qp.n for member in self.members), self.data.n)
 
     def _is_whole(self, member: Member) -> bool:
-        """Whether all rows of a model may be active, from its first round to its last: they are few, and have room."""
+        """Whether all rows of a model are active in every round, because they are few and fit."""
         return member.qp.n <= _SMALL and self._n_rows <= self.work.row_buffer.capacity
 
     def _stays_whole(self, member: Member) -> bool:
@@ -154,7 +161,7 @@ class Round:
     def _limited(
         self, members: Sequence[Member], wants: Sequence[tuple[np.ndarray, Violations]], room: int
     ) -> list[np.ndarray]:
-        """Of rows that models want, by position and by how much they violate, as many as there is room for."""
+        """Cut what the models want, (positions, violations) each, to `room` distinct rows; the positions left."""
         wanted = [member.numbers(some) for member, (some, _) in zip(members, wants, strict=True)]
         if len(distinct(wanted)) <= room:
             return [some for some, _ in wants]
@@ -162,7 +169,7 @@ class Round:
         return [some[np.isin(mine, stay)] for (some, _), mine in zip(wants, wanted, strict=True)]
 
     def _first(self, members: Sequence[Member], room: int) -> list[np.ndarray]:
-        """First active sets: whole programmes that are small, samples of others; of a warm start what it wants."""
+        """The first active sets: all rows of a small programme, a sample of another; after a warm start, violators."""
         if not members:
             return []
         small = [self._is_whole(member) for member in members]
@@ -188,7 +195,7 @@ class Round:
         return [chosen[k] for k in range(len(members))]
 
     def _sampled(self, members: Sequence[Member], wanted: Sequence[int], room: int) -> list[np.ndarray]:
-        """Some rows at random: of streamed rows whole blocks, so that little is read, the same ones for all models."""
+        """Random rows for each model; if rows stream, whole blocks, the same for all models, to read less."""
         rng = np.random.default_rng([self.ctx.seed, _SAMPLING])
         if not self._streams:
             return [np.sort(rng.choice(one.qp.n, n, replace=False)) for one, n in zip(members, wanted, strict=True)]
@@ -215,7 +222,7 @@ class Round:
     # -- the pass
 
     def _pass(self) -> bool:
-        """f of the rows outside the active sets, and candidates among them; False where the run is to stop before."""
+        """Update f of the rows outside the active sets, and find candidates; False if the run is to stop before."""
         work, data = self.work, self.data
         waiting = [member for member in self.members if not member.all_active]
         if waiting:
@@ -247,7 +254,7 @@ class Round:
         return True
 
     def _offer(self, block: Rows, members: Sequence[Member], near: Sequence[np.ndarray]) -> None:
-        """Candidates of a block for the next active sets; the lesser half of all goes where there are too many."""
+        """Take candidates of a block for the next active sets.  If there are too many, only the worse half stays."""
         row_buffer = self.work.row_buffer
         if not self._streams:
             for member, positions in zip(members, near, strict=True):
@@ -264,9 +271,11 @@ class Round:
             member.flags[positions[row_buffer.has(member.numbers(positions))]] |= NEXT
 
     def _thinned(self, members: Sequence[Member], near: Sequence[np.ndarray]) -> np.ndarray:
-        """Rows that stay, ascending: active ones, and of candidates those that violate more than the lesser half.
+        """Drop candidates from the row buffer; the numbers of the rows that stay, ascending.
 
-        The row buffer lets go of the others, and flags and the threshold say so; those of a new block it has not yet.
+        Active rows stay, and candidates that violate most, up to half of the room for candidates.  Dropped candidates
+        lose their flag, and raise the threshold for later ones (`Member.let_go`).  Rows of the block at hand, which are
+        not in the buffer yet, are judged with the others.
         """
         row_buffer = self.work.row_buffer
         active = distinct([member.numbers(member.flagged(ACTIVE)) for member in self.members])

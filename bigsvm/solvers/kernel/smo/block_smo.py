@@ -1,8 +1,9 @@
-"""Block SMO of rows that are in memory: one working set after another, no kernel row is ever kept.
+"""Block SMO on rows in memory: one working set after another, without a cache of kernel rows.
 
-A working set is half fresh rows, those that violate most on either side, and half of the last one, its free rows first
-(docs/measurements.md 7.2: keeping all free rows instead takes four times the rounds).  Its kernel values are a small
-matrix that is solved by steps of two variables; then the changes go into f of all active rows in one fused sweep.
+Half of a working set are rows of the last one, its free rows first; the other half are the rows that violate most on
+either side.  (Keeping all free rows instead takes four times the rounds: docs/measurements.md 7.2.)  The kernel values
+within a working set are a small matrix, whose programme is solved by steps of two variables.  Then f of all active rows
+is updated, in one sweep that computes kernel values and adds them up without storing them.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from bigsvm.problem.nu import NuSums
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import Matrix
 
-_INNER = 0.1  # of the violation at the start of a round, to which its working set is solved
-_FINAL = 0.5  # of the target: no working set is solved any farther
-_STEPS_A_ROW = 16  # steps inside a working set are worth a row of its kernel values
-_STEPS = 200  # a working set takes at most so many steps for each of its rows
-_MOST_ROUNDS = 10_000
+_INNER = 0.1  # share of the violation at the start of a round to which its working set is solved
+_FINAL = 0.5  # share of the target to which a working set is solved at most
+_STEPS_A_ROW = 16  # steps inside a working set that cost as much as a row of its kernel values
+_STEPS = 200  # most steps of a working set for each of its rows
+_MOST_ROUNDS = 10_000  # working sets in one call
 
 
 @dataclass
 class ActiveRows:
-    """Rows of a QP that are in memory; arrays float64 of shape (n,), copies of the QP's.
+    """The active rows of a QP, which are in memory.  Arrays are copies, float64, (n,), unless said otherwise.
 
-    X : where the rows lie;  at : int64, their rows in X
-    column : int64, the number by which a precomputed kernel knows each row, or empty
-    diag : K_ii
-    sums : what steps keep besides sum beta; epsilon then moves
+    X : matrix that contains the rows;  at : int64, (n,)   their rows in X
+    column : int64, (n,)   number of each row for a precomputed kernel; otherwise empty
+    diag : K_ii;  beta, f, lower, upper, epsilon : as in `DualQP`
+    sums : constraint of nu that steps preserve besides sum beta, or None; with it, epsilon changes
     """
 
     X: Matrix
@@ -54,22 +55,25 @@ class ActiveRows:
         return len(self.at)
 
     def support(self, which: np.ndarray, gram: Gram) -> Support:
-        """Some of the rows as the other side of kernel values."""
+        """Some of the rows as the second argument of kernel values."""
         return other_side(self.X, self.at[which], self.column[which] if len(self.column) else self.column, gram)
 
 
 def other_side(X: Matrix, at: np.ndarray, column: np.ndarray, gram: Gram) -> Support:
-    """Rows of X as the other side of kernel values, of a precomputed kernel by their columns."""
+    """Rows of X as the second argument of kernel values; for a precomputed kernel, their columns."""
     return unit_rows(column, gram.dtype) if len(column) else gram.support(X, at)
 
 
 @dataclass
 class Solved:
-    """What came of it: rounds, steps of two variables, rows of kernel values, b_up and b_low over the active rows.
+    """The result of `BlockSMO.solve`.
 
-    work : kernel values, and what steps inside the working sets are worth beside them
-    idle : working sets in a row that nothing moved in
-    left : it was asked to stop before, or has done as much as it may
+    rounds, steps : int        working sets, and steps of two variables in them
+    kernel_rows, values : int  rows of kernel values computed, and single values
+    work : int                 kernel values, plus the steps expressed in kernel values
+    idle : int                 consecutive working sets, up to now, in which nothing moved
+    b_up, b_low : float        over the active rows
+    left : bool                it stopped before the target: it was asked to, or has done as much as it may
     """
 
     rounds: int = 0
@@ -88,9 +92,10 @@ class Solved:
 
 
 class BlockSMO:
-    """Solves `ActiveRows` by working sets of `q` rows.
+    """Solves the programme of `ActiveRows` by working sets of `q` rows.
 
-    second : the second row of a pair by its gain (WSS2), else the maximal violating pair
+    gram : Gram     computes kernel values
+    second : bool   choose the second row of a step by its gain (WSS2); False: the maximal violating pair
     """
 
     def __init__(self, gram: Gram, q: int, second: bool = True) -> None:
@@ -105,7 +110,7 @@ class BlockSMO:
 
     @staticmethod
     def workspace_bytes(q: int, itemsize: int) -> int:
-        """Bytes that a working set's matrix and vectors take."""
+        """Bytes of the matrix and the vectors of a working set."""
         q = -(-q // LANES) * LANES
         return q * q * itemsize + 16 * 8 * q
 
@@ -119,12 +124,14 @@ class BlockSMO:
         most_work: float = math.inf,
         idle: int = 0,
     ) -> tuple[Solved, np.ndarray]:
-        """Until the violation of the active rows is at most `target`, or for `most` rounds or about so much work; moves
-        beta and f.
+        """Change beta and f of the active rows, in place, until their violation is at most `target`.
 
-        last : rows of the working set before, ascending; those of the last one come back
-        pause : asked between two rounds: whether to leave
-        idle : as a call that was left has told
+        It also ends after `most` rounds, after about `most_work`, or if two working sets in a row change nothing.
+        Returns what was done, and the rows of the last working set, ascending.
+
+        last : int64   rows of the working set before, ascending
+        pause : called between two rounds; True: stop
+        idle : `Solved.idle` of the call that this one continues
         """
         found, n = Solved(idle=idle), active.n
         up, down = np.empty(n), np.empty(n)
@@ -154,7 +161,7 @@ class BlockSMO:
     def _choose(
         self, active: ActiveRows, up: np.ndarray, down: np.ndarray, b_up: float, b_low: float, last: np.ndarray
     ) -> np.ndarray:
-        """Rows of the next working set, ascending."""
+        """The rows of the next working set, ascending."""
         n, q = active.n, self.q
         if n <= q:
             return np.arange(n)
@@ -181,9 +188,9 @@ class BlockSMO:
     def _solve_set(
         self, active: ActiveRows, W: np.ndarray, target: float, found: Solved
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Solve the programme of W alone; (rows whose beta has changed, by how much)."""
+        """Solve the programme of the working set W; (rows whose beta has changed, changes)."""
         n = len(W)
-        # Only so much of the workspace as there are rows.
+        # Use only the part of the workspace that these rows need.
         m = -(-n // LANES) * LANES
         K = self._K[: m * m].reshape(m, m)
         self.gram.values(active.X, active.at[W], active.support(W, self.gram), K)

@@ -1,4 +1,4 @@
-"""Rows that several models want in memory, and which of them stay where there is no room for all."""
+"""Which rows stay in memory if several models want more rows than fit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ from bigsvm.solvers.selection import largest
 
 
 def distinct(numbers: Sequence[np.ndarray]) -> np.ndarray:
-    """Row numbers of several lists, ascending, each once."""
+    """The distinct row numbers of several lists, ascending."""
     if len(numbers) == 1:
         return numbers[0]
     return np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
 
 
 def among(member: Member, positions: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Those of a model's rows that are among rows of the data."""
+    """The positions, out of `positions` in the programme of a model, whose rows are among `numbers` of the data."""
     return positions[np.isin(member.numbers(positions), numbers)]
 
 
 def worst_first(numbers: Sequence[np.ndarray], violations: Sequence[Violations]) -> np.ndarray:
-    """Distinct rows of several models: those that violate most on a side of any, then the second of each, and so on."""
+    """The distinct rows of several models, the worst first.
+
+    First come the rows that are the worst violator on one side of one model, then those that are second, and so on.
+
+    numbers : for each model int64, row numbers;  violations : for each model, of the same rows
+    """
     ranks = []
     for by, falls in violations:
         rank = np.empty(len(by), np.int64)

@@ -1,8 +1,9 @@
-"""f of a few rows from the definition, in float64: what sums of very many float32 values may have drifted from.
+"""Correction of f of a few rows, from its definition and in float64, before a proof is made.
 
-A row's f is a sum of steps, each times a float32 value.  Where C is large, their rounding comes near to the violation
-that is asked for: a proof computes f of all rows anew, finds a larger violation, and the fit goes on, to another proof.
-The rows that decide the violation are few, and theirs is found here for a tenth of a proof.
+f of a row is a sum over many steps, each times a float32 kernel value.  If C is large, the rounding of these values
+comes near the violation that is asked for.  Then a proof, which computes f of all rows anew, finds a larger violation;
+the fit goes on, and needs a second proof.  Only a few rows decide the violation.  Their f is computed here anew, at a
+tenth of the cost of a proof.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from bigsvm.solvers.kernel.values.other_side import OtherSide
 from bigsvm.solvers.kernel.values.row_buffer import support_rows
 
 _SAMPLE = 64
-"""Rows whose f says how far those of others may be off."""
-_SPREAD = 4.0  # times the root mean square of the sample: none of some thousand rows is farther off
-_NEAR = 2.0  # times the violation asked for: rows as near to violating may decide it
+"""Rows from which the error of f of the others is estimated."""
+_SPREAD = 4.0  # bound of the error, over its root mean square in the sample: enough for some thousand rows
+_NEAR = 2.0  # rows that are this near to violating, in multiples of the target, may decide the violation
 
 
 def correct_scores(member: Member) -> None:
-    """f of the rows that decide the violation anew, where it is as small as asked but may not be in truth.
+    """Compute f of the rows that decide the violation anew, if the violation only seems to be as small as asked.
 
-    Once for a model in work, where all rows are in memory and its values are of float32; else it changes nothing.
+    This is done once for an open model, and only if all rows are in memory and its kernel values are float32.
     """
     qp, work, data = member.qp, member.work, member.rows.data
     if work.corrected or not member.ctx.resident or member.rows.gram is data.exact or qp.violation() > qp.eps:
@@ -40,7 +41,7 @@ def correct_scores(member: Member) -> None:
 
 
 def support_of_model(member: Member) -> OtherSide:
-    """The support vectors of a model whose rows are in memory."""
+    """The support vectors of a model whose rows are all in memory, with their beta."""
     qp, data = member.qp, member.rows.data
     X, support = data.whole(), np.flatnonzero(qp.beta)
     assert X is not None
@@ -49,7 +50,7 @@ def support_of_model(member: Member) -> OtherSide:
 
 
 def scores_anew(member: Member, side: OtherSide, where: np.ndarray, gram: Gram) -> np.ndarray:
-    """K beta - t at positions of the QP, of values in `gram`'s float type."""
+    """K beta - t at positions `where` of the QP, float64, from kernel values in the dtype of `gram`."""
     counts = member.rows.counts
     f = -member.qp.target[where][None, :]
     for support, beta in side.parts(gram):

@@ -1,8 +1,9 @@
-"""Keerthi's modification 2 of SMO: sweeps over all rows, and between them the worst pair of the rows inside.
+"""Keerthi's modification 2 of SMO: it alternates sweeps over all rows with steps of the worst pair of inner rows.
 
-b_up and b_low are kept over the rows strictly inside their boxes and the last pair.  A sweep takes a step for each
-row that violates with one of the two by more than eps; then the two rows themselves step until they agree within eps;
-and again, until a sweep changes nothing.  eps is 2 tol of the paper: the violation that is asked for.
+Inner rows are those strictly inside their boxes, and those of the last pair; b_up and b_low are kept over them.  A
+sweep makes a step for each row that violates by more than eps together with the row of b_up or b_low.  Then these two
+rows make steps until b_low - b_up <= eps.  Both are repeated until a sweep changes nothing.  eps is the violation asked
+for, which is 2 tol in the paper.
 
 Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; docs/mathematics.md 8.5.
 """
@@ -26,11 +27,12 @@ _NONE = np.empty(0, np.uint8)
 
 @dataclass
 class KeerthiWork:
-    """What is kept of a model between two calls.
+    """The state of a model between two calls.
 
-    pair : int64, (2,), the rows of b_up and b_low;  bounds : float64, (2,), b_up and b_low
-    sweeping : over all rows, not between the two;  at : the sweep's next row;  changed : steps since it began
-    everything : int64, (n,), 0 ... n - 1;  selected : as in `TextbookWork`
+    pair : int64, (2,)      the rows of b_up and b_low;  bounds : float64, (2,)   b_up and b_low
+    sweeping : bool         a sweep is under way, not steps of the pair
+    at : int                next row of the sweep;  changed : int   steps since it began
+    everything : int64, (n,), 0 ... n - 1;  selected : see `TextbookWork`
     """
 
     pair: np.ndarray
@@ -43,7 +45,7 @@ class KeerthiWork:
 
 
 def keerthi_begin(qp: DualQP, selected: np.ndarray) -> KeerthiWork:
-    """The worst pair of all rows, and a sweep ahead.  (Any row of each class would do.)"""
+    """The first state: the worst pair of all rows, before a sweep.  (Any row of each class would do.)"""
     everything = np.arange(qp.n)
     i, j, b_up, b_low = extremes(qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE, everything, qp.n)
     return KeerthiWork(np.array([i, j]), np.array([b_up, b_low]), True, 0, 0, everything, selected)
@@ -52,7 +54,7 @@ def keerthi_begin(qp: DualQP, selected: np.ndarray) -> KeerthiWork:
 def keerthi_advance(
     qp: DualQP, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, steps: int, ctx: Context | None
 ) -> Progress:
-    """At most `steps` steps, fewer where the user's time is up; see `Textbook.advance`."""
+    """Make at most `steps` steps, fewer if the user's time is up; see `Textbook.step_model`."""
     done = 0
     programme = (qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, _NONE)
     while done < steps and not expired(ctx):
@@ -61,7 +63,7 @@ def keerthi_advance(
             if i < 0:
                 if work.changed == 0:
                     violation = qp.violation()
-                    # A sweep that finds pairs and cannot move them has come to the end of float64.
+                    # If a violation is left that no step could reduce, float64 allows no further progress.
                     return Progress(violation <= qp.eps, violation > qp.eps, done, done * qp.n, violation)
                 work.sweeping = False
                 continue
@@ -77,15 +79,15 @@ def keerthi_advance(
         elif not work.sweeping:
             work.sweeping, work.at, work.changed = True, 0, 0
     violation = float(work.bounds[1] - work.bounds[0])
-    # Between sweeps a small violation of the inner rows says nothing of the others.
+    # A small violation of the inner rows says nothing about the others, so that of all rows is computed.
     exhausted = qp.violation() <= resolution(qp, diag)
     return Progress(False, exhausted, done, done * qp.n, violation)
 
 
 def _step(qp: DualQP, work: KeerthiWork, rows: KernelRows, diag: np.ndarray, i: int, j: int) -> bool:
-    """Raise i, lower j; b_up and b_low of the inner rows and these two.  False where nothing changed."""
+    """Raise beta_i, lower beta_j, and update b_up and b_low over the inner rows.  False if nothing changed."""
     violation = float(qp.down(np.array([j]))[0] - qp.up(np.array([i]))[0])
-    if violation <= 0.0:  # by the rounding of f alone: such a step would lead out of the box
+    if violation <= 0.0:  # possible by rounding of f; a step would then lead out of the box
         return False
     row_i, row_j = rows.fetch(np.array([i, j]))
     rising, falling = int(qp.beta[i] < 0.0), int(qp.beta[j] <= 0.0)

@@ -1,7 +1,7 @@
-"""One model of a round of block SMO: which of its rows are active, and solving these.
+"""One model of a round of block SMO: its active set, and the solution of that.
 
-What is in memory, and what the round has done, follows from flags of the rows and a few numbers: a run that is stopped
-anywhere, in a pass too, goes on to the same bits.
+The state of a round is the flags of the rows and a few numbers.  From these a run that was stopped anywhere, even
+within a pass, goes on to the same bits.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bigsvm.solvers.kernel.state import OpenModel
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
 
-_SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # of the violation, to which an active set is solved
-_BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # of the scale of targets: how near to violating a row is active
+_SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # share of the violation to which an active set is solved
+_BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # rows this near to violating are active, in units of the scale of scores
 _ROUNDS = 64  # working sets in one share of work
-_SHARES = 16  # on one active set: the other rows are seen then, whatever its violation is
-_VALUES = 1 << 32  # kernel values in one share
-_SURE = 0.9  # of the violation that is asked for
+_SHARES = 16  # shares on one active set; then the other rows get a pass, whatever the violation is
+_VALUES = 1 << 32  # kernel values in one share of work
+_SURE = 0.9  # share of the violation asked for at which an active set counts as solved
 
 
 class Member:
-    """A model in a round, begun or taken up again."""
+    """One open model in a round, from its start or from where the round was interrupted."""
 
     def __init__(self, one: OpenModel, ctx: Context, rules: Rules) -> None:
         assert isinstance(one.rows, DataRows)
@@ -37,15 +37,16 @@ class Member:
         self.qp.epsilon = self.work.epsilon
 
     def told(self, stale: bool, moved: bool) -> Progress:
-        """What was done since it was told last: in one share on the active set, or to the end of the round.
+        """Report what was done since the last report, and reset the counts.
 
-        moved : something has, in this model or in one that it shares room with
+        stale : f of some rows is old, so that the violation is not known
+        moved : beta has changed, in this model or in one with which it shares the row buffer
         """
         work, qp = self.work, self.qp
         violation = work.violation if stale else qp.violation()
         if isinstance(qp, NuQP):
             qp.largest = work.largest
-        # The same violation again and again, and nothing that moves: float arithmetic can do no more.
+        # If the violation stays and nothing moves, three times in a row, floating point can do no more.
         if not stale:
             work.stuck = work.stuck + 1 if violation >= work.violation and not moved else 0
         work.violation = violation
@@ -55,72 +56,72 @@ class Member:
         return progress
 
     def numbers(self, positions: np.ndarray) -> np.ndarray:
-        """Rows of the data at positions of the QP."""
+        """The rows of the data at these positions of the QP."""
         return positions if self.qp.rows is None else self.qp.rows[positions]
 
     def positions(self, numbers: np.ndarray) -> np.ndarray:
-        """Where rows of the data, all of them its own, are in the QP."""
+        """The positions in the QP of rows of the data, which must all take part in this model."""
         return numbers if self.qp.rows is None else np.searchsorted(self.qp.rows, numbers)
 
     def violations(self, where: np.ndarray, middle: float) -> np.ndarray:
-        """By how much rows violate against the bias -middle; below 0 where they do not."""
+        """By how much rows violate with the bias -middle, float64; negative if they do not."""
         return np.maximum(middle - self.qp.up(where), self.qp.down(where) - middle)
 
     def sides(self, where: np.ndarray, middle: float) -> Violations:
-        """By how much rows violate, and on which side they do."""
+        """By how much rows violate with the bias -middle, and on which side."""
         rise, fall = middle - self.qp.up(where), self.qp.down(where) - middle
         return Violations(np.maximum(rise, fall), fall > rise)
 
     def near(self, where: np.ndarray) -> np.ndarray:
-        """Of rows outside of the active set those that are candidates for the next."""
+        """The positions, out of `where` outside the active set, that are candidates for the next one."""
         found, work = self.sides(where, self.work.middle), self.work
         return where[found.by > np.maximum(-work.band, np.where(found.falls, work.falling, work.rising))]
 
     def let_go(self, positions: np.ndarray, found: Violations) -> None:
-        """Candidates that there is no room for: others must violate more than they."""
+        """Drop candidates for lack of room; from now on a candidate must violate more than these."""
         work = self.work
         self.flags[positions] &= ~NEXT
         work.rising = max(work.rising, float(found.by[~found.falls].max(initial=-np.inf)))
         work.falling = max(work.falling, float(found.by[found.falls].max(initial=-np.inf)))
 
     def flagged(self, flag: np.uint8) -> np.ndarray:
-        """Positions of rows that have one of some flags."""
+        """Positions of rows that have at least one of the flags."""
         return np.flatnonzero(self.flags & flag)
 
     @property
     def all_active(self) -> bool:
-        """Whether f of every row is kept by the steps."""
+        """Whether all rows are active, so that steps keep f of all of them up to date."""
         return bool(np.all(self.flags & ACTIVE))
 
     def waits(self, where: np.ndarray | slice) -> np.ndarray:
-        """Which of some rows a pass brings up to date, bool."""
+        """bool: which of some rows a pass updates."""
         return (self.flags[where] & (ACTIVE | FAR)) == 0
 
     @property
     def has_far(self) -> bool:
-        """Whether passes leave rows out."""
+        """Whether there are far rows, which passes leave out."""
         return bool(np.any(self.flags & FAR))
 
     def moved(self) -> np.ndarray:
-        """Active rows whose beta the others' f does not know yet."""
+        """Active rows whose beta has changed since the last pass, so that f of the other rows is out of date."""
         return np.flatnonzero((self.flags & ACTIVE) * (self.qp.beta != self.sent))
 
     # -- the active set
 
     def begin_first(self) -> None:
-        """Before its first active set; the band of later ones is that of the set by which candidates were judged."""
+        """Set epsilon and the band before the first active set."""
         self.qp.settle()
         self.work.epsilon = self.qp.epsilon
         self.work.band = self.band()
 
     def band(self) -> float:
-        """How far from violating a row of the active set may be; of a model that nu shapes it moves."""
+        """How far from violating an active row may be.  With nu this changes from round to round."""
         return (_BAND_MEMORY if self.ctx.resident else _BAND_DISK) * self.qp.scale()
 
     def wants(self, candidates: np.ndarray, middle: float, everything: bool) -> tuple[np.ndarray, Violations]:
-        """Of some rows those that are free, and those that violate or nearly do; and by how much, next to each.
+        """Rows for the next active set: candidates that are free, violate, or nearly do; and their violations.
 
-        everything : all rows are wanted, whatever they do
+        everything : take all candidates
         """
         qp = self.qp
         found = self.sides(candidates, middle)
@@ -130,7 +131,7 @@ class Member:
         return candidates[keep], found.of(keep)
 
     def take(self, chosen: np.ndarray) -> None:
-        """Make `chosen` the active set, which is to be solved now."""
+        """Make `chosen` the active set, to be solved next."""
         work, qp = self.work, self.qp
         share = _SHARE_MEMORY if self.ctx.resident else _SHARE_DISK
         self.flags &= LAST | FAR
@@ -139,10 +140,10 @@ class Member:
         work.stage, work.rising, work.falling, work.moved = "solve", -np.inf, -np.inf, 0
 
     def wanted(self) -> np.ndarray:
-        """Rows whose X is wanted in the present stage, ascending positions.
+        """Positions, ascending, of rows that must be in memory in the present stage.
 
-        In a pass active rows that have not moved and do not come near to violating are let go: f of these is done.  A
-        programme that is active as a whole takes no part in the pass, and may stay so.
+        During a pass, active rows that have not moved and are not near to violating are not needed, since their f is up
+        to date.  A programme that is active as a whole takes no part in the pass, and keeps all rows.
         """
         qp, work = self.qp, self.work
         active = self.flagged(ACTIVE)
@@ -156,7 +157,7 @@ class Member:
     # -- solving it
 
     def solve(self, row_buffer: RowBuffer) -> bool:
-        """Solve the active set; False where its share is over, or the run is to stop, before."""
+        """Solve the active set; False if the share of work ends before, or the run is to stop."""
         work, qp, rows = self.work, self.qp, self.rows
         where = self.flagged(ACTIVE)
         numbers = self.numbers(where)
@@ -184,7 +185,8 @@ class Member:
         rows.counts.values += found.values
         rows.counts.asked += found.work
         work.solved, work.values = work.solved + found.rounds, work.values + found.work
-        over = work.solved >= _ROUNDS or work.values >= most  # counted: wherever it was left, a share ends at one place
+        # A share of work is measured in counts, so that an interruption does not change where it ends.
+        over = work.solved >= _ROUNDS or work.values >= most
         work.idle = found.idle if found.left else 0
         if found.left and over:
             work.solved, work.shares = 0, work.shares + 1

@@ -1,9 +1,10 @@
-"""What rows that moved in some models make of the scores of all others, each kernel value computed once.
+"""The update of f in a pass: each kernel value with a row that moved is computed once for all models.
 
-Models that tell two classes apart share rows: one of class a is in all pairs of a.  Of a support row of a, values with
-rows of a serve all these pairs, those with rows of b the pair of a and b alone.  So rows are taken class by class on
-either side, and of each two classes the rows that moved in any model that has both.  A model's f then sums up the rows
-of one class after those of the other, whatever the block, and whichever other models are in work.
+A row has moved in a model if its beta has changed there since the last pass.  Models for pairs of classes share rows: a
+row of class a takes part in all pairs with a.  Kernel values between two rows of class a serve all these pairs; values
+between a row of a and a row of b serve only the pair (a, b).  So the kernel values are computed for each two classes
+(a `_Crossing`): rows of the one, and rows of the other that moved in any model that has both.  f of a model adds up the
+classes in the same order, whatever the blocks are and whichever other models are open.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from bigsvm.solvers.kernel.values.sent_rows import SentRows, is_worth_sending, s
 from bigsvm.store.blocks import BlockRef
 from bigsvm.tasks import over_shares
 
-_ALL = -1  # the class of a row where models have rows of all
+_ALL = -1  # stands for all classes, for models that have the rows of all
 
 
 class _Crossing(NamedTuple):
-    """Rows of one class that moved in some models which have rows of another, perhaps the same.
+    """Two classes, perhaps the same, and the models that have both: what moved in one is added to f of the other.
 
-    numbers : int64, of the data, ascending
+    rows_of : int        class whose f is updated
+    members : models that have both classes
+    numbers : int64      numbers of the rows of the other class that moved in any of these models, ascending
     """
 
     rows_of: int
@@ -39,9 +42,10 @@ class _Crossing(NamedTuple):
 
 
 class MovedRows:
-    """Of one pass; the row buffer holds all rows that moved, wherever in it.
+    """The rows that moved before one pass, and the update of f by them.
 
-    n_values : kernel values that were computed
+    row_buffer : holds all rows that moved
+    n_values : int   kernel values computed so far
     """
 
     def __init__(self, members: Sequence[Member], row_buffer: RowBuffer) -> None:
@@ -56,19 +60,19 @@ class MovedRows:
         self._kept = [list(self._gathered(crossing)) for crossing in self._crossings] if few else None
 
     def n_moved(self, member: Member) -> int:
-        """Rows that moved in a model."""
+        """The number of rows that moved in a model."""
         return len(self._moved[id(member)])
 
     @property
     def n_distinct(self) -> int:
-        """Rows that moved in any model."""
+        """The number of rows that moved in any model."""
         moved = [crossing.numbers for crossing in self._crossings]
         return len(np.unique(np.concatenate(moved))) if moved else 0
 
     def blocks(self, first: int) -> Iterator[Rows]:
-        """Rows from `first` on, block by block: f of those that are not active is up to date then, in each model.
+        """Yield the blocks of rows from `first` on, each after f of its rows outside the active sets was updated.
 
-        Kernel values are computed here, or on workers of other processes.
+        Kernel values are computed in this process, or by workers in other processes.
         """
         data, n_moved = self._members[0].rows.data, sum(len(crossing.numbers) for crossing in self._crossings)
         if n_moved and is_worth_sending(data.ctx, float(n_moved) * (data.n - first)):
@@ -89,7 +93,7 @@ class MovedRows:
             yield block
 
     def _blocks_there(self, sent: SentRows, numbers: np.ndarray, first: int) -> Iterator[Rows]:
-        """As `blocks`; candidates among the rows are wanted here, so that blocks are read here, too."""
+        """`blocks` with kernel values from other processes.  Blocks are read here too, because candidates are kept."""
         data, mapper = self._members[0].rows.data, self._members[0].ctx.mapper
         lists = []
         for crossing in self._crossings:
@@ -114,7 +118,7 @@ class MovedRows:
             yield block
 
     def _see_move(self, block: Rows, before: np.ndarray) -> None:
-        """By how much the scores of a block have moved: what far rows of a model that is alone go by."""
+        """Record the largest change of a score in the block, which decides about far rows; only for a single model."""
         member = self._members[0]
         if len(self._members) == 1 and len(before):
             mine, _ = member.rows.of(block)
@@ -122,7 +126,7 @@ class MovedRows:
             member.work.move = max(member.work.move, float(moved.max(initial=0.0)))
 
     def _steps(self, block: Rows | BlockRef) -> Iterator[Step]:
-        """What is to be added to f of a block's rows, in order."""
+        """The updates of f for the rows of a block, in order."""
         for k, crossing in enumerate(self._crossings):
             numbers = self._numbers(crossing, block)
             where = [member.positions(numbers) for member in crossing.members]
@@ -135,7 +139,7 @@ class MovedRows:
             yield Step(k, numbers[some], self._places[k], at, tuple(mine[some] for mine in waits))
 
     def _all_moved(self) -> tuple[np.ndarray, np.ndarray]:
-        """(where they lie, numbers) of all rows that moved, ascending."""
+        """(places in the row buffer, numbers) of all rows that moved, ascending by number."""
         numbers = np.unique(np.concatenate([crossing.numbers for crossing in self._crossings]))
         return self._row_buffer.at(numbers), numbers
 
@@ -166,7 +170,7 @@ class MovedRows:
         return positions[(member.qp.target[positions] > 0.0) == (code == member.classes[0])]
 
     def _numbers(self, crossing: _Crossing, block: Rows | BlockRef) -> np.ndarray:
-        """A block's rows of the class: those that weigh something, as any of the models has them."""
+        """The numbers of the rows of a block that belong to the class `rows_of`; rows of weight 0 are in no model."""
         member = crossing.members[0]
         mine, numbers = member.rows.of(block)
         if crossing.rows_of == _ALL:
@@ -174,9 +178,9 @@ class MovedRows:
         return member.numbers(self._of_class(member, np.arange(mine.start, mine.stop), crossing.rows_of))
 
     def _gathered(self, crossing: _Crossing) -> Iterator[tuple[Support, np.ndarray]]:
-        """The rows that moved, some at a time, and by how much in each model."""
+        """(rows, changes of beta in each model) of the rows that moved, some at a time."""
         rows = crossing.members[0].rows
-        at = self._row_buffer.at(crossing.numbers)  # rows move in the row buffer when it thins
+        at = self._row_buffer.at(crossing.numbers)  # places in the row buffer change when candidates are dropped
         for start in range(0, len(at), self._at_once):
             these = slice(start, start + self._at_once)
             numbers = crossing.numbers[these]
@@ -185,7 +189,7 @@ class MovedRows:
 
     @staticmethod
     def _change(crossing: _Crossing, numbers: np.ndarray) -> np.ndarray:
-        """By how much rows of the data moved in each model, (n, n_members)."""
+        """Changes of beta of rows of the data in each model, float64, (n, n_members)."""
         by = np.empty((len(numbers), len(crossing.members)))
         for m, member in enumerate(crossing.members):
             places = member.positions(numbers)

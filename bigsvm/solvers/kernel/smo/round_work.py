@@ -1,4 +1,4 @@
-"""What rounds of block SMO keep of a model and of its rows, and what they are told."""
+"""The state that rounds of block SMO keep for each model and each row, and their options."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import NamedTuple
 import numpy as np
 
 ACTIVE, NEXT, LAST, FAR = np.uint8(1), np.uint8(2), np.uint8(4), np.uint8(8)
-"""Flags of a row: it is in the active set; a candidate for the next; it was in the last working set; passes leave it
-out, and its f is of an earlier beta (`far_rows.py`)."""
+"""Flags of a row: ACTIVE: it is in the active set; NEXT: it is a candidate for the next one; LAST: it was in the last
+working set; FAR: passes do not update its f (`far_rows.py`)."""
 FLAGS, SENT = "row flags", "coefficients sent"
-"""Vectors of a model in work: uint8, as above; float64, beta as all rows' f knows it."""
+"""Vectors of an open model: the flags, uint8; and beta as of the last pass, float64, which f of all rows includes."""
 
 
 class Rules(NamedTuple):
-    """q : rows of a working set, at most;  second : WSS2 inside it, else WSS1;  sample : rows in the first active set,
-    as a share of all."""
+    """Options of a round.
+
+    q : int          most rows of a working set
+    second : bool    WSS2 inside a working set, else WSS1
+    sample : float   share of the rows in the first active set
+    """
 
     q: int
     second: bool
@@ -24,32 +28,40 @@ class Rules(NamedTuple):
 
 
 class Violations(NamedTuple):
-    """Of some rows: by, float64, how much they violate, below 0 where they do not;  falls, bool: by that they may fall,
-    else that they may rise."""
+    """Violations of some rows.
+
+    by : float64, (n,)    how much they violate; negative if they do not
+    falls : bool, (n,)    True: on the side where beta may fall;  False: where it may rise
+    """
 
     by: np.ndarray
     falls: np.ndarray
 
     def of(self, which: np.ndarray) -> Violations:
-        """Those of some of the rows."""
+        """The violations of some of the rows."""
         return Violations(self.by[which], self.falls[which])
 
 
 @dataclass
 class SmoWork:
-    """Where a model stands between two pauses.
+    """The state of a model between two pauses.
 
-    stage : 'choose' an active set, 'solve' it, 'pass' over the others, or bring 'far' rows back
-    steps, visits : of the round so far, what was told left out;  moved : steps on this active set
-    solved, values : working sets and kernel values of the share so far;  shares : on this active set
-    idle : working sets in a row that nothing moved in
-    target : violation to which A is solved;  middle : (b_up + b_low) / 2 of A
-    rising, falling : candidates that may rise, or fall, violate more
-    band : how near to violating a row is active, for the whole round: where it is left must not change it
-    epsilon : of the QP, where steps find it;  largest : K_ii of active rows so far
-    move : the most that f of a row has moved in the pass so far
-    slack : how much farther rows may move before a far row may violate;  far_middle : `middle` when that was seen
+    stage : 'choose' an active set, 'solve' it, 'pass' over the other rows, or bring 'far' rows back
+    target : violation to which the active set is solved
+    middle : (b_up + b_low) / 2 of the active set
+    rising, falling : violation that a candidate on that side must exceed
+    violation : the last one that was reported
+    rounds : rounds that are complete;  stuck : reports in a row in which nothing moved and the violation stayed
+    steps, visits : steps, and rows whose f was updated, since the last report
+    moved : steps on this active set;  shares : shares of work on it
+    solved, values : working sets and kernel values of the present share of work
+    idle : consecutive working sets in which nothing moved
+    band : how near to violating an active row is; fixed for a round, so that an interruption changes nothing
+    epsilon : of the QP, if steps change it;  largest : largest K_ii of active rows so far
     corrected : f of the rows that decide the violation was computed anew (`exact_scores.py`)
+    move : largest change of f of a row in the pass so far
+    slack : how much scores may still change before a far row may violate
+    far_middle : `middle` when `slack` was last updated
     """
 
     stage: str = "choose"

@@ -1,4 +1,4 @@
-"""What rounding leaves of a violation."""
+"""The violation that rounding alone may cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bigsvm.solvers.kernel.dual_qp import DualQP
 
 
 def resolution(qp: DualQP, diag: np.ndarray) -> float:
-    """A violation that rounding alone may make: some units in the last place of f, t and beta_i K_ii.
+    """A violation that rounding alone may cause: some units in the last place of f, t and beta_i K_ii.
 
     diag : float64, (n,), K_ii
     """

@@ -1,14 +1,14 @@
-"""`smo`: sequential minimal optimisation with working sets of many rows, and one loop for memory and disk.
+"""`smo`: sequential minimal optimisation with working sets of many rows; the same loop for rows in memory and on disk.
 
-    A = a sample of the rows, in memory
-    repeat: solve the programme of A to a part of the violation, the other rows waiting (`active_rows.py`)
-            one pass over the others: f += K(others, rows that moved) (what they moved by)
-            A = free rows, and those that violate against the new bias or nearly do
+    active set A = a sample of the rows, in memory
+    repeat: solve the programme of A until its violation is a fraction of that of all rows (`block_smo.py`)
+            one pass over the other rows: f_i += sum_j K_ij (change of beta_j) over the rows j of A that moved
+            A = the free rows, and those that violate the optimality conditions or nearly do
     until the violation of all rows is small
 
-A round of it is in `active_set.py`.  In memory the pass is a sweep and A is LIBSVM's shrinking; on disk it is what is
-read (docs/measurements.md 7.3: 4 to 6 passes where working sets of 4096 rows alone need 71).  Rules of the textbook, of
-two rows at a time, are in `textbook.py`.
+One such round is in `active_set.py`.  For rows in memory A does what shrinking does in LIBSVM.  For rows on disk it
+saves reading: 4 to 6 passes, where working sets of 4096 rows without an active set need 71 (docs/measurements.md 7.3).
+The rules of the papers, which move two rows in a step, are in `textbook.py`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
 
-_Q = 1024
-_SORTED = 48  # bytes a row, while scores are sorted for the quantiles that nu wants
-_SAMPLE = 0.1  # of the rows, for the first active set
-_ROWS_A_MODEL = 512  # that must find room in the row buffer, of each of several models in work
+_Q = 1024  # default rows of a working set
+_SORTED = 48  # bytes for each row while scores are sorted for the quantiles of nu
+_SAMPLE = 0.1  # share of the rows in the first active set
+_ROWS_A_MODEL = 512  # rows of each open model that the row buffer must hold, which limits how many models are open
 
 
 @dataclass(frozen=True)
 class Smo(KernelSolver):
-    """Hyperparameters of `smo`; `--wss` and `--working-set` choose its rule and the rows of a working set.
+    """Hyperparameters of `smo`; the options `--wss` and `--working-set` choose its rule and the size of a working set.
 
     sample : float   share of the rows in the first active set
     """
@@ -52,7 +52,7 @@ class Smo(KernelSolver):
     sample: float = _SAMPLE
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """The working set's matrix, in float64 if it must be, and per-row flags."""
+        """Bytes of the matrix of a working set (counted in float64), of the row buffer, and of two vectors of rows."""
         n, stored = shape.n_samples, shape.nnz * (shape.entry_bytes + 8) // max(shape.n_samples, 1)
         if self.by_pairs:
             return [Need(FLAGS, 8 * n), Need(SENT, 8 * n)]
@@ -66,7 +66,7 @@ class Smo(KernelSolver):
         ]
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """Those of all kernel solvers; of rows that stream also more than fit in memory, so that passes are needed."""
+        """The small fits of kernel solvers; for rows that stream, also fits with more rows than memory holds."""
         fits = super().small_fits(tol, resident)
         if resident or self.by_pairs:
             return fits
@@ -82,12 +82,12 @@ class Smo(KernelSolver):
 
     @property
     def by_pairs(self) -> bool:
-        """Two rows at a time, as the textbook has it: asked for, or the rule knows no other."""
+        """Whether a step moves two rows, as in the papers: `--working-set 2`, or a rule that is defined only so."""
         return self.asked.working_set == 2 or self.asked.wss in ("keerthi2", "wr", "wr+3")
 
     @property
     def caches(self) -> bool:
-        """Of pairs; the rows of a working set are not kept."""
+        """Whether kernel rows are cached: steps of two rows ask for the same rows again, working sets do not."""
         return self.by_pairs
 
     @property
@@ -95,12 +95,12 @@ class Smo(KernelSolver):
         return {} if self.by_pairs else {FLAGS: np.uint8, SENT: np.float64}
 
     def places(self, per_row: int, resident: bool) -> int:
-        """All models at a time where rows stream, but not where nu shapes them: each of these begins by a reading."""
+        """All models at a time if rows stream; one after another with nu, whose models each begin with a reading."""
         together = not (resident or self.by_pairs or self.asked.loss in NU_LOSSES)
         return per_row if together else 1
 
     def most_open(self, state: KernelState, ctx: Context) -> int:
-        """As many as would find room in the row buffer if each held `_ROWS_A_MODEL` rows at random."""
+        """The number of models that fit in the row buffer if each holds `_ROWS_A_MODEL` random rows."""
         n = ctx.data.n_samples
         capacity, rows = RowBuffer.capacity_for(ctx, state.places), min(_ROWS_A_MODEL, n)
         if state.places == 1:
@@ -110,11 +110,11 @@ class Smo(KernelSolver):
         return max(int(math.log1p(-active_rows(capacity) / n) / math.log1p(-rows / n)), 1)
 
     def start_sharing(self) -> Any:
-        """A row buffer, later."""
+        """What all open models share: where a pass goes on, and the row buffer."""
         return RoundWork()
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> Any:
-        """Everything is sent: f is that of beta."""
+        """Start with f = K beta - t for all rows, so that no change of beta is outstanding."""
         if self.by_pairs:
             return self._textbook.start_model(qp, rows, ctx)
         qp.own[FLAGS][:] = 0
@@ -122,24 +122,24 @@ class Smo(KernelSolver):
         return SmoWork(epsilon=qp.epsilon)
 
     def make_room(self, state: KernelState) -> None:
-        """Of the rows in memory, which the next round reads again."""
+        """Release the row buffer; the next round reads its rows again."""
         if isinstance(state.shared, RoundWork):
             state.shared.row_buffer = None
 
     def whole(self, qp: DualQP, work: Any, rows: KernelRows) -> bool:
-        """Of pairs: f of the rows that have shrunk away."""
+        """Make f valid for rows that were shrunk; only steps of two rows can.  Whether that was done."""
         if self.by_pairs:
             self._textbook.whole(qp, work, rows)
         return self.by_pairs
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Steps of the textbook's rules: those of working sets take all models in work (`step_models`)."""
+        """Steps of two rows for one model.  Working sets are in `step_models`."""
         progress = self._textbook.step_model(qp, work, rows, ctx)
         stale = not progress.done and isinstance(work, TextbookWork) and work.n_active < qp.n
         return progress._replace(stale=stale and not progress.final)
 
     def step_models(self, models: Sequence[OpenModel], shared: Any, ctx: Context) -> list[Progress]:
-        """An active set of each model, and one pass over the other rows of all."""
+        """One round of all open models: an active set for each, and one pass over the other rows."""
         if self.by_pairs:
             return super().step_models(models, shared, ctx)
         q = self._rows_of_set(ctx.data.n_samples)

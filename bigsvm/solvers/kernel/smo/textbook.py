@@ -1,14 +1,15 @@
-"""Sequential minimal optimisation as the papers have it: two variables a step, their kernel rows fetched for it.
+"""Sequential minimal optimisation as in the papers: each step moves two variables and fetches their kernel rows.
 
 | wss | raises i | lowers j |
 |---|---|---|
 | 1 | arg min F_up | arg max F_down (the maximal violating pair) |
 | 2, 3 | arg min F_up | the largest (F_down(j) - b_up)^2 / curvature; a curvature that is not positive is 1e-12 |
-| wr | as 3, among variables that are 0 and were never selected | over for good when none of these violates |
+| wr | as 3, among *fresh* variables: those that are 0 and were never selected | as 3; ends when none violates |
 | wr+3 | as wr, then as 3 from where that ends | |
 | keerthi2 | see `keerthi.py` | |
 
-Rows at a bound that press against it leave the active ones, and come back before the end (docs/mathematics.md 8.4).
+Rows at a bound whose scores press them against it are shrunk, and become active again before the end
+(docs/mathematics.md 8.4).
 
 Source: Fan, Chen, Lin, JMLR 6 (2005); Chang and Lin, LIBSVM, 4.2 and 5; docs/mathematics.md 8.1 to 8.4.
 """
@@ -38,22 +39,23 @@ from bigsvm.solvers.kernel.smo.keerthi import KeerthiWork, keerthi_advance, keer
 from bigsvm.solvers.kernel.smo.rounding import resolution
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
-_SHRINK_EVERY = 1000  # steps, or the number of rows where that is smaller
-_COME_BACK = 10.0  # times eps: all rows return once at this violation
-_BLOCK_VALUES = 1 << 20  # of a block of K
+_SHRINK_EVERY = 1000  # steps between two shrinkings, or the number of rows if that is smaller
+_COME_BACK = 10.0  # multiple of eps: at this violation all rows become active once
+_BLOCK_VALUES = 1 << 20  # values of a block of K that are computed at a time
 
 
 @dataclass
 class TextbookWork:
-    """What is kept of a model between two calls.
+    """The state of a model between two calls.
 
-    active : int64, (n,), ascending in its first n_active
-    countdown : steps to the next shrinking;  unshrunk : all rows have come back once, near the end
-    at_bound : float64, (n,), sum of beta_j K_j over the rows whose cost is used up (G_bar); (0,) without shrinking
-    fresh : uint8, (n,), as in `compiled/kernel/smo.py`; (0,) unless the rule is wr or wr+3
-    limited : the choice is limited to fresh variables
-    selected : int32, (2, n), how often alpha and alpha* were selected (of a row of classification the one it has);
-        (2, 0) where that is not recorded
+    active : int64, (n,)      the active rows are its first n_active entries, ascending
+    countdown : int           steps until the next shrinking
+    unshrunk : bool           all rows became active once, near the end
+    at_bound : float64, (n,)  sum of beta_j K_j over rows j with |beta_j| = C_j (LIBSVM's G_bar); (0,) without shrinking
+    fresh : uint8, (n,)       see `compiled/kernel/smo.py`; (0,) unless the rule is wr or wr+3
+    limited : bool            only fresh variables may be chosen
+    selected : int32, (2, n)  how often alpha and alpha* were selected (for classes, the one that a row has); (2, 0) if
+        that is not recorded
     """
 
     active: np.ndarray
@@ -68,11 +70,11 @@ class TextbookWork:
 
 @dataclass(frozen=True)
 class Textbook:
-    """The engine.  `f` of rows that are not active is old between two calls, until `whole` or the end.
+    """SMO with two variables in a step.  Between two calls f of shrunk rows is out of date, until `whole` or the end.
 
-    steps : at most, of a call of `step_model`
-    record : count how often each variable is selected
-    wss, shrinking : the options of the same name
+    steps : int      most steps in one call of `step_model`
+    record : bool    count how often each variable is selected
+    wss, shrinking : the options of these names
     """
 
     steps: int = 1000
@@ -81,9 +83,10 @@ class Textbook:
     shrinking: bool = True
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context | None = None) -> TextbookWork | KeerthiWork:
-        """What `step_model` needs beside `qp`, whose beta is feasible and f = K beta - t.
+        """The first state of a model, whose beta is feasible and f = K beta - t.
 
-        A start other than 0 costs a scan where rows may shrink.  For wr its rows that are not 0 count as selected.
+        With shrinking, a start other than beta = 0 costs one scan of the rows.  For wr, rows with beta != 0 count as
+        selected.
         """
         n = qp.n
         selected = np.zeros((2, n if self.record else 0), np.int32)
@@ -109,11 +112,11 @@ class Textbook:
         rows: KernelRows,
         ctx: Context | None = None,
     ) -> Progress:
-        """Steps until the violation is at most `qp.eps`, wr is over, or `self.steps` are done.
+        """Make steps until the violation is at most `qp.eps`, wr has ended, or `self.steps` are done.
 
-        `exhausted` where a step changes nothing, or where what is left of the violation is rounding.
+        The result is `exhausted` if a step changes nothing, or if the violation is no more than rounding.
         """
-        # As the rows are rounded, or equal rows would seem to differ.
+        # Rounded like the kernel rows; otherwise equal rows would seem to differ.
         diag = rows.diag.astype(rows.dtype).astype(np.float64)
         most = max(min(self.steps, most_values(ctx, qp.n, 2 * qp.n * self.steps) // (2 * max(qp.n, 1))), 1)
         if isinstance(work, KeerthiWork):
@@ -149,7 +152,7 @@ class Textbook:
                 j, worse = second_order_partner(
                     i, b_up, row_i, diag, qp.f, qp.beta, qp.lower, qp.epsilon, fresh, *among
                 )
-                if j < 0:  # kernel values beyond all numbers: nothing says where to go
+                if j < 0:  # kernel values overflow, so no partner can be chosen
                     moved = False
                     break
                 row_j = rows.fetch(np.array([j]))[0]
@@ -164,7 +167,7 @@ class Textbook:
         return Progress(False, exhausted or not moved, done, visits, float(violation))
 
     def whole(self, qp: DualQP, work: TextbookWork | KeerthiWork, rows: KernelRows) -> None:
-        """Make f valid for all rows; the active ones stay as they are, and so does all that follows."""
+        """Make f valid for all rows.  The active set does not change, so later steps are the same."""
         if isinstance(work, TextbookWork) and work.n_active < qp.n:
             _reconstruct(qp, work, rows)
 
@@ -177,7 +180,7 @@ class Textbook:
         step: float,
         pair_rows: tuple[np.ndarray, np.ndarray],
     ) -> bool:
-        """Move a pair, and f and all that is kept with it; whether anything changed."""
+        """Move a pair of variables, and update f and the state; whether beta changed."""
         i, j = pair
         if self.record:
             work.selected[int(qp.beta[i] < 0.0 and not len(fresh)), i] += 1
@@ -195,12 +198,12 @@ class Textbook:
 
 
 def _cost_used_up(qp: DualQP) -> np.ndarray:
-    """Rows whose alpha or alpha* is at C: at an end of their box that is not 0."""
+    """bool, (n,): rows with alpha or alpha* at C, which is an end of their box other than 0."""
     return (qp.beta != 0.0) & ((qp.beta == qp.lower) | (qp.beta == qp.upper))
 
 
 def _shrink(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
-    """What LIBSVM does every so many steps: thresholds of the active rows, all rows back once near the end."""
+    """Shrink as LIBSVM does: by thresholds over the active rows; near the end all rows become active once."""
     work.countdown = min(qp.n, _SHRINK_EVERY)
     *_, b_up, b_low = extremes(
         qp.f, qp.beta, qp.lower, qp.upper, qp.epsilon, work.fresh[:0], work.active, work.n_active
@@ -218,10 +221,11 @@ def _all_back(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
 
 
 def _reconstruct(qp: DualQP, work: TextbookWork, rows: KernelRows) -> None:
-    """f of the rows that are not active, from at_bound and the rows that are inside their boxes.
+    """Compute f of the rows that are not active, from `at_bound` and the free rows.
 
-    Whole rows of those inside, or the block between the two sets, whichever is fewer values: the block where it is
-    clear, because whole rows take one scan and may be cached.  Both add in the same order, to the same bits.
+    It takes either whole kernel rows of the free rows, or only the block of K between the two sets.  The block is
+    chosen only if it is much smaller, because whole rows take a single scan and may be cached.  Both add in the same
+    order, and give the same bits.
     """
     away = np.ones(qp.n, bool)
     away[work.active[: work.n_active]] = False
