@@ -1,9 +1,10 @@
 """Newton's equations (R + H) d = -gradient by conjugate gradients, for each model of a group at once.
 
-R is the regulariser's identity, 0 for a free bias, and H = sum_i h_i x_i x_i'.  An iteration needs one product of R + H
-with a vector, which is one reading of the rows.  The first direction of a system is a guess that was made before its
-Hessian was known, so that the reading that looks at the new point brings its product; the others are kept conjugate to
-it.  The preconditioner is made of the diagonal and the last column of R + H and of the directions of earlier systems.
+R is the identity, with 0 for a free bias, and H = sum_i h_i x_i x_i'.  An iteration needs one product of R + H with a
+vector, which takes one reading of the rows.  The first direction of a system is guessed before its Hessian is known, so
+that the reading which computes the slacks at the new point computes its product too.  All later directions are kept
+conjugate to it.  The preconditioner consists of the diagonal and the last column of R + H, and of directions of earlier
+systems.
 """
 
 from __future__ import annotations
@@ -22,27 +23,28 @@ from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, regularised
 from bigsvm.store.state.vectors import RowVector
 
-_EARLIER = 6  # directions of earlier systems that precondition
-_FRESH = 6  # of one system, that are kept for those to come: its first and its last ones
-_HELD = 2  # the first of them: where eigenvalues are large, what rounding brings back of these grows
-# Arrays as large as w: the six here, a preconditioned residual, what is subtracted from it, a product, and of a look
-# that and the last column, with its task's.  A pair of directions in float32 is as large as one more.
+_EARLIER = 6  # directions of earlier systems in the preconditioner
+_FRESH = 6  # directions of one system that are kept for later systems: its first and its last ones
+_HELD = 2  # first directions that are kept; for large eigenvalues rounding brings these directions back
+# Arrays as large as w: six of the state, the preconditioned residual, what is subtracted from it, a product; and the
+# product and the last column of a look, with those of a task.  Each pair in float32 counts as one more.
 WIDE = 13 + _EARLIER + _FRESH
 
 
 @dataclass
 class ConjugateGradients:
-    """Where the solution of one system stands.
+    """The state of the solution of one system.
 
-    residual, search : float64, shape of w
-    core : what preconditions where there are no earlier directions
-    rho, target : float64, (n_models,)   the residual's square in the preconditioner's norm, and what it should become
-    products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction so far; None where shards have it
-    first, first_product, first_bend : the guess that the system began with, H times it, and their product, (n_models,);
-        0 where there was none
-    earlier, fresh : directions of earlier systems, and of this one
-    iteration : products taken so far, but that of a guess;  open : the direction is still being improved
-    guessed : no system is open, and `search` is the first direction of the next
+    residual, search : float64, shape of w   residual, and the next direction
+    core : BiasEliminated      preconditioner without earlier directions
+    rho, target : float64, (n_models,)   squared norm of the residual by the preconditioner, and the value to reach
+    products : float64, (n_samples, n_models)   y (x.d + bias d_last) of the solution d so far; None if shards have it
+    first, first_product, first_bend : the first direction u if it was guessed, (R + H) u, both shape of w, and
+        u.(R + H) u, (n_models,); that is 0 if it was not
+    earlier, fresh : CurvaturePairs   directions of earlier systems, and of this one
+    iteration : int    products so far, without that of the guess
+    open : bool        the solution is not accurate enough yet
+    guessed : bool     no system is open, and `search` is the first direction of the next one
     """
 
     residual: np.ndarray
@@ -62,7 +64,7 @@ class ConjugateGradients:
 
     @classmethod
     def new(cls, problem: Problem, ctx: Context) -> ConjugateGradients:
-        """No system yet."""
+        """The state before the first system."""
         m = problem.n_models
         residual, search, diagonal, slopes, first, product = (zero_weights(ctx.data.n_features, m) for _ in range(6))
         products = ctx.vector("products", m) if ctx.shards == 1 else None
@@ -74,20 +76,21 @@ class ConjugateGradients:
 
     @staticmethod
     def needs(shape: DataShape) -> list[Need]:
-        """Bytes by name."""
+        """Named amounts in bytes."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
         return [
             Need("conjugate gradients", WIDE * wide),
             Need("products", 8 * shape.n_samples * shape.n_models, may_spill=True),
-            *sums_need(shape, 2 * wide),  # a look's last column and product
+            *sums_need(shape, 2 * wide),  # last column and product of a look
         ]
 
     def begin(
         self, problem: Problem, rows: RowState, gradient: np.ndarray, arrowhead: np.ndarray, forcing: float
     ) -> None:
-        """Take up the system of a new point: d = 0.
+        """Begin the system of a new point, at d = 0.
 
-        arrowhead : of H, as `BiasEliminated` takes it;  forcing : part of the first residual that is small enough
+        arrowhead : of H; see `BiasEliminated.take`
+        forcing : float   relative norm of the residual to reach
         """
         self.core.take(problem, arrowhead)
         np.negative(gradient, out=self.residual)
@@ -106,16 +109,19 @@ class ConjugateGradients:
     def take(
         self, problem: Problem, product: np.ndarray, rows: RowState, direction: np.ndarray, gaps: np.ndarray
     ) -> None:
-        """One iteration: `product` is H times `search`, and the p of `rows` what their products with it are.
+        """One iteration.
 
-        gaps : float64, (n_models,)   gaps P - D that would do.  As long as rows keep their sides the gradient g at
-            w + d is the residual, and the dual point that goes with it leaves a gap of |g|^2 / 2.
+        product : float64, shape of w   H times `search`; changed in place
+        rows : their p must be the products with `search`
+        direction : float64, shape of w   the solution d, updated in place
+        gaps : float64, (n_models,)   gaps P - D that are small enough.  As long as no row crosses a kink, the gradient
+            g at w + d is the residual, and the dual point of w + d leaves a gap of |g|^2 / 2
         """
         product += regularised(problem, self.search)
         bend = dot(self.search, product)
         length = np.divide(dot(self.residual, self.search), bend, out=np.zeros_like(bend), where=bend > 0.0)
-        # A gradient that is small enough and proves too little says that this rule does not hold: then at least one
-        # product is taken, and the guess alone is not enough.
+        # If the gradient was small enough before the step, and yet no proof succeeded, rows have crossed kinks and the
+        # rule does not hold.  Then the guess alone is not enough, and at least one more product is taken.
         small = 0.5 * dot(self.residual, self.residual) <= gaps
         columns(direction)[...] += length * columns(self.search)
         columns(self.residual)[...] -= length * columns(product)
@@ -143,16 +149,16 @@ class ConjugateGradients:
         columns(self.search)[...] *= turn
         columns(self.search)[...] += columns(z) - share * columns(self.first)
         self.fresh.conjugate(self.search)
-        # A model that has arrived searches no further: its step is 0 from now on.
+        # A model whose system is solved gets steps of 0 from now on.
         columns(self.search)[...] = np.where(goes_on, columns(self.search), 0.0)
         self.rho = np.where(goes_on, rho, 0.0)
         self.open = bool(goes_on.any())
 
     def guess(self, gradient: np.ndarray, lengths: np.ndarray) -> None:
-        """Choose the first direction of the next system, where w has gone `lengths`, (n_models,), along the direction.
+        """Choose the first direction of the next system, after w has moved by `lengths`, (n_models,), along d.
 
-        gradient : where w was.  It would be so much of the residual now, and so much of itself, if rows kept their
-            sides.
+        gradient : float64, shape of w   gradient before the move.  If no row crosses a kink, the new gradient is a
+            mixture of it and of the residual, by the lengths
         """
         self.earlier.take_over(self.fresh)
         columns(self.residual)[...] = lengths * columns(self.residual) - (1.0 - lengths) * columns(gradient)
@@ -160,7 +166,7 @@ class ConjugateGradients:
         self.guessed = True
 
     def follow(self, rows: RowState) -> None:
-        """Let the p of the rows be their products with the direction."""
+        """Set p of the rows to their products with the solution d."""
         if isinstance(rows, ShardedRows):
             rows.follow_products()
         else:

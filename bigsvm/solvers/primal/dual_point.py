@@ -1,4 +1,4 @@
-"""The best dual point of a primal solver: a running convex combination of those that its gradients give."""
+"""The best dual point of a primal solver: a convex combination of the dual points that its gradients give."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ from bigsvm.solvers.weights import inner, squared_norm
 if TYPE_CHECKING:
     from bigsvm.solvers.primal.primal_state import PrimalState
 
-_BALANCED = 1e-14  # shares that differ less from 1 are rounding
+_BALANCED = 1e-14  # differences of a factor from 1 up to which it counts as 1
 
 
 class Known(Protocol):
-    """Knows alpha of some rows better than their slacks do."""
+    """A source of alpha for rows whose alpha does not follow from the slacks."""
 
     def put(self, piece: slice, alpha: np.ndarray) -> None:
-        """Write what is known of the rows of a piece into their alpha, (n_rows, n_models)."""
+        """Overwrite alpha, (n_rows, n_models), of the rows of a piece, as far as it is known."""
         ...
 
 
 class Mixing(Protocol):
-    """What a mixture asks of the rows, wherever they are.
+    """The sums over rows, here or on shards, that mixing two dual points needs.
 
-    shares : float64, (2, n_models)   factors of the new alpha of rows with y alpha > 0, and of the others; or None
+    shares : float64, (2, n_models)   factors on the new alpha of rows with y alpha > 0, and of the others; None: 1
     """
 
     def sides(self) -> np.ndarray:
-        """Sums of |alpha| of the new point, (2, n_models): of rows with y alpha > 0, and of the others."""
+        """Sums of |alpha| of the new point, float64, (2, n_models): over rows with y alpha > 0, and over the others."""
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
-        """`linear` and `squares` of the new point, and what is between the squares of both, (3, n_models)."""
+        """`linear` and `squares` of the new point, and the mixed term of `squares`, float64, (3, n_models)."""
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
-        """Bring alpha as far as `theta`, (n_models,), of the way to the new point."""
+        """Move alpha by the fraction `theta`, (n_models,), of the way to the new point."""
 
 
 @dataclass
 class DualPoint:
-    """The running convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
+    """The sums of a convex combination of the dual points that gradients gave (docs/mathematics.md 2.4).
 
-    linear, squares : float64, (n_models,)   sum_i alpha_i and sum_i D_i alpha_i^2 / 2; of a regression `linear` is
-        sum_i (y_i alpha_i - epsilon |alpha_i|), or less: of a mixture it is the mixture of what two points had
-    v : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
+    linear : float64, (n_models,)    sum_i alpha_i; for a regression sum_i (y_i alpha_i - epsilon |alpha_i|), or less,
+        because a mixture of two points gets the mixture of their sums
+    squares : float64, (n_models,)   sum_i D_i alpha_i^2 / 2
+    v : float64, shape of w          sum_i alpha_i y_i [x_i, bias]
     """
 
     linear: np.ndarray
@@ -57,7 +58,7 @@ class DualPoint:
     v: np.ndarray
 
     def value(self, problem: Problem) -> np.ndarray:
-        """D(alpha) of each model, or less of a regression."""
+        """D(alpha) of each model, or, for a regression, a lower bound of it; float64, (n_models,)."""
         return self.linear - 0.5 * squared_norm(problem, self.v) - self.squares
 
 
@@ -65,15 +66,19 @@ def mix_dual(
     state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0,
     stays: np.ndarray | None = None, mixing: Mixing | None = None,
 ) -> None:  # fmt: skip
-    """Move the best dual point to the best mixture of it and the one that `weights` give at the present slacks.
+    """Replace the best dual point by the best convex combination of it and a new one.
 
-    known : says what some rows have instead of what `weights` give
-    V : what the rows of the new point sum up to.  D depends on alpha through three sums only, so that the best
-    mixture is known before alpha is touched.
-    tol : a new point whose own relative gap is as small is taken alone: in a mixture every row that ever weighed
-    something has alpha > 0
-    stays : bool, (n_models,)   models whose point is left as it is
-    mixing : of rows that are elsewhere
+    The new point has the alpha that `weights` gives at the present slacks.  D depends on alpha only through three sums,
+    so the best combination is known before any alpha is changed.
+
+    Parameters
+    ----------
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias] of the new point
+    known : overrides alpha of some rows of the new point
+    tol : if the relative gap of the new point alone is at most this, it replaces the best one.  (In a mixture every row
+        that ever had alpha > 0 keeps some, and becomes a support vector.)
+    stays : bool, (n_models,)   models whose best point does not change
+    mixing : sums over rows on shards; None: the rows are in this process
     """
     problem, dual = state.problem, state.dual
     parts = mixing or RowMixing(problem, state.rows, weights, known)
@@ -85,7 +90,7 @@ def mix_dual(
     straight = np.where(rise > 0.0, 1.0, 0.0)  # D is linear between two points whose w is the same
     theta = np.clip(np.divide(rise, bend, out=straight, where=bend > 0), 0.0, 1.0)
     alone = linear - 0.5 * squared_norm(problem, V) - squares
-    balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _BALANCED  # else V is not quite its own
+    balanced = True if shares is None else shares.min(axis=0) >= 1.0 - _BALANCED  # V is that of the unscaled alpha
     theta[balanced & (state.primal - alone <= tol * state.primal)] = 1.0
     if stays is not None:
         theta[stays] = 0.0
@@ -98,13 +103,13 @@ def mix_dual(
 
 
 class RowMixing:
-    """Of rows that are here."""
+    """`Mixing` for rows in this process."""
 
     def __init__(self, problem: Problem, rows: RowState, weights: Weights, known: Known | None = None) -> None:
         self._problem, self._rows, self._weights, self._known = problem, rows, weights, known
 
     def sides(self) -> np.ndarray:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         problem, rows, sums = self._problem, self._rows, []
         for piece in rows.pieces():
             alpha = _alpha(problem, rows, self._weights, self._known, piece)
@@ -113,7 +118,7 @@ class RowMixing:
         return _added(sums, problem.n_models, 2)
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         problem, rows, sums = self._problem, self._rows, []
         diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
         for piece in rows.pieces():
@@ -124,7 +129,7 @@ class RowMixing:
         return _added(sums, problem.n_models, 3)
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         alpha = self._rows.alpha.values
         for piece in self._rows.pieces():
             new, old = self._new(shares, piece), alpha[piece]
@@ -135,13 +140,13 @@ class RowMixing:
 
 
 def _added(sums: list[list[np.ndarray]], n_models: int, n: int) -> np.ndarray:
-    """(n, n_models), of what pieces of rows gave."""
+    """The sums of all pieces of rows, float64, (n, n_models)."""
     parts = np.array(sums).reshape(-1, n, n_models).transpose(1, 2, 0)
     return np.array([[math.fsum(column) for column in part] for part in parts])
 
 
 def _linear(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:
-    """The linear part of D that the alpha of a piece of rows gives, (n_models,)."""
+    """The linear part of D of a piece of rows, float64, (n_models,)."""
     if problem.regression:
         alpha = rows.y.values[piece] * alpha - problem.loss.epsilon * np.abs(alpha)
     return np.asarray(alpha.sum(axis=0))
@@ -164,11 +169,11 @@ def _scaled(
 
 
 def _balance(totals: np.ndarray) -> np.ndarray:
-    """Factors (2, n_models) of the rows with y alpha > 0 and of the others that make sum y alpha = 0."""
+    """Factors, float64, (2, n_models), on alpha of rows with y alpha > 0 and of the others, with sum y alpha = 0."""
     lighter = totals.min(axis=0)
     return np.divide(lighter, totals, out=np.zeros_like(totals), where=totals > 0)
 
 
 def _of_positive(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:
-    """Which rows of a piece have y alpha > 0, of a class where alpha is not 0."""
+    """bool: rows of a piece with y alpha > 0; for classes, rows with y = +1."""
     return alpha > 0 if problem.regression else rows.signs(problem, piece) > 0

@@ -1,4 +1,9 @@
-"""Exact line search over rows that lie in memory or on disk, in a few readings of two numbers a row."""
+"""Exact line search over rows in memory, on disk or on shards, in a few readings of two numbers for each row.
+
+phi(t) is the objective along the direction.  A *breakpoint* is a t at which a row crosses its hyperplane; between two
+of them phi is quadratic.  The search counts breakpoints in bins of their leading bits, and refines the bin in which the
+slope changes its sign, until few enough are left to be sorted.
+"""
 
 from __future__ import annotations
 
@@ -10,52 +15,52 @@ import numpy as np
 from bigsvm.compiled.linear import line_search as kernel
 
 Pieces = Callable[[], Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]]
-_SORTED = 1 << 15  # breakpoints that are sorted at the end
-MOST_TOLD = 1 << 8  # the same of rows that are elsewhere: no more of them than this is told of
-_POLISHED = 3  # readings to take the rounding out of a step, at most
+_SORTED = 1 << 15  # most breakpoints that are sorted at the end
+MOST_TOLD = 1 << 8  # the same for rows on shards, which send no more breakpoints than this
+_POLISHED = 3  # most readings that remove rounding from a step
 
 
 class Step(NamedTuple):
-    """length : where phi is least, 0 where it does not fall at all;  on_kink : it is a breakpoint, exactly"""
+    """The minimum of phi.  length : 0 if phi does not fall;  on_kink : the minimum lies exactly at a breakpoint"""
 
     length: float
     on_kink: bool
 
 
 class LineSums(Protocol):
-    """Sums over the rows that a line search asks for, wherever the rows are."""
+    """The sums over rows, here or on shards, that a line search needs."""
 
     def at_start(self) -> np.ndarray:
-        """Slope and curvature of the rows' part of phi just after 0, (2,)."""
+        """Slope and curvature of the losses just after 0, float64, (2,)."""
 
     def histogram(self, prefix: int, shift: int) -> np.ndarray:
-        """(BINS, 3), of the breakpoints whose leading bits are `prefix`."""
+        """float64, (BINS, 3): sums over the breakpoints with the leading bits `prefix`, by their next bits."""
 
     def breakpoints(self, prefix: int, shift: int, n: int) -> np.ndarray:
-        """(n, 3), those of one bin, in the order of the rows."""
+        """float64, (n, 3): the breakpoints of one bin, in the order of the rows."""
 
     def at_step(self, t: float) -> np.ndarray:
-        """Slope and curvature of the rows' part of phi at t, (2,)."""
+        """Slope and curvature of the losses at t, float64, (2,)."""
 
 
 class PieceSums:
-    """Of pieces of rows that are here.
+    """`LineSums` over rows in this process, piece by piece.
 
-    C, code : cost factor and loss (`compiled/shared/losses.py`)
+    C : float   factor on the costs;  code : int   code of the loss (`compiled/shared/losses.py`)
     """
 
     def __init__(self, pieces: Pieces, C: float, code: int) -> None:
         self._pieces, self._C, self._code = pieces, C, code
 
     def at_start(self) -> np.ndarray:
-        """As `LineSums` says."""
+        """See `LineSums`."""
         start = np.zeros(2)
         for s, p, cost in self._pieces():
             kernel.at_start(s, p, cost, self._C, self._code, start)
         return start
 
     def histogram(self, prefix: int, shift: int) -> np.ndarray:
-        """As `LineSums` says."""
+        """See `LineSums`."""
         one = np.empty(1)
         bits, found = one.view(np.uint64), np.zeros((kernel.BINS, 3))
         for s, p, cost in self._pieces():
@@ -65,7 +70,7 @@ class PieceSums:
         return found
 
     def breakpoints(self, prefix: int, shift: int, n: int) -> np.ndarray:
-        """As `LineSums` says."""
+        """See `LineSums`."""
         one = np.empty(1)
         bits, found, filled = one.view(np.uint64), np.empty((n, 3)), 0
         for s, p, cost in self._pieces():
@@ -75,7 +80,7 @@ class PieceSums:
         return found[:filled]
 
     def at_step(self, t: float) -> np.ndarray:
-        """As `LineSums` says."""
+        """See `LineSums`."""
         sums = np.zeros(2)
         for s, p, cost in self._pieces():
             kernel.at_step(s, p, cost, self._C, self._code, t, sums)
@@ -83,16 +88,16 @@ class PieceSums:
 
 
 def exact_step(pieces: Pieces, C: float, code: int, linear: float, quadratic: float, longest: float = np.inf) -> Step:
-    """The least t >= 0 of  linear t + quadratic t^2 / 2 + sum_i C cost_i loss(s_i - t p_i).
+    """Minimise phi(t) = linear t + quadratic t^2 / 2 + sum_i C cost_i loss(s_i - t p_i) over t >= 0.
 
-    Exact for the piecewise quadratic function (docs/mathematics.md 3.1, 3.2), however many rows there are.
+    phi is piecewise quadratic, and the minimum is exact (docs/mathematics.md 3.1, 3.2), however many rows there are.
 
     Parameters
     ----------
-    pieces : gives (s, p, cost), float64, piece by piece; called a few times
-    C, code : cost factor and loss (`compiled/shared/losses.py`)
-    linear, quadratic : of the regulariser along the direction, w.d and d.d
-    longest : no longer step than this
+    pieces : yields (s, p, cost), float64, piece by piece; called a few times
+    C, code : factor on the costs, and code of the loss (`compiled/shared/losses.py`)
+    linear, quadratic : w.d and d.d of the regulariser
+    longest : upper bound of the step
     """
     return exact_step_of(PieceSums(pieces, C, code), linear, quadratic, longest, _SORTED)
 
@@ -100,9 +105,9 @@ def exact_step(pieces: Pieces, C: float, code: int, linear: float, quadratic: fl
 def exact_step_of(
     sums: LineSums, linear: float, quadratic: float, longest: float = np.inf, most_sorted: int = MOST_TOLD
 ) -> Step:
-    """The same, of sums over rows that may be elsewhere.
+    """`exact_step` for rows that may lie on shards.
 
-    most_sorted : breakpoints that are sorted at the end
+    most_sorted : most breakpoints that are sorted at the end
     """
     start = sums.at_start()
     slope, curvature = linear + start[0], quadratic + start[1]
@@ -129,13 +134,13 @@ def exact_step_of(
 
 
 def _polished(sums: LineSums, linear: float, quadratic: float, found: Step) -> Step:
-    """A step inside a segment, from sums over the rows that violate there: running sums cancel, these do not."""
+    """Correct a step between two breakpoints by sums over the rows at that t, which are free of cancellation."""
     t = found.length
     for _ in range(_POLISHED):
         here = sums.at_step(t)
         slope, curvature = linear + quadratic * t + here[0], quadratic + here[1]
         change = slope / curvature if curvature > 0.0 else 0.0
-        if not abs(change) < 0.5 * t:  # another segment's: rounding decides between them, and both will do
+        if not abs(change) < 0.5 * t:  # beyond the segment; rounding decides, and both are good enough
             break
         t -= change
         if abs(change) <= 1e-12 * t:
@@ -144,7 +149,7 @@ def _polished(sums: LineSums, linear: float, quadratic: float, found: Step) -> S
 
 
 def _edges(prefix: int, shift: int) -> np.ndarray:
-    """The largest number of each bin."""
+    """The largest number in each bin, float64, (BINS,)."""
     with np.errstate(over="ignore"):
         upper = (np.uint64(prefix << 12) + np.arange(1, kernel.BINS + 1, dtype=np.uint64)) << np.uint64(shift)
         edges = (upper - np.uint64(1)).view(np.float64)

@@ -1,4 +1,4 @@
-"""Finite Newton with exact line search (`newton`): few features, any number of rows (docs/mathematics.md 5.1)."""
+"""Finite Newton with exact line search (`newton`), for few features and many rows (docs/mathematics.md 5.1)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bigsvm.solvers.primal.row_pass import Curvature
 class Newton(FullGradient):
     """Hyperparameters of `newton`.
 
-    Each iteration solves H d = -grad with the generalised Hessian H = I + 2 sum_{s > 0} C_i x_i x_i' and goes to
-    the least of P along d, found exactly.  Two passes an iteration; the optimum is reached after finitely many.
+    Each iteration solves H d = -grad with the generalised Hessian H = I + 2 sum_{s > 0} C_i x_i x_i', and moves w to
+    the exact minimum of P along d.  An iteration takes two passes; the optimum is reached after finitely many.
 
-    max_features : int   refuse more: H has (n_features + 1)^2 entries
+    max_features : int   largest number of features; H has (n_features + 1)^2 entries
     eps1 : float         rule of --stop paper: ||w_{k+1} - w_k|| < eps1
     """
 
@@ -38,19 +38,19 @@ class Newton(FullGradient):
     eps1: float = 1e-6
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features for a Hessian."""
+        """Refuse too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """The Hessians."""
+        """Bytes of the Hessians."""
         return hessian_needs(shape)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """d = -H^-1 gradient."""
+        """Set d = -H^-1 gradient."""
         assert H is not None
         newton_direction(state, H)
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The last step was shorter than eps1."""
+        """The rule of the paper: the last step was shorter than eps1."""
         holds = state.iteration > 0 and state.step_norm < self.eps1
         return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)

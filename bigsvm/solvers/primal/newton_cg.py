@@ -1,4 +1,4 @@
-"""Newton's method with conjugate gradients (`newton-cg`): any number of features (docs/mathematics.md 5.6)."""
+"""Newton's method with conjugate gradients (`newton-cg`), for any number of features (docs/mathematics.md 5.6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigsvm.solvers.primal.row_pass import Curvature, row_pass
 from bigsvm.solvers.primal.sharded_rows import ShardedRows
 from bigsvm.tasks import PassLeft
 
-_AIM = 0.9  # of the tolerance: the gap that the solution of a system should leave, if no row changed its side
+_AIM = 0.9  # share of the tolerance that the gap should have after the system, if no row crosses a kink
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,15 @@ class NewtonCG(FullGradient):
     """Hyperparameters of `newton-cg`.
 
     Each iteration solves H d = -grad with the generalised Hessian H = I + 2 sum_{s > 0} C_i x_i x_i' by conjugate
-    gradients, whose every product reads the rows once and needs no matrix, and goes to the least of P along d, found
-    exactly from the products that are there already.  The reading that looks where this led takes the next system's
-    first product.  The truncated Newton method of Keerthi and DeCoste (JMLR 6, 2005)
-    and of LIBLINEAR's -s 2, with an exact line search in place of a trust region.
+    gradients.  Each product with H reads the rows once, and no matrix is formed.  Then w moves to the exact minimum of
+    P along d, which follows from the products already computed.  The reading that computes the slacks at the new point
+    also computes the first product of the next system.
 
-    forcing : float        part of the gradient that the solution of a system may leave
-    most_products : int    of one system, but the look's: d is a direction of descent after any number
+    forcing : float        relative norm of the residual to reach in a system
+    most_products : int    most products of a system, not counting the look; d is a descent direction after any number
+
+    Source: the truncated Newton methods of Keerthi and DeCoste (JMLR 6, 2005) and of LIBLINEAR's -s 2, with an exact
+    line search instead of a trust region.
     """
 
     name: ClassVar[str] = "newton-cg"
@@ -54,17 +56,17 @@ class NewtonCG(FullGradient):
             raise ValueError(f"most_products must be at least 1, not {self.most_products!r}")
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """What conjugate gradients keep."""
+        """Bytes of the conjugate gradients."""
         return ConjugateGradients.needs(shape)
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
-        """w = 0, alpha = 0."""
+        """Start at w = 0, alpha = 0."""
         state = super().init(problem, ctx)
         state.extra = ConjugateGradients.new(problem, ctx)
         return state
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
-        """Solve the system of the last look product by product; then move and look, as all do."""
+        """Solve the system of the last look, product by product; then move and look like the template."""
         system: ConjugateGradients = state.extra
         n, allowed = ctx.data.n_samples, self._products_allowed(state, ctx)
         paused = StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
@@ -81,7 +83,7 @@ class NewtonCG(FullGradient):
         return super().step(problem, state, ctx)
 
     def _product(self, problem: Problem, state: PrimalState, ctx: Context, d: np.ndarray) -> np.ndarray:
-        """The Hessian's with d, from one reading of the rows."""
+        """H d, by one reading of the rows."""
         if isinstance(state.rows, ShardedRows):
             return state.rows.product(d)
         weights = self.weights(problem)
@@ -91,7 +93,7 @@ class NewtonCG(FullGradient):
         state.extra.take(state.problem, product, state.rows, state.direction, _AIM * ctx.tol * state.primal)
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
-        """The pass of a look, with the product of the Hessian that it finds and the guess that was made, if one was."""
+        """The pass of a look; if a direction was guessed, with the product of the new Hessian with it."""
         system: ConjugateGradients = state.extra
         if not system.guessed:
             return super().read(state, ctx)
@@ -104,16 +106,16 @@ class NewtonCG(FullGradient):
         )  # fmt: skip
 
     def _products_allowed(self, state: PrimalState, ctx: Context) -> int:
-        """Products of this system: one reading more than these is the look that follows.
+        """The number of products that this system may take, so that one reading is left for the look that follows.
 
-        Where no guess has led anywhere there is no direction without one.
+        At least one product is needed if there is no direction yet.
         """
         if ctx.sweeps_left is None:
             return self.most_products
         return max(min(self.most_products, ctx.sweeps_left - 1), 0 if state.direction.any() else 1)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """Begin a new system."""
+        """Begin the system of the present point."""
         assert H is not None
         system: ConjugateGradients = state.extra
         state.direction[...] = 0.0
@@ -122,22 +124,22 @@ class NewtonCG(FullGradient):
         system.begin(state.problem, state.rows, state.gradient, H, self.forcing)
 
     def look(self, state: PrimalState, ctx: Context) -> None:
-        """As all do; then take the step along the guess, whose product the look has brought."""
+        """Look like the template; then make the iteration along the guess, whose product is known now."""
         super().look(state, ctx)
         if state.extra.guessed:
             self._take(state, ctx, state.extra.first_product)
 
     def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
-        """Guess where the new point will want to go."""
+        """Record a move, and guess the first direction of the next system."""
         super().moved(state, lengths)
         state.extra.guess(state.gradient, lengths)
 
     def measure(self, state: PrimalState, ctx: Context) -> None:
-        """No pass: the products are the sum of those that conjugate gradients took."""
+        """Set the products with the direction, without a pass: conjugate gradients have summed them up."""
         state.extra.follow(state.rows)
 
     def finish(self, state: PrimalState) -> None:
-        """Give back what only training needs."""
+        """Release what only training needs."""
         if state.extra.products is not None:
             state.extra.products.close()
         super().finish(state)

@@ -1,8 +1,7 @@
-"""The state of primal solvers, and the template of those that use the full gradient.
+"""The state that primal solvers share, and the template of their iterations, which consist of a look and a move.
 
-A step consists of a move and a look, each of which reads all rows once.  A move computes the products of all rows with
-the direction, and then searches along it exactly, which needs two numbers for each row.  A look computes slacks and
-gradient at w, and from them a dual point.
+A look reads all rows once, and computes slacks, gradient and a dual point at w.  A move reads all rows once for their
+products with the new direction; the exact line search that follows needs only two numbers for each row.
 """
 
 from __future__ import annotations
@@ -27,23 +26,24 @@ from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
-_ROUNDING = 1e-14  # steps shorter than this, relative to w, are rounding errors
+_ROUNDING = 1e-14  # length of a step, relative to w, up to which w counts as unchanged
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
-_CENTRED = 4  # further arrays if `Problem.centre` is set: the means, and w, a direction and sums converted with them
+_CENTRED = 4  # more of them if rows count as centred: the means; and w, a direction and sums for stored rows
 
 
 @dataclass
 class PrimalState:
-    """Everything that a resumed run needs.
+    """The state of a primal solver, from which a run can be resumed.
 
     w, gradient, direction : float64, (n_features + 1,) or (n_features + 1, n_models)
-    rows : slacks, products and alpha of the rows;  dual : the best dual point
+    rows : RowState          slacks, products and alpha of the rows
+    dual : DualPoint         the best dual point
     primal : float64, (n_models,)   P(w)
-    moving : a direction was chosen, and the next step begins with a move along it
-    estimate : the largest relative gap;  step_norm : ||w_{k+1} - w_k|| of the last move, the largest
-    iteration : moves so far;  stuck : moves in a row that were too short to matter
-    visits : row visits of the unfinished step
-    extra : further state of one solver
+    moving : bool            a direction was chosen, and the next step moves along it
+    estimate : float         largest relative gap;  step_norm : float   largest ||w_{k+1} - w_k|| of the last move
+    iteration : int          moves so far;  stuck : int   moves in a row that did not change w
+    visits : int             rows visited in the present step
+    extra : state that only one solver has
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -66,7 +66,7 @@ class PrimalState:
 def new_state(
     problem: Problem, ctx: Context, with_slopes: bool = True, rows: RowState | None = None
 ) -> PrimalState:  # fmt: skip
-    """w = 0, alpha = 0.  rows : of the state; None: new ones, in this process"""
+    """The state at w = 0, alpha = 0.  rows : those to use; None: new vectors in this process"""
     m, d = problem.n_models, ctx.data.n_features
     if rows is None:
         rows = new_rows(problem, ctx, with_slopes)
@@ -86,12 +86,12 @@ def new_state(
 
 
 def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
-    """The largest of gaps / primal, both (n_models,).  A ratio is 0 if P is 0, or if rounding made the gap negative."""
+    """The largest gap / primal of all models, (n_models,) both; 0 if P is 0, or if rounding made the gap negative."""
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
 
 
 def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
-    """The point (w, alpha), with alpha collected from the shards if there are any."""
+    """The point (w, alpha) for a proof, with rows in this process or on shards."""
     if isinstance(rows, ShardedRows):
         rows.collect()
         return Point(problem, w, rows.alpha, on_shards=rows.prove)
@@ -99,9 +99,9 @@ def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
 
 
 def start_at_costless_bias(state: PrimalState) -> bool:
-    """Before the first move, set a free bias so that w = 0 has the least losses.
+    """Before the first move, set a free bias with which w = 0 has P = 0, if there is one.
 
-    True if it was changed, so that slacks must be computed again.
+    True if it was set; the slacks must then be computed anew.
     """
     if state.iteration > 0 or state.w.any():
         return False
@@ -110,7 +110,7 @@ def start_at_costless_bias(state: PrimalState) -> bool:
 
 
 class PrimalSolver(SolverBase):
-    """Base class of solvers whose state is a PrimalState."""
+    """Template of all solvers with a `PrimalState`."""
 
     def start_at(self, state: Any, w: np.ndarray | None) -> list[RowVector]:
         """Start at w."""
@@ -119,7 +119,7 @@ class PrimalSolver(SolverBase):
         return []
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One, since the same code is called for all data of a shape."""
+        """A single small fit, because the tolerance does not change which loops are called."""
         return [SmallFit()]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
@@ -127,24 +127,24 @@ class PrimalSolver(SolverBase):
         return 8
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Any shape is supported, unless a subclass says otherwise."""
+        """None: every shape is accepted."""
         return None
 
     def before_load(self, state: Any, tree: Any, ctx: Context) -> None:
-        """Nothing to do: a new state has all arrays of a saved one."""
+        """Nothing to do: a new state has the same arrays as a saved one."""
 
     def gaps(self, state: PrimalState) -> np.ndarray:
-        """P(w) minus the best dual value, (n_models,)."""
+        """P minus the best dual value, or minus 0 if that is larger; float64, (n_models,)."""
         return np.asarray(state.primal - np.maximum(state.dual.value(state.problem), 0.0))
 
     def update_gaps(self, state: PrimalState) -> np.ndarray:
-        """Update `state.estimate`; returns `gaps`."""
+        """Set `estimate` from the gaps, and return these; float64, (n_models,)."""
         gaps = self.gaps(state)
         state.estimate = largest_relative(gaps, state.primal)
         return gaps
 
     def arrived(self, state: PrimalState, norms: np.ndarray) -> None:
-        """Update counters after a move.  norms : ||w_{k+1} - w_k||, (n_models,)"""
+        """Record a move.  norms : float64, (n_models,)   lengths of the changes of w"""
         state.step_norm = float(np.max(norms))
         reach = np.sqrt((columns(state.w) ** 2).sum(axis=0))
         state.stuck = 0 if np.any(norms > _ROUNDING * reach) else state.stuck + 1
@@ -162,33 +162,33 @@ class PrimalSolver(SolverBase):
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
-        """Replace w(alpha) of the dual point by the one that the proof computed, without rounding errors."""
+        """Remove rounding errors from v of the best dual point, by the one that the proof has rebuilt."""
         state.dual.v[...] = rebuilt[0]
 
     def finish(self, state: Any) -> None:
-        """Give back what only training needs."""
+        """Release what only training needs."""
         state.rows.close()
 
 
 class FullGradient(PrimalSolver):
-    """Template of solvers that move along one direction, which they choose from the full gradient.
+    """Template of solvers whose iteration is a look at all rows and a move along one direction.
 
-    A subclass implements `direction`, and may override `weights`.
+    A subclass implements `direction`, and `weights` if it does not use the loss of the problem.
     """
 
     curvature: ClassVar[Curvature] = "none"
-    """The part of the Hessian that a look computes."""
+    """The part of the Hessian that a look sums up."""
     move_reads: ClassVar[int] = 1
     """Readings of the rows in a move."""
     sums_products: ClassVar[bool] = False
-    """A direction is a sum of vectors whose products are computed one after another (conjugate gradients)."""
+    """Whether the direction is a sum of directions, whose products were computed one after another."""
     shard: ClassVar[type[PrimalShard]] = PrimalShard
-    """The class of the state of a shard."""
+    """The class of its shards."""
     patience: ClassVar[int] = 1
-    """Number of moves in a row that may be too short before the fit counts as stalled."""
+    """Moves in a row without a change of w after which no progress is expected."""
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
         centre = [Need("means", _CENTRED * wide)] if shape.centred else []
         sums = sums_need(shape, 2 * wide)
@@ -197,24 +197,24 @@ class FullGradient(PrimalSolver):
         ]  # fmt: skip
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """Further needs of a subclass."""
+        """Needs of this solver beyond those of the template."""
         return []
 
     def weights(self, problem: Problem) -> Weights:
-        """The function from slacks to the weights of rows in the gradient, which are also a dual point."""
+        """The loss that gives alpha and curvature of each row from its slack."""
         return problem.loss
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
-        """w = 0, alpha = 0."""
+        """Start at w = 0, alpha = 0."""
         rows = None if ctx.shards == 1 else self.sharded(problem, ctx)
         return new_state(problem, ctx, rows=rows)
 
     def sharded(self, problem: Problem, ctx: Context) -> ShardedRows:
-        """The rows, on shards."""
+        """The rows, if they lie on shards."""
         return ShardedRows(problem, ctx, self.sums_products, self.weights(problem), self.shard)
 
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
-        """A move along the direction chosen last, then a look."""
+        """Move along the direction that was chosen last, then look at the new point."""
         n = ctx.data.n_samples
         try:
             if state.moving:
@@ -235,7 +235,7 @@ class FullGradient(PrimalSolver):
         )  # fmt: skip
 
     def look(self, state: PrimalState, ctx: Context) -> None:
-        """Compute slacks, gradient and a dual point at w, and choose the next direction."""
+        """Compute slacks, gradient and dual point at w, and choose the next direction."""
         problem, weights = state.problem, self.weights(state.problem)
         V, H = self.read(state, ctx)
         if start_at_costless_bias(state):
@@ -250,7 +250,7 @@ class FullGradient(PrimalSolver):
         state.moving = True
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
-        """The reading of a look: computes slacks at w, and returns V and H of `row_pass`."""
+        """The pass of a look: slacks at w; returns V and H of `row_pass`."""
         problem = state.problem
         if isinstance(state.rows, ShardedRows):
             return state.rows.look(state.w, self.curvature)
@@ -260,11 +260,11 @@ class FullGradient(PrimalSolver):
         )  # fmt: skip
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """Set `state.direction`, a direction of descent, from the gradient (and Hessian) at w."""
+        """Set `state.direction`, a descent direction, from the gradient (and the Hessian H) at the present point."""
         raise NotImplementedError
 
     def move(self, state: PrimalState, ctx: Context) -> None:
-        """Search exactly along the direction and move w; then set a free bias to its optimum."""
+        """Measure the direction, make the exact step along it, and then move a free bias to its optimum."""
         problem, rows, d = state.problem, state.rows, state.direction
         self.measure(state, ctx)
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
@@ -283,9 +283,9 @@ class FullGradient(PrimalSolver):
             row_pass(ctx, state.problem, state.rows, state.direction.shape, d=state.direction)
 
     def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
-        """Update counters after a move of step lengths `lengths`, (n_models,)."""
+        """Record a move.  lengths : float64, (n_models,)   steps along the direction"""
         self.arrived(state, lengths * np.sqrt((columns(state.direction) ** 2).sum(axis=0)))
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The stop rule of the solver's paper, if it is met; else None."""
+        """The stop rule of the solver's paper, if it is met."""
         return None

@@ -1,7 +1,7 @@
-"""One reading of all rows for primal solvers: slacks, products with a direction, gradient and Hessian.
+"""One pass over all rows for primal solvers: slacks, products with a direction, gradient and Hessian.
 
-The rows are worked on in tasks of some blocks that follow one another; their sums are added in the order of the
-rows, so that the result does not depend on who ran them.
+Each task has a run of consecutive blocks.  The sums of tasks are added in the order of the rows, so the result does not
+depend on the threads or workers that ran them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, Account, Mapper, over_shares, runs_of
 
-_RESIDENT_BLOCK = 1 << 20  # bytes of rows in memory that are worked on together
-_RESIDENT_TASKS = 16
+_RESIDENT_BLOCK = 1 << 20  # bytes of a block, if the rows are in memory
+_RESIDENT_TASKS = 16  # tasks of a pass, if the rows are in memory
 
 
 Curvature = Literal["none", "matrix", "arrowhead", "product", "arrowhead and product"]
-"""What a pass sums up of the Hessian without its regulariser, sum_i h_i x_i x_i' with h_i the curvature of row i's
-loss: nothing, the matrix, its diagonal with its last column (that of the bias), its product with the direction d, or
-the last two, one after the other."""
+"""The part of the Hessian of the losses, sum_i h_i x_i x_i' with the curvature h_i of row i, that a pass sums up.
+
+'none'; 'matrix': all of it; 'arrowhead': its diagonal and its last column, which belongs to the bias; 'product': its
+product with the direction d; 'arrowhead and product': both, one after the other."""
 
 
 class Weights(Protocol):
-    """What each row costs, and weighs in a gradient and a Hessian, from its slack and cost; pure and small."""
+    """Value, alpha and curvature of a loss, from slacks and costs.  Implementations are pure and can be pickled."""
 
     def value(self, s: np.ndarray) -> np.ndarray: ...
     def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray: ...
@@ -43,34 +44,43 @@ class Weights(Protocol):
 
 
 class Bins(NamedTuple):
-    """edges : float64, (n_models, n_bins - 1);  reach : float64, (n_models,), rows nearer than that are left out"""
+    """Bins of step lengths, into which rows are sorted by where they cross their hyperplane.
+
+    edges : float64, (n_models, n_bins - 1)
+    reach : float64, (n_models,)   rows that cross before this length are left out
+    """
 
     edges: np.ndarray
     reach: np.ndarray
 
     def whole(self, m: int, length: float) -> int:
-        """How many bins end at `length` or before."""
+        """The number of bins that end at or before `length`."""
         return int(np.searchsorted(self.edges[m], length, side="right"))
 
 
 @dataclass
 class BinnedSums:
-    """Bins with what their rows change: float64, (n_models, n_bins, n_features + 1)."""
+    """Bins, with the sums over their rows: float64, (n_models, n_bins, n_features + 1)."""
 
     bins: Bins
     sums: np.ndarray
 
 
 class PassShare(NamedTuple):
-    """What a task needs.  Row arrays are of the share's rows; tasks in this process write into them.
+    """The input of a task: a run of blocks, and what to compute.
 
-    w, d : compute slacks at w, products with d;  s, p : where to put them
-    weights : add up alpha_i y_i x_i at the slacks (those that `s` has where w is None)
-    curvature : what to add up of the Hessian; its product takes the place of the sum of alpha_i y_i x_i
-    wanted : int64, rows of the share, ascending, that are to be handed back
-    keys : uint64, (n_rows, 1)   where to put hashes of the rows' contents;  with_keys : compute them
-    norms : float64, (n_rows, 1)   where to put squared norms of the rows;  with_norms : compute them
-    bins : sort the rows by where they cross
+    Arrays with an entry for each row belong to the rows of the run.  Tasks in this process write into them; tasks
+    elsewhere get None.
+
+    w, d : compute slacks at w, and products with d;  s, p : outputs of these
+    cost, y : outputs of costs, and of class codes or targets
+    weights : sum alpha_i y_i x_i at the slacks (those in `s` if w is None)
+    curvature : part of the Hessian to sum up; with 'product' V is the product, not the sum of alpha_i y_i x_i
+    shape : shape of w
+    wanted : int64   rows of the run, ascending, that are to be returned
+    keys : uint64, (n_rows, 1)    output of hashes of the rows;  with_keys : compute them
+    norms : float64, (n_rows, 1)  output of squared norms of the rows;  with_norms : compute them
+    bins : sum rows by where they cross their hyperplane
     """
 
     data: RowBlocks
@@ -94,15 +104,15 @@ class PassShare(NamedTuple):
 
 
 class PassSums(NamedTuple):
-    """What some rows sum up to.
+    """The result of a task.
 
-    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the Hessian's product with d
-    H : float64, (n_models, n_features + 1, n_features + 1), upper triangles; or (2, *shape of w): diagonals, and last
-        columns over the constant feature, which are 0 where that is 0; with its product with d as a third such array
-        where both are wanted; or None
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the product of the Hessian with d
+    H : by `curvature`.  'matrix': float64, (n_models, n_features + 1, n_features + 1), upper triangles.  'arrowhead':
+        float64, (2, *shape of w), diagonals, and last columns over the constant feature (0 without one).  'arrowhead
+        and product': (3, *shape of w), with the product as a third array.  Otherwise None
     rows : (s, p, cost, y) of the rows, for a caller in another process
-    gathered : the rows that were wanted, block by block
-    keys, norms, S : where they were asked for
+    gathered : the rows of `wanted`, block by block
+    keys, norms, S : None unless asked for
     """
 
     V: np.ndarray
@@ -178,7 +188,7 @@ def pass_task(share: PassShare) -> PassSums:
 
 
 def _zero_hessian(curvature: Curvature, problem: Problem, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Where the matrix or its arrowhead is summed up; a product that goes with an arrowhead comes last."""
+    """Zeros for the sums of `PassSums.H`, or None."""
     if curvature == "matrix":
         return np.zeros((problem.n_models, shape[0], shape[0]))
     if curvature in ("arrowhead", "arrowhead and product"):
@@ -190,7 +200,7 @@ def _add_curvature(
     curvature: Curvature, X: Matrix, y: np.ndarray, problem: Problem, h: np.ndarray, p: np.ndarray | None, rows: slice,
     V: np.ndarray, H: np.ndarray | None,
 ) -> None:  # fmt: skip
-    """Add what rows of curvature h, (n_rows, n_models), are in the Hessian: to H, or its product with d to V."""
+    """Add the part of some rows, with curvature h, (n_rows, n_models), to H; a product without arrowhead to V."""
     bias = problem.constant_feature
     if curvature in ("product", "arrowhead and product"):
         assert p is not None
@@ -203,11 +213,11 @@ def _add_curvature(
         return
     add_hessian_diagonal(X, h, bias, H[0])
     if bias != 0.0:
-        add_rows(X, y, problem.sides, h * problem.signs(y), bias, H[1])  # which has signs of its own
+        add_rows(X, y, problem.sides, h * problem.signs(y), bias, H[1])  # the signs cancel those of add_rows
 
 
 def _of_centred(problem: Problem, curvature: Curvature, H: np.ndarray) -> np.ndarray:
-    """H of rows that count as centred, from that of rows as they are stored."""
+    """H for centred rows, from H for stored rows; H itself if rows do not count as centred."""
     centre = problem.centre
     if centre is None:
         return H
@@ -217,7 +227,7 @@ def _of_centred(problem: Problem, curvature: Curvature, H: np.ndarray) -> np.nda
 
 
 class Reads(Account, Protocol):
-    """What a pass is lent: a `Context`, or a shard's part of one (`solvers/shard_reading.py`)."""
+    """What a pass needs of its caller: a `Context`, or the part that a shard has (`solvers/shard_reading.py`)."""
 
     @property
     def data(self) -> RowBlocks: ...
@@ -232,20 +242,20 @@ class Reads(Account, Protocol):
 
 
 def pass_refs(ctx: Reads) -> Sequence[BlockRef]:
-    """Blocks in store order: those of proofs, or small pieces of rows in memory."""
+    """Blocks in the order of the store: those of proofs, or small ones if the rows are in memory."""
     if not ctx.resident:
         return ctx.proof_refs
     return ctx.data.refs(max(int(_RESIDENT_BLOCK // row_bytes(ctx.data)), 1))
 
 
 def pass_runs(ctx: Reads) -> Iterator[tuple[BlockRef, ...]]:
-    """The pieces of a pass: runs of blocks in store order, a few of them in all where the rows are in memory."""
+    """The runs of blocks of a pass, one for each task, in the order of the store."""
     refs = pass_refs(ctx)
     return runs_of(refs, -(-len(refs) // _RESIDENT_TASKS) if ctx.resident else BLOCKS_PER_TASK)
 
 
 def put_back(run: Sequence[BlockRef], vectors: Sequence[RowVector | None], found: Sequence[np.ndarray | None]) -> None:
-    """Write what a task in another process found of its rows into the vectors; where either is None nothing."""
+    """Write the arrays that a task in another process returned into the vectors; a pair with None is left out."""
     for vector, values in zip(vectors, found, strict=True):
         if vector is not None and values is not None:
             vector.between(run[0].start, run[-1].stop)[:] = values
@@ -265,15 +275,24 @@ def row_pass(
     norms: RowVector | None = None,
     bins: BinnedSums | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read all rows once: s of w, p of d, and V (with H) of `weights` at s.  `shape` is that of w.
+    """Read all rows once: write slacks at w and products with d into `rows`, and return V and H (`PassSums`).
 
-    curvature : what of the Hessian is summed up; its 'product' with d alone comes back as V
-    gather : takes the rows that it names;  keys : take hashes of the rows' contents;  norms : and their
-    squared norms;  bins : empty, sums of rows by where they cross along d, added to `bins.sums`.
-    Of rows that count as centred all sums are those of centred rows; rows that are gathered, keys and norms are as
-    they are stored.
+    If rows count as centred, all sums are over centred rows; gathered rows, keys and norms are those of stored rows.
 
-    Raises PassLeft where the run is to stop; rows seen until then have been written, sums are lost.
+    Parameters
+    ----------
+    rows : RowState   s, p, cost and y are written
+    shape : shape of w
+    w, d : float64, `shape`   compute slacks at w, products with d; None: do not
+    weights : sum alpha_i y_i x_i at the slacks; None: V is 0
+    curvature : part of the Hessian to sum up; the result of 'product' is V
+    gather : receives the rows that it names
+    keys, norms : receive hashes, and squared norms, of the rows
+    bins : rows are summed by where they cross along d, and added to `bins.sums`
+
+    Raises
+    ------
+    PassLeft : the run is to stop.  What was computed for single rows has been written; sums are lost.
     """
     in_process = ctx.mapper.in_process
     met_w, met_d = (None if a is None else problem.met(a) for a in (w, d))

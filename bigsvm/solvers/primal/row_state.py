@@ -1,6 +1,6 @@
-"""What primal solvers know of each row: slacks, a direction's products, a dual point; in memory or on disk.
+"""The vectors of primal solvers with an entry for each row: slacks, products with a direction, alpha; maybe on disk.
 
-Everything here reads two or three numbers a row, in pieces and in the order of the rows, never the data.
+Functions here read two or three numbers for each row, piece by piece in the order of the rows, and never the data.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from bigsvm.solvers.primal.line_search import Pieces, Step, exact_step
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 
-PIECE = 1 << 14
-_Y = "row labels"  # in plans: class codes, or targets
+PIECE = 1 << 14  # rows in a piece
+_Y = "row labels"  # name, in plans, of class codes or targets
 
 
 class Smoothed(Protocol):
-    """A loss in the place of the problem's; pure and small."""
+    """A loss that replaces that of the problem in a line search."""
 
     def value(self, s: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass
 class RowState:
-    """Vectors with a row for each row of the data, in working order.
+    """Vectors with an entry for each row of the data, in working order.
 
-    s : float64, (n_samples, n_models)   slacks, 1 - y f(x) or y - f(x), of the point that was looked at last
-    p : float64, (n_samples, n_models)   y (x.d + bias d_last) of the direction d that was measured last
-    alpha : float64, (n_samples, n_models)   the best dual point known
-    cost : float64, (n_samples, 1)   class weight times sample weight
-    y : int32 or float64, (n_samples, 1)   class codes, or targets
+    s : float64, (n_samples, n_models)       slacks at w, 1 - y f(x) or y - f(x)
+    p : float64, (n_samples, n_models)       y (x.d + bias d_last), for the last direction d
+    alpha : float64, (n_samples, n_models)   the best dual point
+    cost : float64, (n_samples, 1)           class weight times sample weight
+    y : int32 or float64, (n_samples, 1)     class codes, or targets
     """
 
     s: RowVector
@@ -48,20 +48,20 @@ class RowState:
     y: RowVector
 
     def pieces(self) -> Iterator[slice]:
-        """Runs of rows, a few thousand each."""
+        """Ranges of rows, at most `PIECE` each."""
         for start, stop in tile(len(self.s.values), PIECE):
             yield slice(start, stop)
 
     def costs(self, problem: Problem, rows: slice) -> np.ndarray:
-        """C_i of some rows, (n_rows, n_models)."""
+        """C_i of some rows, float64, (n_rows, n_models)."""
         return self.cost.values[rows] * problem.C
 
     def signs(self, problem: Problem, rows: slice) -> np.ndarray:
-        """y_i of some rows, (n_rows, n_models); 1 of targets."""
+        """y_i of some rows, float64, (n_rows, n_models); 1 for targets."""
         return problem.signs(self.y.values[rows, 0])
 
     def losses(self, problem: Problem) -> np.ndarray:
-        """sum_i C_i loss(s_i) of each model."""
+        """sum_i C_i loss(s_i) of each model, float64, (n_models,)."""
         parts = [
             (self.costs(problem, rows) * problem.loss.value(self.s.values[rows])).sum(axis=0) for rows in self.pieces()
         ]
@@ -70,7 +70,11 @@ class RowState:
     def search(
         self, problem: Problem, linear: np.ndarray, quadratic: np.ndarray, longest: float = np.inf
     ) -> list[Step]:
-        """The exact step along p of each model; `linear` is w.d and `quadratic` d.d of the regulariser."""
+        """The exact step of each model along the direction of p.
+
+        linear, quadratic : float64, (n_models,)   w.d and d.d of the regulariser
+        longest : no step is longer
+        """
         return [
             self._search(problem, m, float(linear[m]), float(quadratic[m]), longest) for m in range(problem.n_models)
         ]
@@ -82,7 +86,7 @@ class RowState:
         return off_kink(problem, step)
 
     def along(self, problem: Problem, m: int, way: float = 0.0) -> Pieces:
-        """What a line search of model m reads: along p; or along the bias, by `way`, where that is not 0."""
+        """The input of a line search of model m: along p, or, if `way` (1 or -1) is not 0, along the bias that way."""
 
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for rows in self.pieces():
@@ -93,7 +97,7 @@ class RowState:
         return pieces
 
     def advance(self, steps: list[Step]) -> None:
-        """s -= t p for each model's step; rows whose breakpoint is the step's end lie on their hyperplane exactly."""
+        """s -= t p for the step t of each model.  A row at whose breakpoint the step ends gets a slack of exactly 0."""
         t = np.array([step.length for step in steps])
         on_kink = np.array([step.on_kink for step in steps])
         for rows in self.pieces():
@@ -107,23 +111,23 @@ class RowState:
                 s -= t * p
 
     def searched(self, problem: Problem) -> SearchRows:
-        """As searches along columns take the rows: s follows their steps."""
+        """The rows for searches along columns, which change s in place."""
         return SearchRows(
             self.s.values, self.y.values[:, 0], problem.sides, self.cost.values[:, 0], problem.C,
             problem.loss.epsilon,
         )  # fmt: skip
 
     def costless_bias(self, problem: Problem) -> float:
-        """A free bias with which w = 0 costs nothing, where there is one; else 0.  s is that of w = 0, the targets.
+        """A free bias with which w = 0 has P = 0, if there is one; else 0.  The slacks must be those of w = 0.
 
-        Searches would end within rounding of it, where P is 1e-30 and no relative gap is small: the optimum is 0.
+        Line searches would end within rounding of that optimum, where P is 1e-30 and no relative gap is small.
         """
         if not (problem.regression and problem.bias == "free"):
             return 0.0
         return middle_of(problem, *self.span())
 
     def span(self) -> tuple[float, float]:
-        """The least and the largest slack of rows that cost something."""
+        """The smallest and the largest slack of the rows with a positive cost."""
         low, high = math.inf, -math.inf
         for rows in self.pieces():
             s = self.s.values[rows, 0][self.cost.values[rows, 0] > 0.0]
@@ -132,14 +136,17 @@ class RowState:
         return low, high
 
     def losses_after(self, problem: Problem, weights: Smoothed, t: np.ndarray, total: np.ndarray) -> np.ndarray:
-        """`total` and sum_i C_i value(s_i - t p_i) of each model, of a loss that stands in for the problem's."""
+        """`total` plus sum_i C_i value(s_i - t p_i) of each model, with `weights.value`; float64, (n_models,)."""
         for rows in self.pieces():
             s = self.s.values[rows] - t * self.p.values[rows]
             total = total + (self.costs(problem, rows) * weights.value(s)).sum(axis=0)
         return total
 
     def settle_bias(self, problem: Problem) -> np.ndarray:
-        """Move s to the exact minimiser over a free b (docs/mathematics.md 3.3); the change of b of each model."""
+        """Move a free bias of each model to its exact optimum (docs/mathematics.md 3.3); s follows.
+
+        Returns the changes of b, float64, (n_models,).
+        """
         moved = np.zeros(problem.n_models)
         for m in range(problem.n_models):
             for way in (1.0, -1.0):
@@ -153,12 +160,15 @@ class RowState:
     def search_bias(
         self, problem: Problem, m: int, way: float, linear: float = 0.0, quadratic: float = 0.0
     ) -> Step:  # fmt: skip
-        """The exact step of model m along the bias by `way`; `linear` and `quadratic` are the regulariser's."""
+        """The exact step of model m along the bias in the direction `way`, 1 or -1.
+
+        linear, quadratic : slope and curvature of the regulariser
+        """
         C, code = float(problem.C[m]), problem.loss.one_sided
         return off_kink(problem, exact_step(self.along(problem, m, way), C, code, linear, quadratic))
 
     def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
-        """s of model m after the bias went `step` by `way`."""
+        """Update s of model m after its bias has moved by `step` in the direction `way`, 1 or -1."""
         for rows in self.pieces():
             s = self.s.values[rows, m]
             p = way * self.signs(problem, rows)[:, m]
@@ -167,13 +177,13 @@ class RowState:
             s[kinks] = 0.0
 
     def close(self) -> None:
-        """Give back all but alpha."""
+        """Release all vectors but alpha."""
         for vector in (self.s, self.p, self.cost, self.y):
             vector.close()
 
 
 def row_needs(shape: DataShape) -> list[Need]:
-    """Bytes of a RowState, by name; all may go to disk."""
+    """Named amounts in bytes for a `RowState`; all may go to disk."""
     n, m = shape.n_samples, shape.n_models
     return [
         Need("slacks", 8 * n * m, may_spill=True),
@@ -185,12 +195,12 @@ def row_needs(shape: DataShape) -> list[Need]:
 
 
 def y_vector(problem: Problem, ctx: Context, width: int = 1) -> RowVector:
-    """For class codes, or targets, of the rows; of no rows where `width` is 0."""
+    """A vector for class codes or targets of the rows; empty if `width` is 0."""
     return ctx.vector(_Y, width, np.float64 if problem.regression else np.int32)
 
 
 def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowState:
-    """Of w = 0, before any row was seen: every slack is 1, as of classes.  Without slopes `p` has no rows."""
+    """The vectors at w = 0, before any row was read; slacks are 1, those of classes.  Without slopes, p is empty."""
     m = problem.n_models
     return RowState(
         s=ctx.vector("slacks", m, fill=1.0),
@@ -204,7 +214,7 @@ def new_rows(problem: Problem, ctx: Context, with_slopes: bool = True) -> RowSta
 def _one_sided(
     problem: Problem, s: np.ndarray, p: np.ndarray, cost: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Slacks and slopes of one-sided losses, max(0, s) or its square, that the loss is the sum of."""
+    """(slacks, slopes, costs) of the one-sided losses, max(0, s) or its square, whose sum the loss is."""
     if not problem.regression:
         yield s, p, cost
         return
@@ -213,10 +223,10 @@ def _one_sided(
 
 
 def off_kink(problem: Problem, step: Step) -> Step:
-    """Of a regression no row is put on its kink: which of the two it was is not known."""
+    """The step without `on_kink` for a regression, whose rows have two kinks: which one it was is not known."""
     return step._replace(on_kink=False) if problem.regression else step
 
 
 def middle_of(problem: Problem, low: float, high: float) -> float:
-    """The free bias with which targets from `low` to `high` cost nothing, where there is one; else 0."""
+    """The free bias with which targets from `low` to `high` have no loss, if there is one; else 0."""
     return low + 0.5 * (high - low) if 0.0 <= high - low <= 2.0 * problem.loss.epsilon else 0.0

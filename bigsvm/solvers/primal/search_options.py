@@ -1,4 +1,4 @@
-"""Options that the methods of the Rosenbrock paper share: where they start, and how they search along a line."""
+"""Options that the methods of the Rosenbrock paper share: the start point, and the kind of line search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bigsvm.problem.problem import Problem, zero_weights
 
 
 def check_search(start: str, line_search: str, eps1: float, eps2: float) -> None:
-    """Raise ValueError for options of the Rosenbrock paper's methods that make no sense."""
+    """Raise ValueError if an option of the methods of the Rosenbrock paper is invalid."""
     if start not in ("zeros", "ones"):
         raise ValueError(f"start must be zeros or ones, not {start!r}")
     if line_search not in ("exact", "newton"):
@@ -18,7 +18,7 @@ def check_search(start: str, line_search: str, eps1: float, eps2: float) -> None
 
 
 def weights_named(start: str, problem: Problem, n_features: int) -> np.ndarray:
-    """w = 0, or all ones as in the Rosenbrock paper; without a bias its entry stays 0."""
+    """The start point: w = 0, or all ones as in the Rosenbrock paper.  Without a bias, the bias entry is 0."""
     w = zero_weights(n_features, problem.n_models)
     if start == "ones":
         w[...] = 1.0

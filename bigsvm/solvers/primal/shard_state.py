@@ -1,7 +1,7 @@
-"""The rows of one shard in primal solvers: their slacks, products and alpha, which stay where the rows are.
+"""One shard in primal solvers: slacks, products and alpha of its rows, which stay where the rows are.
 
-A round is one operation on them, a reading of the rows or a change of their vectors; a question changes nothing.  What
-comes back has the size of w, of a Hessian, or of a histogram, never that of the rows.
+A *round* is one operation on all shards, which reads the rows or changes their vectors.  A *question* changes nothing.
+Results have the size of w, of a Hessian, or of a histogram, never that of the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _OF_ROWS = 5  # vectors of a `RowState`
 
 
 class OwnVector(NamedTuple):
-    """what : as plans name it;  of_models : a row has a number for each model"""
+    """A vector of rows that only one kind of shard has.
+
+    what : its name in plans;  of_models : it has a number for each model
+    """
 
     what: str
     dtype: type
@@ -33,13 +36,13 @@ class OwnVector(NamedTuple):
 
 
 class PrimalRows(NamedTuple):
-    """Which rows: the same in every round.
+    """What a shard is in every round: its rows, and what is computed on them.
 
-    number : of the shard
-    block_rows, blocks : its blocks, which follow one another, are `data.refs(block_rows)[blocks]`
-    weights : what a row weighs in gradients, and in the dual point that they give
-    kind : what the shard can do
-    products : conjugate gradients sum the rows' products up
+    number : int         number of the shard
+    block_rows, blocks : its blocks, which are consecutive, are `data.refs(block_rows)[blocks]`
+    weights : Weights    loss that gives alpha and curvature of a row
+    kind : class of the shard
+    products : bool      sum products up, for conjugate gradients
     """
 
     data: RowBlocks
@@ -57,7 +60,7 @@ class PrimalRows(NamedTuple):
 
     @property
     def first(self) -> int:
-        """Working row of the first row."""
+        """Number of the first row, in working order."""
         return rows_within(self.data, self.block_rows, self.blocks).start
 
     @property
@@ -65,7 +68,7 @@ class PrimalRows(NamedTuple):
         return len(rows_within(self.data, self.block_rows, self.blocks))
 
     def new_vectors(self) -> list[np.ndarray]:
-        """Those of a `RowState` at w = 0, alpha = 0, and those that the shard has beside."""
+        """The vectors of a `RowState` at w = 0, alpha = 0, followed by those of `kind.own`."""
         m, regression = self.problem.n_models, self.problem.regression
 
         def make(width: int, dtype: type = np.float64, fill: float = 0.0) -> np.ndarray:
@@ -76,38 +79,43 @@ class PrimalRows(NamedTuple):
         return [make(m, fill=1.0), make(m), make(m), make(1), y, *own]
 
     def new_state(self) -> PrimalShard:
-        """w = 0, alpha = 0, in arrays of its own."""
+        """A shard at w = 0, alpha = 0, with new arrays."""
         products = np.zeros((self.n_rows, self.problem.n_models)) if self.products else None
         return self.kind(self, self.new_vectors(), products, ShardReading(self.data, self.refs))
 
     def told(self, tree: dict[str, Any]) -> Told:
-        """As the log keeps it."""
+        """A round, from its form in the log."""
         return Told(int(tree["number"]), tree["what"], list(tree["args"]))
 
 
 class Told(NamedTuple):
-    """What all shards do in a round, since the fit began of this `number`."""
+    """A round: what all shards do.
+
+    number : int    number of the round since the fit began
+    what : str      name of the operation of `PrimalShard`;  args : its arguments, besides w
+    """
 
     number: int
     what: str
     args: list[Any]
 
     def tree(self) -> dict[str, Any]:
-        """As the log keeps it."""
+        """The form in which the log keeps a round."""
         return dict(self._asdict())
 
 
 class PrimalShard:
-    """What a shard knows between two rounds.
+    """The state of a shard between two rounds.
 
-    vectors : s, p, alpha, cost and y of its rows, as a `RowState` has them, and those of `own`
-    products : of conjugate gradients;  added : those that were summed up since the last system began
+    vectors : s, p, alpha, cost and y of its rows (`RowState`), followed by those of `own`
+    products : float64, (n_rows, n_models), or None   products summed up for conjugate gradients
+    added : int    how many products were summed up since the last system began
     """
 
     own: ClassVar[tuple[OwnVector, ...]] = ()
-    """Vectors of its rows that it has beside those of a `RowState`."""
+    """Vectors of its rows besides those of a `RowState`."""
     keeps_costs: ClassVar[bool] = False
-    """Costs and classes are wanted before they are read again."""
+    """Whether costs and classes are needed before the rows are read again, so that they must be saved."""
 
     def __init__(
         self, rows: PrimalRows, vectors: Sequence[np.ndarray], products: np.ndarray | None, reading: ShardReading
@@ -119,13 +127,13 @@ class PrimalShard:
         self.rows, self.beside = RowState(*known[:_OF_ROWS]), known[_OF_ROWS:]
 
     def work(self, rows: PrimalRows, told: Told, w: np.ndarray) -> ShardSum:
-        """One operation; w is the point or the direction that it speaks of."""
+        """Do the operation of a round.  w : the point or the direction that it is about"""
         found: ShardSum | None = getattr(self, f"_{told.what}")(w, *told.args)
         self.rounds = told.number + 1
         return ShardSum((None,)) if found is None else found
 
     def answer(self, rows: PrimalRows, question: tuple[Any, ...], w: Any) -> ShardSum:
-        """What a question finds: its name, and what belongs to it."""
+        """Answer a question, (name, arguments...).  w : the point of a proof"""
         what, *args = question
         if what == "proof":
             alpha = cast(ShardVector, self.rows.alpha)
@@ -134,12 +142,13 @@ class PrimalShard:
         return asked(*args)
 
     def settle(self, ending: Any) -> None:
-        """All is settled at any time."""
+        """Nothing to do: a shard has no unfinished work between rounds."""
 
     def whole(self) -> dict[str, Any]:
-        """All that a shard that is made anew needs.
+        """The state from which `restore` makes the shard again.
 
-        Costs and y are set by every reading of the rows.  They are kept where a line search may come before the next.
+        Costs and y are set by every reading of the rows.  They are included only if a line search may come before the
+        next reading.
         """
         rows, summed = self.rows, self.added > 0
         values = {"s": rows.s.values, "alpha": rows.alpha.values, "products": self.products if summed else None}
@@ -147,7 +156,7 @@ class PrimalShard:
         return {"rounds": self.rounds, "added": self.added, **values, **read}
 
     def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
-        """Take over what `whole` gave."""
+        """Restore the state that `whole` returned."""
         self.rounds, self.added = int(tree["rounds"]), int(tree["added"])
         self.rows.s.values[...], self.rows.alpha.values[...] = tree["s"], tree["alpha"]
         if "cost" in tree:
@@ -158,7 +167,7 @@ class PrimalShard:
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     def _look(self, w: np.ndarray, curvature: Any, d: np.ndarray | None = None) -> ShardSum:
-        """Slacks at w, and products with d; losses and bytes, and V and H of the rows."""
+        """Compute slacks at w, and products with d; (losses, bytes read), and V and H as vectors."""
         before, problem = self.reading.bytes_read, self._problem
         V, H = row_pass(
             self.reading, problem, self.rows, w.shape, w=w, d=d, weights=self._weights, curvature=curvature
@@ -169,13 +178,13 @@ class PrimalShard:
         return ShardSum((each,), (V, packed(H) if curvature == "matrix" else H))
 
     def _product(self, d: np.ndarray) -> ShardSum:
-        """Products with d; bytes, and H d."""
+        """Compute products with d; the bytes read, and H d as a vector."""
         before, weights = self.reading.bytes_read, self._weights
         V, _ = row_pass(self.reading, self._problem, self.rows, d.shape, d=d, weights=weights, curvature="product")
         return ShardSum((self.reading.bytes_read - before,), (V,))
 
     def _measure(self, d: np.ndarray) -> ShardSum:
-        """Products with d; bytes."""
+        """Compute products with d; the bytes read."""
         before = self.reading.bytes_read
         row_pass(self.reading, self._problem, self.rows, d.shape, d=d)
         return ShardSum((self.reading.bytes_read - before,))
@@ -237,12 +246,12 @@ class PrimalShard:
 
 
 def packed(H: np.ndarray) -> np.ndarray:
-    """The upper triangles of matrices (n_models, n, n), row by row: (n_models, n (n + 1) / 2)."""
+    """The upper triangles of matrices, (n_models, n, n), row by row: (n_models, n (n + 1) / 2)."""
     return np.stack([np.concatenate([row[i:] for i, row in enumerate(part)]) for part in H])
 
 
 def unpacked(rows: np.ndarray, n: int) -> np.ndarray:
-    """What `packed` has packed; 0 below the diagonals."""
+    """The matrices, (n_models, n, n), from `packed`; 0 below the diagonals."""
     H = np.zeros((len(rows), n, n))
     for part, values in zip(H, rows, strict=True):
         first = 0

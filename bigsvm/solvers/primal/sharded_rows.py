@@ -1,7 +1,7 @@
-"""Rows on several shards, as a primal solver sees them: what it asks of its rows is asked of every shard, and added up.
+"""Rows on several shards, for a primal solver: each operation is done by every shard, and the results are added up.
 
-Sums of the size of w, Hessians and histograms of a line search come back by the mapper's tree; slacks, products and
-alpha stay with their rows, and leave them in saves alone.
+The results are sums of the size of w, Hessians, and histograms of a line search; the mapper adds them in a tree.
+Slacks, products and alpha stay with their rows, and are copied only when the shards are saved.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ _NOTHING = np.zeros(0)
 
 
 class ShardedRows(RowState):
-    """A `RowState` whose vectors lie on shards; here they have rows only where tasks run in this process.
+    """A `RowState` whose vectors lie on shards.
 
-    alpha has all rows, which are those of the last `collect`
-    rounds : operations since the fit began
+    If tasks run in this process, its vectors have all rows; otherwise they are empty, except alpha, which has all rows
+    as of the last `collect`.
 
-    products : shards sum products up as conjugate gradients want it
-    weights : what rows weigh in gradients, and in the dual point that they give; as the problem's loss where not given
-    kind : what a shard can do; solvers whose rows do more than look, measure and move have one of their own
+    rounds : int      rounds since the fit began
+    products : bool   shards sum products up, for conjugate gradients
+    weights : loss that gives alpha and curvature of a row; None: that of the problem
+    kind : class of the shards; solvers that do more than look, measure and move have their own
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ShardedRows(RowState):
     def look(
         self, w: np.ndarray, curvature: Curvature, d: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Slacks at w, and V and H as `row_pass` gives them; with a direction d the rows' products with it, too."""
+        """Compute slacks at w, and products with d if it is given; returns V and H of `row_pass`."""
         total = self.tell("look", [curvature, d], w)
         self.looked(total)
         if curvature == "none":
@@ -88,39 +89,39 @@ class ShardedRows(RowState):
         return V, unpacked(H, len(w)) if curvature == "matrix" else H
 
     def looked(self, total: ShardSum) -> None:
-        """Take the losses and the bytes that shards have found in a reading of their rows."""
-        # A shard that has no rows, where shards are more than rows, has no losses.
+        """Record the losses, and count the bytes, of a reading of the rows."""
+        # If there are more shards than rows, a shard without rows has no losses.
         losses = [losses for losses, *_ in total.each if len(losses)]
         self._losses = np.array([math.fsum(column) for column in np.transpose(losses)])
         self._ctx.charge(sum(nbytes for _, nbytes, *_ in total.each))
 
     def product(self, d: np.ndarray) -> np.ndarray:
-        """The rows' products with d, which stay there, and the Hessian's."""
+        """Compute the products of the rows with d, which stay on the shards; H d."""
         total = self.tell("product", [], d)
         self._ctx.charge(sum(total.each))
         return total.vectors[0]
 
     def measure(self, d: np.ndarray) -> None:
-        """The rows' products with d."""
+        """Compute the products of the rows with d."""
         self._ctx.charge(sum(self.tell("measure", [], d).each))
 
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
-        """The terms of all rows, as an `Accumulator` takes them, of w and the alpha that the shards have."""
+        """The terms of a proof of w and the alpha of the shards, for an `Accumulator`."""
         total = self.ask(("proof", rescaled), w)
         return terms_of(total.each, total.vectors[0])
 
     # -- sums of products ----------------------------------------------------------------------------------------------
 
     def begin_products(self) -> None:
-        """A new sum of products, of none."""
+        """Begin a new sum of products, at 0."""
         self.tell("begin", [])
 
     def add_products(self, length: np.ndarray) -> None:
-        """Add `length`, (n_models,), times the last products."""
+        """Add the last products times `length`, (n_models,), to the sum."""
         self.tell("add", [length])
 
     def follow_products(self) -> None:
-        """Take the sum as what `measure` would have found."""
+        """Use the sum as the products with the direction, instead of calling `measure`."""
         self.tell("follow", [])
 
     # -- as RowState and Mixing have them ------------------------------------------------------------------------------
@@ -144,42 +145,42 @@ class ShardedRows(RowState):
         self.tell("advance", [np.array(lengths), np.array(kinks)])
 
     def costless_bias(self, problem: Problem) -> float:
-        """As `RowState` says."""
+        """See `RowState`."""
         if not (problem.regression and problem.bias == "free"):
             return 0.0
         spans = self.ask(("span",)).each
         return middle_of(problem, min(low for low, _ in spans), max(high for _, high in spans))
 
     def losses_after(self, problem: Problem, weights: Smoothed, t: np.ndarray, total: np.ndarray) -> np.ndarray:
-        """As `RowState` says, of the weights that the shards were made with."""
+        """See `RowState`; the shards use the weights that they were made with."""
         return total + summed(self.ask(("losses_after", t)).each)
 
     def search_bias(
         self, problem: Problem, m: int, way: float, linear: float = 0.0, quadratic: float = 0.0
     ) -> Step:  # fmt: skip
-        """As `RowState` says."""
+        """See `RowState`."""
         return off_kink(problem, exact_step_of(LineOf(self, m, way), linear, quadratic))
 
     def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
-        """As `RowState` says."""
+        """See `RowState`."""
         self.tell("shift", [m, way, float(step.length), bool(step.on_kink)])
 
     def sides(self) -> np.ndarray:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         return summed(self.ask(("sides",)).each)
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         return summed(self.ask(("sums", shares)).each)
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
-        """As `Mixing` says."""
+        """See `Mixing`."""
         self.tell("move", [shares, theta])
 
     # -- saves ---------------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Let the shards be saved, so that one that is lost is made anew from here."""
+        """Save the shards, so that a shard that is lost can be made again from this round."""
         if not self._home or self._saved == self.rounds:
             return
         self._on_shards(shard_tasks.save_task, (self.rounds, None))
@@ -187,18 +188,18 @@ class ShardedRows(RowState):
         shard_tasks.drop_log(self._home, self.rounds)
 
     def collect(self) -> None:
-        """Bring alpha here."""
+        """Copy alpha of all shards to this process."""
         if not self._home:
             return
         for rows, tree in zip(self._rows, self._trees(), strict=True):
             self.alpha.values[rows.first : rows.first + rows.n_rows] = tree["alpha"]
 
     def dump(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the same by whatever mapper."""
+        """The state for a checkpoint, which is the same for every mapper."""
         return {"rounds": self.rounds, "losses": self._losses, "shards": self._trees()}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave."""
+        """Restore what `dump` returned."""
         self.rounds, self._losses = int(tree["rounds"]), np.array(tree["losses"])
         for rows, saved in zip(self._rows, tree["shards"], strict=True):
             if self._home:
@@ -208,10 +209,10 @@ class ShardedRows(RowState):
         self._saved = self.rounds
 
     def close(self) -> None:
-        """Give back all but alpha, here and where the shards are."""
+        """Release all but alpha, here and on the shards."""
         self._states = []
         if self._home:
-            with suppress(BigSVMError):  # a cluster that is gone has forgotten
+            with suppress(BigSVMError):  # a cluster that is gone holds nothing
                 self._on_shards(shard_tasks.forget_task, None)
             self._remove_home()
         for vector in (*self._own, *([] if self._products is None else [self._products])):
@@ -220,7 +221,7 @@ class ShardedRows(RowState):
 
     def _trees(self) -> list[dict[str, Any]]:
         if not self._home:
-            # A pass that was left has begun anew with some of them: what it found is looked for again.
+            # An interrupted pass may have advanced some shards, but not others; that pass is repeated.
             return [{**state.whole(), "rounds": self.rounds} for state in self._states]
         self.save()
         return [shard_tasks.saved_tree(self._home, rows.number, self.rounds) for rows in self._rows]
@@ -228,7 +229,7 @@ class ShardedRows(RowState):
     # -- where the shards are ------------------------------------------------------------------------------------------
 
     def _part(self, rows: PrimalRows) -> Any:
-        """The rows of a shard with what its state is made with (`shard_tasks.ShardRows`)."""
+        """The description of a shard from which its state is made (`shard_tasks.ShardRows`)."""
         return rows
 
     def _here(self, rows: Any, ctx: Context) -> PrimalShard:
@@ -237,12 +238,12 @@ class ShardedRows(RowState):
         return rows.kind(rows, self._vectors(rows), products, reading)
 
     def _vectors(self, rows: Any) -> list[np.ndarray]:
-        """The rows of a shard in the vectors of all rows."""
+        """Views of the rows of a shard in the vectors of all rows."""
         at = slice(rows.first, rows.first + rows.n_rows)
         return [vector.values[at] for vector in (self.s, self.p, self.alpha, self.cost, self.y, *self._own)]
 
     def tell(self, what: str, args: list[Any], w: np.ndarray = _NOTHING) -> ShardSum:
-        """A round of all shards, the operation `what` of `PrimalShard`: it changes what they know, and is logged."""
+        """Do a round: the operation `what` of `PrimalShard` on all shards.  It changes their state, and is logged."""
         told = Told(self.rounds, what, args)
         if self._home:
             shard_tasks.log_round(self._home, told, w)
@@ -251,11 +252,11 @@ class ShardedRows(RowState):
         return total
 
     def ask(self, question: tuple[Any, ...], w: np.ndarray | None = None) -> ShardSum:
-        """What all shards find that changes nothing: a question of `PrimalShard` by name, with what belongs to it."""
+        """Ask all shards a question, (name, arguments...), which changes nothing; see `PrimalShard.answer`."""
         return self._on_shards(shard_tasks.ask_task, (self.rounds, question, w))
 
     def _on_shards(self, task: Any, told: Any) -> ShardSum:
-        """The sum over all shards.  Here one after another: each of them reads its rows by the mapper's threads."""
+        """The sum over all shards.  In this process they work one after another, each with all threads."""
         if self._home:
             mapper, shards = self._ctx.mapper, [Shard(rows, None, self._home) for rows in self._rows]
             return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told)))
@@ -266,7 +267,7 @@ class ShardedRows(RowState):
 
 
 class LineOf:
-    """`LineSums` of model m along p, or along the bias where `way` is its sign."""
+    """`LineSums` of model m over rows on shards: along p if `way` is 0, else along the bias in that direction."""
 
     def __init__(self, rows: ShardedRows, m: int, way: float) -> None:
         self._rows, self._line = rows, (m, way)
@@ -285,7 +286,7 @@ class LineOf:
 
 
 def sums_need(shape: DataShape, nbytes: int) -> list[Need]:
-    """What the tree of sums over shards holds, of results of so many bytes a shard; nothing of one shard."""
+    """Memory for adding up the results of shards, `nbytes` each, in a tree; none for a single shard."""
     if shape.shards == 1:
         return []
     held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
@@ -293,7 +294,7 @@ def sums_need(shape: DataShape, nbytes: int) -> list[Need]:
 
 
 def summed(each: Iterable[Any]) -> np.ndarray:
-    """Of a figure of every shard, in their order, rounded once; of any shape."""
+    """The sum of one array of each shard, float64, of any shape, rounded only once."""
     stacked = np.array(list(each), np.float64)
     flat = [math.fsum(column) for column in stacked.reshape(len(stacked), -1).T]
     return np.array(flat).reshape(stacked.shape[1:])
