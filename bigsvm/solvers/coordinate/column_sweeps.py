@@ -1,9 +1,9 @@
-"""Template of the solvers that change one coefficient at a time: sweeps over blocks of columns, slacks kept.
+"""Template of solvers that change one coefficient at a time, in sweeps over blocks of columns, with slacks in memory.
 
-Rows are read once at the start, for their costs and classes, and once in a while to take the rounding out of the
-slacks; sweeps read columns only.  The dual point alpha_i = C_i loss'(s_i) of a sweep's beginning is kept, and its
-v = sum_i alpha_i z_i is added up, column by column, while the sweep reads them: no reading of its own, and both
-are exact.  So the best mixture of all such points is known (docs/mathematics.md 2.4), one sweep late.
+Rows are read at the start, for their costs and classes, and once in a while to remove rounding from the slacks.  Sweeps
+read only columns.  At the start of a sweep, the dual point alpha_i = C_i loss'(s_i) is stored.  Its sum
+v = sum_i alpha_i y_i [x_i, bias] is added up column by column while the sweep reads them, which takes no reading of its
+own and is exact.  So the best combination of all such points is known (docs/mathematics.md 2.4), one sweep late.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from bigsvm.store.columns.column_blocks import ColumnBlock, ColumnBlocks
 from bigsvm.tasks import PassLeft
 from bigsvm.units import KIB, MIB
 
-BLOCK_BYTES = MIB  # of columns that are read together; the same for every budget
-_STRIPE = 256 * KIB  # what a read holds beside its block
-_REFRESH = 100  # sweeps between fresh slacks
+BLOCK_BYTES = MIB  # bytes of columns that are read together; the same for every budget
+_STRIPE = 256 * KIB  # bytes that a read holds beside its block
+_REFRESH = 100  # sweeps between two computations of the slacks from the rows
 _WIDE = 6  # arrays as large as w: the point, v of the best dual point and of the sweep, and temporaries
 
 
 @dataclass
 class ColumnState(PrimalState):
-    """A primal solver's state, amid a sweep; `gradient` and `direction` are not used and empty.
+    """The state of a primal solver with sweeps; `gradient` and `direction` are empty.
 
-    V : float64, shape of w   sum_i alpha_i z_i of the dual point that the sweep began with, which is `rows.p`
-    moved : float64, (n_models,)   squared steps of the present sweep
-    done : blocks of the present sweep that have been visited
+    rows.p holds alpha of the dual point with which the present sweep began.
+
+    V : float64, shape of w        sum_i alpha_i y_i [x_i, bias] of that point, as far as it was added up
+    moved : float64, (n_models,)   sum of the squared steps of the present sweep
+    done : int                     blocks that the present sweep has visited
     """
 
     V: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -50,14 +52,14 @@ class ColumnState(PrimalState):
 
 
 class Given(NamedTuple):
-    """Weights that are there already, in the place of slacks."""
+    """A `Weights` for alpha that is known already, and stored in the place of the slacks."""
 
     def value(self, s: np.ndarray) -> np.ndarray:
         """Not known."""
         raise NotImplementedError
 
     def alpha(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """The given ones."""
+        """alpha itself."""
         return s
 
     def curvature(self, s: np.ndarray, C: np.ndarray) -> np.ndarray:
@@ -66,7 +68,7 @@ class Given(NamedTuple):
 
 
 class ColumnSweeps(PrimalSolver):
-    """A subclass says how a column is searched, where the first sweep starts, and in which order columns are visited.
+    """Template.  A subclass chooses the search along a column, the start point, and the order of the columns.
 
     eps1 : float   rule of --stop paper: ||w_{k+1} - w_k|| < eps1 over a sweep
     """
@@ -76,30 +78,30 @@ class ColumnSweeps(PrimalSolver):
     eps1: float
 
     def search_rule(self) -> tuple[int, float]:
-        """The rule of a search along a column, and its eps2 (`compiled/linear/primal_cd.py`)."""
+        """(rule, eps2) of the search along a column (`compiled/linear/primal_cd.py`)."""
         raise NotImplementedError
 
     def first_weights(self, problem: Problem, n_features: int) -> np.ndarray:
-        """Where the first sweep starts."""
+        """The start point."""
         return zero_weights(n_features, problem.n_models)
 
     def refusal(self, shape: DataShape) -> str | None:
-        """None: any shape will do."""
+        """None: every shape is accepted."""
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
         if resident:
             held = Need("columns", shape.nnz * shape.entry_bytes + 8 * (shape.n_features + 1))
         else:
-            # One block is read while another is in use, and a column is read whole.
+            # One block is read while another is in use, and a block has at least one whole column.
             widest = min(shape.n_samples, shape.nnz) * shape.entry_bytes
             held = Need("column window", 2 * max(BLOCK_BYTES, widest) + _STRIPE)
         return [Need("w", wide), Need("column sums", (_WIDE - 1) * wide), held, *row_needs(shape)]
 
     def init(self, problem: Problem, ctx: Context) -> ColumnState:
-        """The first w, alpha = 0.  Makes the columns, before there is anything else to hold."""
+        """Make the columns, before other memory is taken; start at the first w, alpha = 0."""
         if ctx.columns is not None:
             ctx.columns()
         m, d = problem.n_models, ctx.data.n_features
@@ -116,7 +118,7 @@ class ColumnSweeps(PrimalSolver):
         )
 
     def step(self, problem: Problem, state: ColumnState, ctx: Context) -> StepInfo:
-        """A sweep over all columns, and what it led to."""
+        """A sweep over all columns; then P, the best dual point, and the gap."""
         n = ctx.data.n_samples
         try:
             self.refresh(state, ctx)
@@ -133,7 +135,7 @@ class ColumnSweeps(PrimalSolver):
         )  # fmt: skip
 
     def refresh(self, state: ColumnState, ctx: Context) -> None:
-        """Slacks afresh from w, before the first sweep and now and then; the dual point that they give."""
+        """Before a sweep, store its dual point; before the first and every `_REFRESH`-th, compute the slacks from w."""
         if state.done > 0:
             return
         problem, rows = state.problem, state.rows
@@ -149,7 +151,7 @@ class ColumnSweeps(PrimalSolver):
     def sweep(self, state: ColumnState, ctx: Context) -> None:
         """Visit the blocks of columns that this sweep has not visited yet, then the bias.
 
-        Raises PassLeft between two blocks where the state is to be saved.
+        Raises PassLeft between two blocks if the state is to be saved.
         """
         problem, rows, w = state.problem, state.rows, columns(state.w)
         assert ctx.columns is not None
@@ -162,7 +164,7 @@ class ColumnSweeps(PrimalSolver):
             )  # fmt: skip
             state.done += 1
             ctx.charge(block.nbytes)
-            del block  # before the next but one is read: two are paid for
+            del block  # memory is reserved for two blocks, and the reader is one ahead
             if state.done < len(refs) and ctx.pause():
                 raise PassLeft
         if problem.bias != "none":
@@ -170,7 +172,7 @@ class ColumnSweeps(PrimalSolver):
         state.done = 0
 
     def visit_bias(self, state: ColumnState) -> None:
-        """The bias is one more column, of the constant feature; unregularised it goes to its best place exactly."""
+        """Visit the bias, which is the column of the constant feature; a free one moves to its exact optimum."""
         problem, rows, w = state.problem, state.rows, columns(state.w)
         free = problem.bias == "free"
         rule, eps2 = self.search_rule()
@@ -185,10 +187,10 @@ class ColumnSweeps(PrimalSolver):
             state.moved[m] += t * t
 
     def swept(self, state: ColumnState, tol: float) -> None:
-        """The objective, the best dual point, and what they say of the gap, after a sweep."""
+        """After a sweep, update P, the best dual point and the gap."""
         problem = state.problem
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
-        if problem.bias != "free" or state.iteration > 0:  # before the first sweep b is nowhere near its best
+        if problem.bias != "free" or state.iteration > 0:  # before the first sweep b is far from its optimum
             began = replace(state.rows, s=state.rows.p)
             mix_dual(replace(state, rows=began), Given(), state.V, tol=tol)
         self.update_gaps(state)
@@ -204,12 +206,12 @@ class ColumnSweeps(PrimalSolver):
 
 
 def constant_column(problem: Problem, n_samples: int) -> np.ndarray:
-    """The bias's feature as the one row of a matrix of columns; takes no memory."""
+    """The constant feature as a matrix with a single column, (1, n_samples); a broadcast, which takes no memory."""
     return np.broadcast_to(np.array([[problem.constant_feature]]), (1, n_samples))
 
 
 def _blocks(source: ColumnBlocks, refs: Sequence[BlockRef], ahead: bool) -> Iterator[ColumnBlock]:
-    """One block after another; `ahead`: the next is read meanwhile."""
+    """Read one block after another.  ahead : read the next one while the caller works"""
     if not ahead:
         for ref in refs:
             yield source.read(ref)

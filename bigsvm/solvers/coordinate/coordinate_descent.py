@@ -22,12 +22,13 @@ from bigsvm.store.columns.column_blocks import ColumnBlock
 class CoordinateDescent(ColumnSweeps):
     """Hyperparameters of `cd`.
 
-    Columns are visited in the order of the user's features, the bias last.  Where wide sparse data that stream had
-    their features renumbered by frequency, blocks come in that order and only columns within a block in the user's.
+    Columns are visited in the order of the user's features, the bias last.  Features of wide sparse rows that stream
+    may have been renumbered by frequency.  Then blocks follow that order, and only columns within a block the user's.
 
-    start : 'zeros', or 'ones' as in the paper
-    line_search : 'exact', or 'newton', the paper's, ended by |phi'| < eps2
-    eps1 : float   rule of --stop paper: ||w_{k+1} - w_k|| < eps1 over a sweep
+    start : str         'zeros', or 'ones' as in the paper
+    line_search : str   'exact', or 'newton' as in the paper, which ends at |phi'| < eps2
+    eps1 : float        rule of --stop paper: ||w_{k+1} - w_k|| < eps1 over a sweep
+    eps2 : float        see `line_search`
     """
 
     name: ClassVar[str] = "cd"
@@ -45,19 +46,19 @@ class CoordinateDescent(ColumnSweeps):
         check_search(self.start, self.line_search, self.eps1, self.eps2)
 
     def search_rule(self) -> tuple[int, float]:
-        """As `line_search` says."""
+        """The rule chosen by `line_search`, and eps2."""
         return EXACT if self.line_search == "exact" else GLOBAL_NEWTON, self.eps2
 
     def first_weights(self, problem: Problem, n_features: int) -> np.ndarray:
-        """As `start` says."""
+        """The start point chosen by `start`."""
         return weights_named(self.start, problem, n_features)
 
     def blocks(self, refs: Sequence[BlockRef], state: ColumnState, ctx: Context) -> Sequence[BlockRef]:
-        """One after another."""
+        """The blocks in their order."""
         return refs
 
     def order(self, block: ColumnBlock, state: ColumnState, ctx: Context) -> np.ndarray:
-        """By the user's feature number."""
+        """The columns of a block by the user's feature number."""
         if ctx.data.feature_order is None:
             return np.arange(block.stop - block.start)
         return np.argsort(ctx.data.feature_order[block.start : block.stop])

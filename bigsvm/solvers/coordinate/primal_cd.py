@@ -21,8 +21,8 @@ from bigsvm.store.columns.column_blocks import ColumnBlock
 class PrimalCD(ColumnSweeps):
     """Hyperparameters of `pcd`.
 
-    Each step is one Newton step along a column, halved until it decreases the objective enough (sigma 0.01); the
-    columns' order is random, blocks first and then within each.
+    Each step is a Newton step along a column, halved until it decreases the objective enough (sigma = 0.01).  Blocks
+    are visited in random order, and columns in random order within a block.
 
     eps1 : float   rule of --stop paper: ||w_{k+1} - w_k|| < eps1 over a sweep (the paper itself fixes none)
     """
@@ -40,9 +40,9 @@ class PrimalCD(ColumnSweeps):
         return NEWTON_STEP, 0.0
 
     def blocks(self, refs: Sequence[BlockRef], state: ColumnState, ctx: Context) -> Sequence[BlockRef]:
-        """Random, keyed by a place where no block begins."""
+        """The blocks in random order; the key is a column number at which no block begins."""
         return [refs[k] for k in shuffled(len(refs), ctx.seed, state.iteration, ctx.data.n_features)]
 
     def order(self, block: ColumnBlock, state: ColumnState, ctx: Context) -> np.ndarray:
-        """Random, keyed by (seed, sweep, block)."""
+        """The columns of a block in random order, a function of (seed, sweep, block)."""
         return shuffled(block.stop - block.start, ctx.seed, state.iteration, block.start)

@@ -1,4 +1,4 @@
-"""The rows that a cycle of shrinking still looks at: all rows as they stream by, later copies of a few in memory."""
+"""The active rows of a cycle of shrinking: at first all rows, which may stream; later copies of a few, in memory."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import Matrix, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
-_DIGITS = 16  # bits of a distance that are found at a time
+_DIGITS = 16  # bits of the k-th smallest distance that one pass determines
 
 
 @dataclass
 class Plain:
-    """An array where a RowVector may stand."""
+    """An array in the place of a RowVector."""
 
     values: np.ndarray
 
 
 @dataclass
 class ActiveRows:
-    """A table of rows with a flag for each model; a row without it keeps its slack as it was left.
+    """A table of rows, with a flag for each row and model: whether the row is active.
 
-    X : the rows, where they are in memory
-    rows : slacks, products, costs and classes of the table's rows;  keys, norms : likewise
+    The slack of a row that is not active stays as it was when the row was left out.
+
+    X : matrix of the rows, if they are in memory; else None
+    rows : slacks, products, costs and classes of the rows
+    keys, norms : hashes and squared norms of the rows
     active : uint8, (n_rows, n_models)
     folded : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over violating rows not in the table
-    numbers : int64, (n_rows,)   which rows of the data they are; None for all
+    numbers : int64, (n_rows,)   numbers of the rows in the data; None: all rows
     """
 
     problem: Problem
@@ -48,16 +51,16 @@ class ActiveRows:
     numbers: np.ndarray | None = None
 
     def pieces(self) -> Iterator[slice]:
-        """Runs of rows."""
+        """Ranges of rows."""
         return self.rows.pieces()
 
     def products(self, D: np.ndarray) -> None:
-        """p of all rows of the table, which are in memory."""
+        """Compute p of all rows of the table, which must be in memory, for the directions D."""
         codes, bias = np.ascontiguousarray(self.rows.y.values[:, 0]), self.problem.constant_feature
         signed_margins(self.X, codes, self.problem.positive, _lean(D), bias, 0.0, 1.0, self.rows.p.values)
 
     def sums(self, weights: Loss) -> np.ndarray:
-        """Sum of C_i y_i [x_i, bias] over all violating rows, those that were left out too."""
+        """Sum of C_i y_i [x_i, bias] over all violating rows, including those that are not in the table."""
         return self.folded + self._sums(weights)
 
     def _sums(self, weights: Loss) -> np.ndarray:
@@ -68,11 +71,14 @@ class ActiveRows:
         return V[:, None] if V.ndim == 1 else V
 
     def around(self, near: NearRows) -> Neighbourhood:
-        """The rows taken in, beside those of the table."""
+        """A `Neighbourhood` of near rows within the table."""
         return Neighbourhood(self.problem, self.rows, self.keys, near)
 
     def search(self, m: int, w: np.ndarray, D: np.ndarray, longest: float) -> Step:
-        """The exact step of model m along its products, rows that were left out being what they were."""
+        """The exact step of model m along its direction, if rows that are not active stay on their side.
+
+        w, D : float64, (n_features + 1,)   point and direction;  longest : upper bound of the step
+        """
         C = float(self.problem.C[m])
         slope = float((w * D).sum()) - float((self.folded[:, m] * D).sum())
         for piece in self.pieces():
@@ -88,7 +94,7 @@ class ActiveRows:
         return exact_step(pieces, C, self.problem.loss.code, slope, float((D * D).sum()), longest)
 
     def advance(self, m: int, step: Step) -> None:
-        """s -= t p of the active rows; those whose breakpoint is t lie on their hyperplane exactly."""
+        """s -= t p for active rows.  A row at whose breakpoint the step ends gets a slack of exactly 0."""
         t = step.length
         for piece in self.pieces():
             s, p, here = self.rows.s.values[piece, m], self.rows.p.values[piece, m], self.active[piece, m] != 0
@@ -98,16 +104,16 @@ class ActiveRows:
             s[kinks] = 0.0
 
     def halve(self, m: int, kept: int) -> tuple[float, float]:
-        """Keep the `kept` active rows nearest to their hyperplane; the largest distance kept, the smallest dropped.
+        """Keep the `kept` active rows nearest to their hyperplane; (largest distance kept, smallest distance dropped).
 
-        Distances take the place of the products, which are not needed any more.
+        The distances overwrite the products, which are no longer needed.
         """
         bias = self.problem.constant_feature
         for piece in self.pieces():
             length = np.sqrt(self.norms[piece, 0] + bias * bias)
             with np.errstate(divide="ignore", invalid="ignore"):
                 distance = np.where(length > 0.0, np.abs(self.rows.s.values[piece, m]) / length, np.inf)
-            distance[np.isnan(distance)] = np.inf  # of values whose squares are beyond float64
+            distance[np.isnan(distance)] = np.inf  # from values whose squares overflow
             self.rows.p.values[piece, m] = np.where(self.active[piece, m] != 0, distance, -1.0)
         limit, below = self._smallest(m, kept)
         ties, nearest_dropped = kept - below, np.inf
@@ -124,7 +130,7 @@ class ActiveRows:
         return limit, nearest_dropped
 
     def _smallest(self, m: int, k: int) -> tuple[float, int]:
-        """The k-th smallest distance, and how many are smaller: by the bits of the numbers, 16 at a time."""
+        """The k-th smallest distance, and how many are smaller; determined bit by bit, 16 bits in a pass."""
         prefix, below = 0, 0
         if k == 0:
             return 0.0, 0
@@ -144,7 +150,7 @@ class ActiveRows:
         return float(np.array([prefix], np.uint64).view(np.float64)[0]), below
 
     def on_plane(self, m: int) -> np.ndarray:
-        """Which rows of the data are active for model m and lie exactly on their hyperplane."""
+        """Numbers, in the data, of rows that are active for model m and lie exactly on their hyperplane."""
         found = np.concatenate(
             [
                 np.flatnonzero((self.active[p, m] != 0) & (self.rows.s.values[p, m] == 0.0)) + p.start
@@ -154,21 +160,21 @@ class ActiveRows:
         return found if self.numbers is None else self.numbers[found]
 
     def n_wanted(self) -> int:
-        """How many rows are active for some model."""
+        """The number of rows that are active for at least one model."""
         return sum(int(np.count_nonzero(self.active[piece].any(axis=1))) for piece in self.pieces())
 
     def wanted(self) -> np.ndarray:
-        """Rows that are active for any model."""
+        """The rows of the table that are active for at least one model."""
         return np.concatenate([np.flatnonzero(self.active[p].any(axis=1)) + p.start for p in self.pieces()])
 
 
 def _lean(a: np.ndarray) -> np.ndarray:
-    """(n,) for one model."""
+    """A contiguous (n,) array if there is one model; else `a`."""
     return np.ascontiguousarray(a[:, 0]) if a.shape[1] == 1 else a
 
 
 def compacted(table: ActiveRows, numbers: np.ndarray, X: Matrix, V: np.ndarray, weights: Loss) -> ActiveRows:
-    """A table of some rows, whose matrix is X; what the others add to V, which is of all rows, is folded."""
+    """A table of the rows `numbers`, with the matrix X.  The part of the other rows in V, the sum of all, is folded."""
 
     def taken(values: np.ndarray) -> RowVector:
         return cast(RowVector, Plain(values[numbers]))

@@ -1,8 +1,8 @@
-"""One reading an iteration: rows sorted by where they will cross while products are taken (docs/mathematics.md 7.3).
+"""Bins by which `hyperpass` needs only one reading of the rows in an iteration (docs/mathematics.md 7.3).
 
-While p is computed, each row that comes to its hyperplane at t = s / p is added to the bin of t.  Once the exact step
-is known, whole bins have crossed or not; only rows of the bin that holds the step, and rows near their hyperplane,
-are read again, with the few rows that the next direction wants.
+A row crosses its hyperplane at the step length t = s / p.  While p is computed, the row is added to the bin of t.  Once
+the exact step is known, the rows of each other bin have either all crossed or all not.  Only rows in the bin of the
+step, and rows near their hyperplane, must be read again, together with the few rows that the next direction needs.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.state.vectors import RowVector
 
 N_BINS = 64
-_FIRST, _LAST = 0.02, 20.0  # edges, in steps of the last iteration
+_FIRST, _LAST = 0.02, 20.0  # first and last edge, in units of the last step
 
 
 def new_bins(problem: Problem, width: int, steps: np.ndarray, reach: np.ndarray) -> BinnedSums:
-    """Empty bins around the steps of the last iteration."""
+    """Empty bins around the last steps, (n_models,).  width : length of w;  reach : as in `Bins`"""
     edges = np.outer(steps, np.geomspace(_FIRST, _LAST, N_BINS - 1))
     return BinnedSums(Bins(edges, reach.copy()), np.zeros((problem.n_models, N_BINS, width)))
 
 
 def foreseen(binned: BinnedSums, lengths: np.ndarray, V: np.ndarray) -> None:
-    """Move V, (n_features + 1, n_models), over the whole bins."""
+    """Add to V, (n_features + 1, n_models), the changes by rows of the bins that a step of `lengths` has crossed."""
     for m, length in enumerate(lengths):
         V[:, m] += binned.sums[m, : binned.bins.whole(m, length)].sum(axis=0)
 
 
 def foresee_signs(bins: Bins, rows: RowState, lengths: np.ndarray, signs: RowVector) -> None:
-    """`signs` remember which rows violate if the whole bins have crossed and no other rows."""
+    """Set `signs` to the rows that violate if exactly the rows of whole bins have crossed."""
     for m, length in enumerate(lengths):
         for piece in rows.pieces():
             foresee(

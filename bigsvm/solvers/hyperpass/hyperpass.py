@@ -27,30 +27,31 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.units import MIB
 
 DIRECTIONS = ("lbfgs", "steepest", "cg")
-_REFRESH = 20  # iterations after which slacks are computed anew in the pass that is made anyway
-_SHORT = 1e-12  # rule of --stop paper: the shortest subgradient, relative to w
-_NOISE = 1e-15
-_MOST_BINS = 4 * MIB
-_BINNED = 5  # sets of bins: the sums, and parts of tasks
-_STALLED = 1e-3  # of the gap
-SMOOTH, SHORTEST = 0, 1  # ways to choose a direction
+_REFRESH = 20  # iterations between two recomputations of the slacks, during a pass that is made anyway
+_SHORT = 1e-12  # rule of --stop paper: length of the shortest subgradient, relative to w
+_NOISE = 1e-15  # length of a subgradient, relative to w, up to which it is rounding
+_MOST_BINS = 4 * MIB  # bytes of two sets of bins up to which bins are used
+_BINNED = 5  # sets of bins in memory: the sums, and those of tasks
+_STALLED = 1e-3  # decrease of P, relative to the gap, below which a way to choose directions has stalled
+SMOOTH, SHORTEST = 0, 1  # two ways to choose a direction
 
 
 @dataclass
 class HyperPassState:
-    """What `hyperpass` keeps beside a PrimalState.
+    """The state of `hyperpass` beyond a `PrimalState`.
 
-    near : the rows on or near their hyperplanes
-    keys : uint64, (n_samples, 1)   hashes of the rows' contents
-    pairs : of lbfgs
-    former_w, former_gradient : float64, (n_features + 1, n_models)   where the smooth gradient was taken last
-    former_primal : float64, (n_models,)
-    way : int64, (n_models,)   how the present direction was chosen
-    crossed : int64, (n_models,)   rows that the last step took across their hyperplane
+    near : NearRows            rows on or near their hyperplanes, which take part in the choice of the direction
+    keys : uint64, (n_samples, 1)   hashes of the rows
+    pairs : Pairs              of lbfgs
+    former_w, former_gradient : float64, (n_features + 1, n_models)   the point and its smooth gradient before the move
+    former_primal : float64, (n_models,)   P before the move
+    way : int64, (n_models,)   SMOOTH or SHORTEST: how the present direction was chosen
+    crossed : int64, (n_models,)    rows that crossed their hyperplane in the last step
     V : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over the rows that violate
-    length : float64, (n_models,)   of the last step
-    signs : uint8, (n_samples, n_models)   rows that V takes for violating, where it is `foreseen` only
-    short : the longest of the shortest subgradients, relative to w
+    length : float64, (n_models,)   length of the last step
+    foreseen : bool            V is the forecast by bins, and must be corrected for single rows
+    signs : uint8, (n_samples, n_models)   rows that count as violating in that forecast
+    short : float              largest length, over the models, of the shortest subgradient relative to w
     """
 
     near: NearRows
@@ -72,16 +73,16 @@ class HyperPassState:
 class HyperPass(FullGradient):
     """Hyperparameters of `hyperpass`.
 
-    Two passes an iteration: products with the direction, then an exact line search that ends on a hyperplane or
-    between two, then the gradient.  `steepest` with eps_act = 0 is the method of the paper, which zig-zags because
-    hardly more than one row lies exactly on its hyperplane.  The other directions turn to the shortest subgradient
-    where that gains more, so that they too end at the optimum.
+    An iteration takes two passes: one for the products with the direction, followed by an exact line search that ends
+    on a hyperplane or between two; and one for the gradient.  `steepest` with eps_act = 0 is the method of the paper.
+    It zig-zags, because hardly more than one row lies exactly on its hyperplane.  The other directions switch to the
+    shortest subgradient where that gains more, so that they too converge to the optimum.
 
     direction : 'lbfgs' | 'steepest' | 'cg'
-    eps_act : float   rows with |s_i| <= eps_act are taken into the choice of the direction
-    near : int        at most so many of them, the nearest
-    pairs : int       of lbfgs
-    fused : bool      few features: one pass an iteration and a reading of a few rows, where that costs less than two
+    eps_act : float   rows with |s_i| <= eps_act take part in the choice of the direction
+    near : int        most rows that do, the nearest ones
+    pairs : int       pairs of lbfgs
+    fused : bool      with few features, replace the second pass by bins and a reading of a few rows, if that costs less
     """
 
     name: ClassVar[str] = "hyperpass"
@@ -106,7 +107,7 @@ class HyperPass(FullGradient):
             raise ValueError("eps_act must not be negative, near and pairs must be at least 1")
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """Pairs, the rows taken in with a copy, and their Gram matrix with work space."""
+        """Bytes of the pairs, of near rows and their small problem, of vectors of rows, and of bins."""
         wide = 8 * (shape.n_features + 1) * shape.n_models
         bins = _bins_bytes(wide)
         return [
@@ -154,12 +155,12 @@ class HyperPass(FullGradient):
         self.settle(state, V, gather, around)
 
     def settle(self, state: PrimalState, V: np.ndarray, gather: Gathered, around: Neighbourhood) -> None:
-        """What follows from the sum V over the violating rows, and the rows that were taken in."""
+        """Complete a look, given the sum V over violating rows, and the near rows: primal and dual value, direction."""
         problem, extra, w = state.problem, state.extra, columns(regularised(state.problem, state.w))
         extra.V[...], extra.foreseen = V, False
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         found = best_of(around, gather, w, V, state.primal, linear=self.eps_act > 0.0, closer=state.stuck > 0)
-        # Before the first move a free b is nowhere near its best.
+        # Before the first move a free bias is far from its optimum.
         balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
         mixing = around.mixing()
         if balanced:
@@ -171,7 +172,7 @@ class HyperPass(FullGradient):
         columns(state.gradient)[...] = -shortest
         norms, reach = np.sqrt((shortest * shortest).sum(axis=0)), np.sqrt((w * w).sum(axis=0))
         extra.short = float(np.divide(norms, reach, out=np.where(norms > 0, np.inf, 0.0), where=reach > 0).max())
-        shortest[:, norms <= _NOISE * reach] = 0.0  # what is left is rounding, and leads anywhere
+        shortest[:, norms <= _NOISE * reach] = 0.0  # it is rounding
         self._judge(state, gap)
         for m in range(problem.n_models):
             columns(state.direction)[:, m] = self._direction(state, m, shortest[:, m], gradient[:, m])
@@ -179,10 +180,11 @@ class HyperPass(FullGradient):
         state.moving = True
 
     def _judge(self, state: PrimalState, gap: np.ndarray) -> None:
-        """Whether the shortest subgradient, or a smooth direction, is to be followed next.
+        """Choose for each model whether the shortest subgradient or a smooth direction is followed next.
 
-        The shortest knows all about the rows taken in and nothing of the others: it is followed when no more rows
-        crossed their hyperplane in the last step than are taken in.  Whatever has stalled gives way to the other.
+        The shortest subgradient accounts exactly for the near rows, and not at all for the others.  So it is followed
+        if no more rows crossed their hyperplane in the last step than there are near rows.  If the way that was
+        followed has stalled, the other one is.
         """
         extra = state.extra
         if state.iteration > 0 and self.direction != "steepest":
@@ -206,7 +208,7 @@ class HyperPass(FullGradient):
         return smooth if dot(smooth, gradient) < 0.0 else -gradient
 
     def move(self, state: PrimalState, ctx: Context) -> None:
-        """Measure the direction, search along it exactly, go there; then to the best free bias."""
+        """Measure the direction, make the exact step along it, and then move the bias to its optimum."""
         problem, d, around = state.problem, state.direction, neighbourhood(state)
         extra, anew = state.extra, state.iteration % _REFRESH == _REFRESH - 1
         wide = 8 * len(columns(d)) * problem.n_models
@@ -217,7 +219,7 @@ class HyperPass(FullGradient):
         self.follow(state, binned, around)
 
     def follow(self, state: PrimalState, binned: BinnedSums | None, around: Neighbourhood) -> None:
-        """The exact step along a direction whose products are known."""
+        """Make the exact step along a direction whose products are known."""
         problem, rows, d = state.problem, state.rows, state.direction
         for m in np.flatnonzero(state.extra.way == SHORTEST).tolist():
             around.hold_products(m)
@@ -243,7 +245,7 @@ class HyperPass(FullGradient):
         super().finish(state)
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The shortest subgradient vanishes."""
+        """The rule of the paper: the shortest subgradient is 0, up to rounding."""
         short = state.extra.short
         return Rule.where(short <= _SHORT, "shortest subgradient, relative to w", short, _SHORT)
 
@@ -255,7 +257,7 @@ class HyperPass(FullGradient):
 
 
 def neighbourhood(state: PrimalState) -> Neighbourhood:
-    """The rows taken in, beside the vectors that they are rows of."""
+    """The near rows, with the vectors of all rows; here or on shards."""
     rows, extra = state.rows, state.extra
     if isinstance(rows, ShardedRows):
         return NearOnShards(state.problem, rows, extra.keys, extra.near)
@@ -263,7 +265,10 @@ def neighbourhood(state: PrimalState) -> Neighbourhood:
 
 
 def settle_augmented(state: PrimalState) -> None:
-    """To the least of P along the bias alone, which costs no pass and is where data off their centre are steepest."""
+    """Move the bias of each model to the minimum of P along it alone.
+
+    This takes no pass, and is the steepest direction if the rows are far from their mean.
+    """
     problem, rows, w = state.problem, state.rows, columns(state.w)
     bias = problem.constant_feature
     for m in range(problem.n_models):
@@ -276,5 +281,5 @@ def settle_augmented(state: PrimalState) -> None:
 
 
 def _bins_bytes(wide: int) -> int:
-    """Of one set of bins; `wide` is that of w."""
+    """Bytes of one set of bins.  wide : bytes of w"""
     return N_BINS * wide

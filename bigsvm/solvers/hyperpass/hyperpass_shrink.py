@@ -1,7 +1,8 @@
-"""HyperPass with shrinking: cycles of steps on half as many rows each time (docs/mathematics.md 7.4).
+"""HyperPass with shrinking: a cycle of steps, each on half as many rows as the last (docs/mathematics.md 7.4).
 
-A row that is far from its hyperplane cannot cross it soon; it is left out, and if it violates, its constant part of
-the gradient and of the line search stays.  When fewer than ten rows are left all of them are looked at again.
+A row far from its hyperplane cannot cross it soon, so it is left out; if it violates, its part of the gradient and of
+the line search is kept as a constant.  When fewer than ten rows are active, the cycle ends, and all rows are read
+again.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 from bigsvm.units import MIB
 
-_FEWEST = 10  # active rows, below which a cycle ends
-_REACH = 0.5  # of rows that are taken into the dual point
-_COPIED = 4 * MIB  # of active rows, in any budget
-_SPARE = 6  # part of what a budget has beyond all needs that active rows may take, too
-_BESIDE = 16 * MIB  # of that, for what no need names
-_ENTRY = 12  # bytes
-_NOISE = 1e-15
-_LITTLE = 1e-3  # part of the gap that a cycle must gain, or it led nowhere
-_ENOUGH = 0.1  # and a single step, or a cycle may do better
-_SHORT = 1e-12  # rule of --stop paper: the shortest subgradient, relative to w
+_FEWEST = 10  # active rows below which a cycle ends
+_REACH = 0.5  # largest |s_i| of near rows that get their own share in the dual point
+_COPIED = 4 * MIB  # bytes of copies of active rows that every budget has room for
+_SPARE = 6  # copies may also take one part in this many of what the budget has beyond all needs
+_BESIDE = 16 * MIB  # bytes of that which are left free
+_ENTRY = 12  # bytes of an entry of a copied row
+_NOISE = 1e-15  # change of w, relative to w, up to which it is rounding
+_LITTLE = 1e-3  # decrease of P, relative to the gap, below which a cycle has failed and a single step follows
+_ENOUGH = 0.1  # the same for a single step, below which a cycle follows again
+_SHORT = 1e-12  # rule of --stop paper: length of the shortest subgradient, relative to w
 
 
 @dataclass
 class ShrinkState:
-    """What `hyperpass-shrink` keeps beside a PrimalState.
+    """The state of `hyperpass-shrink` beyond a `PrimalState`.
 
-    near, keys : as in `hyperpass`
-    norms : float64, (n_samples, 1)   squared norm of [x_i, bias]
-    active : uint8, (n_samples, n_models)   rows of the present level; work space of a cycle
+    near, keys : see `HyperPassState`
+    norms : float64, (n_samples, 1)   squared norms of the rows
+    active : uint8, (n_samples, n_models)   active rows; work space of a cycle
     V : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over the rows that violate at w
-    on_plane : int64, (n_models, most)   rows on their hyperplane at w by identity, ascending, then -1
-    mixed : the rows near their hyperplanes at w have had their part in the dual point
-    shortest : float64, (n_features + 1, n_models)   minus the shortest subgradient at w, where `mixed`
-    short : its length, relative to w
-    careful : bool, (n_models,)   the last cycle led nowhere: the next one is a single step along the shortest
-    capacity : bytes of active rows from which on a cycle reads nothing more
+    on_plane : int64, (n_models, most)   rows exactly on their hyperplane at w, ascending, then -1
+    mixed : bool     near rows at w have had their shares in the dual point
+    shortest : float64, (n_features + 1, n_models)   minus the shortest subgradient at w, if `mixed`
+    short : float    largest length of it, relative to w
+    careful : bool, (n_models,)   the last cycle failed: the next is a single step along the shortest subgradient
+    capacity : int   bytes of active rows up to which they are copied to memory
     """
 
     near: NearRows
@@ -74,14 +75,15 @@ class ShrinkState:
 class HyperPassShrink(FullGradient):
     """Hyperparameters of `hyperpass-shrink`.
 
-    A step is a cycle.  It reads all rows twice (products with the first direction; slacks and gradient at its end),
-    and once or more between, until the rows still active fit into memory.  The objective may rise within a cycle,
-    since a row that was left out may cross its hyperplane after all.  A cycle that gained next to nothing is
-    followed by a single step on all rows along the shortest subgradient, which does not depend on luck.
+    A step of the solver is a cycle.  It reads all rows at its start, for the products with the first direction, and at
+    its end, for slacks and gradient.  In between it reads them once or more, until the active rows fit in memory.  The
+    objective may rise within a cycle, because a row that was left out may cross its hyperplane after all.  A cycle that
+    gains next to nothing is followed by a single step on all rows along the shortest subgradient, which always
+    descends.
 
-    safe : bool      no step so long that a row left out could cross its hyperplane; about twice the work
-    eps_act : float  rows with |s_i| <= eps_act are taken into the choice of the direction
-    near : int       at most so many of them, and of those that the dual point takes
+    safe : bool      limit steps so that no row left out can cross its hyperplane; about twice the work
+    eps_act : float  rows with |s_i| <= eps_act take part in the choice of the direction
+    near : int       most rows that do, and most rows with a share of their own in the dual point
     """
 
     name: ClassVar[str] = "hyperpass-shrink"
@@ -99,7 +101,7 @@ class HyperPassShrink(FullGradient):
             raise ValueError("eps_act must not be negative and near at least 1")
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """The rows taken in, the copies of active rows, and what is known of each row beside the usual."""
+        """Bytes of near rows, of copies of active rows, and of the additional vectors of rows."""
         n, m = shape.n_samples, shape.n_models
         return [
             *near_needs(shape, self.near),
@@ -122,14 +124,14 @@ class HyperPassShrink(FullGradient):
             on_plane=np.full((m, min(self.near, n)), -1, np.int64),
             careful=np.zeros(m, bool),
         )
-        # A copy is made from the one before, so there are two at a time.
+        # A copy is made from the previous one, so two exist at a time.
         spare = max(ctx.budget.free - _BESIDE - 8 * state.w.nbytes, 0) // _SPARE
         state.extra.capacity = min(_copied_bytes(ctx.data), max(_COPIED, spare))
         return state
 
-    @np.errstate(over="ignore", invalid="ignore")  # of values whose squares are beyond float64: the proof says so
+    @np.errstate(over="ignore", invalid="ignore")  # values whose squares overflow are found by the proof
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
-        """A cycle from the present point, then a look at all rows; only a look the first time."""
+        """A cycle from the present point, followed by a look at all rows; the first step is only a look."""
         n, start, read = ctx.data.n_samples, state.w.copy(), ctx.bytes_read
         held = state.extra.on_plane.copy()
         try:
@@ -137,7 +139,7 @@ class HyperPassShrink(FullGradient):
                 self._cycle(state, ctx)
                 self._went(state, start)
         except PassLeft:
-            # Slacks are computed anew from w when the cycle is begun again, to the same bytes.
+            # The repeated cycle computes the slacks anew from w, to the same bits.
             state.w[...], state.extra.on_plane[...], state.visits = start, held, 0
             ctx.uncharge(read)
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
@@ -157,7 +159,7 @@ class HyperPassShrink(FullGradient):
         )  # fmt: skip
 
     def look(self, state: PrimalState, ctx: Context) -> None:
-        """Slacks and gradient of all rows at w, and what they prove."""
+        """Compute slacks and gradient at w, P, and a dual point."""
         problem, extra, weights = state.problem, state.extra, state.problem.loss
         first = state.iteration == 0
         gather = Gathered(np.unique(extra.on_plane[extra.on_plane >= 0]))
@@ -174,7 +176,7 @@ class HyperPassShrink(FullGradient):
         state.moving = True
 
     def _hold(self, state: PrimalState, V: np.ndarray | None = None, gather: Gathered | None = None) -> None:
-        """Rows on their hyperplane by identity have slack 0, whatever rounding made of it, and no part in V."""
+        """Set the slacks of rows known to lie exactly on their hyperplane to 0, and remove their part from V."""
         problem, rows, X = state.problem, state.rows, None if gather is None else gather.matrix()
         for m in range(problem.n_models):
             numbers = state.extra.on_plane[m][state.extra.on_plane[m] >= 0]
@@ -187,7 +189,7 @@ class HyperPassShrink(FullGradient):
             rows.s.values[numbers, m] = 0.0
 
     def _cycle(self, state: PrimalState, ctx: Context) -> None:
-        """Steps on N, N/2, N/4, ... rows; w moves, slacks are left behind."""
+        """Make steps on N, N/2, N/4, ... active rows.  w moves; slacks of rows left out become out of date."""
         problem, extra, w = state.problem, state.extra, columns(state.w)
         extra.active.values[:] = state.rows.cost.values > 0.0
         table = ActiveRows(
@@ -224,7 +226,7 @@ class HyperPassShrink(FullGradient):
             table, D = self._descend(state, ctx, table, going)
 
     def _first_products(self, state: PrimalState, ctx: Context, D: np.ndarray) -> None:
-        """p of all rows; the rows near their hyperplanes come along, and with them a better dual point."""
+        """Compute p of all rows.  The same pass gathers the near rows, which give a better dual point."""
         problem, extra = state.problem, state.extra
         around = Neighbourhood(problem, state.rows, extra.keys, extra.near)
         found = around.find(_REACH) if not extra.mixed else extra.near
@@ -245,11 +247,14 @@ class HyperPassShrink(FullGradient):
     def _descend(
         self, state: PrimalState, ctx: Context, table: ActiveRows, going: np.ndarray
     ) -> tuple[ActiveRows, np.ndarray]:
-        """The next level: its rows (copied, if they fit), its direction and the products with it."""
+        """Go to the next, smaller set of active rows: the table (copied to memory if it fits), and its direction.
+
+        The products with the direction are computed too.
+        """
         problem, weights, w = state.problem, state.problem.loss, columns(state.w)
         n_active = table.n_wanted()
         fits = table.X is not None or n_active * _row_bytes(ctx.data) <= state.extra.capacity
-        numbers = table.wanted() if fits else np.empty(0, np.int64)  # as many as there is no room for need none
+        numbers = table.wanted() if fits else np.empty(0, np.int64)  # not needed if the rows do not fit
         if table.X is not None:
             table = compacted(table, numbers, picked_rows(table.X, numbers), table.sums(weights), weights)
         most = min(self.near, n_active)
@@ -298,14 +303,17 @@ class HyperPassShrink(FullGradient):
 
 
 class _Drops:
-    """How far w may go before a row that was left out could cross its hyperplane."""
+    """A bound of how far w may move before a row that was left out can cross its hyperplane."""
 
     def __init__(self, safe: bool) -> None:
         self.safe = safe
         self._seen: list[tuple[int, float, np.ndarray]] = []
 
     def reach(self, m: int, w: np.ndarray, kept: float, dropped: float) -> float:
-        """From the largest distance kept and the smallest dropped at w; exactly that only where it is `safe`."""
+        """The bound at w, after rows were dropped; without `safe`, simply the largest distance kept.
+
+        kept, dropped : largest distance of a row kept, and smallest distance of a row dropped, at w
+        """
         if not self.safe:
             return kept
         self._seen.append((m, dropped, w.copy()))
@@ -313,10 +321,10 @@ class _Drops:
 
 
 def _row_bytes(shape: DataShape | RowBlocks) -> float:
-    """Of a copied row: its entries, and what is known of it."""
+    """Bytes of a copied row: its entries, and its values in vectors of rows."""
     return bytes_per_row(shape, _ENTRY, 64)
 
 
 def _copied_bytes(shape: DataShape | RowBlocks) -> int:
-    """What copies need at the most: those of half of all rows."""
+    """The most bytes of copies: those of half of all rows."""
     return int(_row_bytes(shape) * (shape.n_samples + 1) / 2)

@@ -1,4 +1,4 @@
-"""Directions from earlier gradients: limited-memory BFGS and conjugate gradients, one model at a time."""
+"""Descent directions from earlier gradients: limited-memory BFGS and conjugate gradients, one model at a time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_CURVED = 1e-14  # cosine of a pair below which it says nothing of the curvature
+_CURVED = 1e-14  # cosine between step and change of gradient below which a pair is not used
 
 
 @dataclass
 class Pairs:
-    """The last changes of the point and of the gradient, for each model in a ring.
+    """The last changes of w and of the gradient, as a ring for each model.
 
     steps, changes : float64, (n_models, n_pairs, n_features + 1)
     count : int64, (n_models,)   pairs taken so far; the newest is at (count - 1) modulo n_pairs
@@ -22,7 +22,7 @@ class Pairs:
     count: np.ndarray
 
     def take(self, m: int, step: np.ndarray, change: np.ndarray) -> None:
-        """Remember a pair of model m, unless it shows no positive curvature."""
+        """Store a pair of model m, unless its curvature is not positive."""
         curvature = dot(step, change)
         if not curvature > _CURVED * np.sqrt(dot(step, step) * dot(change, change)):
             return
@@ -31,7 +31,7 @@ class Pairs:
         self.count[m] += 1
 
     def direction(self, m: int, gradient: np.ndarray) -> np.ndarray:
-        """-H gradient by the two loops (Nocedal 1980), H_0 scaled by the newest pair."""
+        """-H gradient by the two-loop recursion (Nocedal 1980), with H_0 scaled by the newest pair."""
         n = self.steps.shape[1]
         order = [k % n for k in range(int(self.count[m]) - 1, max(int(self.count[m]) - n, 0) - 1, -1)]
         q = gradient.copy()
@@ -56,12 +56,12 @@ def new_pairs(n_models: int, n_pairs: int, width: int) -> Pairs:
 
 
 def conjugate(gradient: np.ndarray, former: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """-gradient + beta direction, beta of Polak and Ribiere, not below 0; `former` is the gradient before."""
+    """-gradient + beta direction, with the beta of Polak and Ribiere, at least 0.  former : the previous gradient"""
     length = dot(former, former)
     beta = max(dot(gradient, gradient - former) / length, 0.0) if length > 0.0 else 0.0
     return beta * direction - gradient
 
 
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """a.b by NumPy's own sum, whose bits do not depend on a library or on threads."""
+    """a.b by NumPy's own sum, whose result does not depend on a BLAS or on threads."""
     return float((a * b).sum())

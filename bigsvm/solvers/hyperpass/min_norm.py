@@ -1,10 +1,10 @@
-"""Rows on or near their hyperplane, and the shares of their subgradients that give the best direction and bound.
+"""The small problem on near rows: their alpha (*shares*) that give the best direction and the best dual bound.
 
-A row with s_i = 0 exactly adds any C_i beta_i z_i, 0 <= beta_i <= 1, to the subgradient; the shortest of them all
-is the direction of steepest descent (docs/mathematics.md 3.4).  With rows near their hyperplane taken in the shares
-maximise the dual value: alpha of all other rows is what their slack says, C_i or 0.  The step of length 1 that
-follows then ends on the hyperplane of every row whose share is strictly between 0 and C_i, unless a row that was
-left out gets in its way.
+A row with s_i = 0 may have any alpha_i in [0, C_i], and each choice is a subgradient of P.  The shortest subgradient is
+the direction of steepest descent (docs/mathematics.md 3.4).  If rows near their hyperplane are included, their shares
+maximise the dual value, while alpha of all other rows follows from their slacks (C_i or 0).  A step of length 1 along
+the resulting direction ends on the hyperplane of every near row whose share is strictly between 0 and C_i, unless
+another row crosses its hyperplane before.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from bigsvm.solvers.hyperpass.lbfgs import dot
 from bigsvm.solvers.hyperpass.near_rows import Neighbourhood
 from bigsvm.store.blocks import Matrix, readonly_view
 
-_ROUNDS = 20  # of the small problem
-_CLOSE = 1e-2  # its gap, relative to that of the point
-_CLOSER = 1e-10  # where the last step went nowhere, and for rows exactly on their hyperplane
-_FLOOR = 1e-16  # relative to the objective
-_BALANCED = 1e-9
-_EXACT = 1e-12
+_ROUNDS = 20  # most rounds of the small problem
+_CLOSE = 1e-2  # gap of the small problem to reach, relative to that of the point
+_CLOSER = 1e-10  # the same after a step that changed nothing, and if all near rows lie exactly on their hyperplane
+_FLOOR = 1e-16  # smallest gap to reach, relative to P
+_BALANCED = 1e-9  # relative size up to which sum y alpha counts as 0
+_EXACT = 1e-12  # the same while it is being made 0, relative to C of a row
 
 
 class Shares(NamedTuple):
-    """What the small problems of all models gave.
+    """The solutions of the small problems of all models.
 
-    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias] over all rows, with the shares
-    half : likewise, with half of C_i for each row exactly on its hyperplane, nothing else of the rows taken in
-    level : float64, (n_models,)   what the best direction adds to an unregularised b
-    balanced : sum y alpha = 0 can be had, where the bias is free
+    V : float64, shape of w      sum_i alpha_i y_i [x_i, bias] over all rows, with the shares of near rows
+    half : float64, shape of w   the same sum, with alpha of near rows from their slacks, and C_i / 2 for slack 0
+    level : float64, (n_models,)   change of an unregularised bias in the best direction
+    balanced : bool   with a free bias: sum y alpha = 0 holds for all models
     """
 
     V: np.ndarray
@@ -48,12 +48,14 @@ def best_of(
     around: Neighbourhood, gathered: Gathered, w: np.ndarray, V: np.ndarray, primal: np.ndarray, linear: bool,
     closer: bool,
 ) -> Shares:  # fmt: skip
-    """Solve the small problem of each model; the rows taken in get their shares.
+    """Solve the small problem of each model, and store the shares of the near rows.
 
-    w : float64, (n_features + 1, n_models), without an unregularised bias
-    V : likewise   sum of C_i y_i [x_i, bias] over the rows with s_i > 0
+    gathered : the near rows of all models
+    w : float64, (n_features + 1, n_models)   with 0 in the place of an unregularised bias
+    V : float64, (n_features + 1, n_models)   sum of C_i y_i [x_i, bias] over the rows with s_i > 0
     primal : float64, (n_models,)   P(w)
-    linear : rows near their hyperplane are among them, not only those on it
+    linear : bool   near rows need not lie exactly on their hyperplane
+    closer : bool   solve accurately, because the last step changed nothing
     """
     problem, near = around.problem, around.near
     models = range(problem.n_models)
@@ -87,7 +89,7 @@ def best_of(
 
 
 class _SmallProblem:
-    """The rows that one model took in; X holds them, in that order."""
+    """The small problem of model m.  X : its near rows, in their order"""
 
     def __init__(self, around: Neighbourhood, X: Matrix, m: int) -> None:
         problem = around.problem
@@ -99,13 +101,13 @@ class _SmallProblem:
         self.bias, self.free = problem.constant_feature, problem.bias == "free"
 
     def add(self, coefficients: np.ndarray, V: np.ndarray) -> None:
-        """V += sum_i coefficients_i z_i; V may be strided."""
+        """V += sum_i coefficients_i y_i [x_i, bias]; V may be strided."""
         total = np.zeros(len(V))
         add_rows(self.X, self.codes, self.positive, coefficients[:, None], self.bias, total)
         V += self.problem.summed(total)
 
     def balance(self, a: np.ndarray, wanted: float) -> float:
-        """Change `a`, rows nearest to their hyperplane first, until sum y a = wanted; what is missing still."""
+        """Change the shares `a`, nearest rows first, until sum y a = wanted; returns what could not be reached."""
         missing = wanted - float((self.sign * a).sum())
         for i in np.argsort(np.abs(self.s), kind="stable"):
             if abs(missing) <= _EXACT * self.C[i]:  # rounding must not move a share off its bound
@@ -117,7 +119,10 @@ class _SmallProblem:
         return missing
 
     def solve(self, a: np.ndarray, r: np.ndarray, part: float, floor: float) -> float:
-        """The best shares, in place; r = w - V(a)."""
+        """Optimise the shares `a` in place; the multiplier of sum y a if the bias is free, else 0.
+
+        r : w - V(a);  part, floor : gap to reach, relative to that of the point, and absolute
+        """
         q, bias = len(a), 0.0 if self.free else self.bias
         Q, g = np.empty((q, q)), np.empty((q, 1))
         met, centre = self.problem.met(r), self.problem.centre

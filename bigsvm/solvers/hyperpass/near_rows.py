@@ -1,7 +1,8 @@
-"""The rows nearest to their hyperplane, equal rows as one.
+"""The near rows: those nearest to their hyperplane, with equal rows counted as one.
 
-Data may hold one row a hundred thousand times; all its copies reach their hyperplane together, and only as one do
-they fit among the few hundred rows that a small problem can take.  Copies are told by a hash of the row's content.
+Data may contain the same row a hundred thousand times.  All copies reach their hyperplane together, and the small
+problem, which takes a few hundred rows, has room for them only if they are one.  Copies are recognised by a hash of the
+row.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from bigsvm.solvers.selection import smallest
 from bigsvm.store.state.vectors import RowVector
 
 _LABEL = np.uint64(0x9E3779B97F4A7C15)
-_HELD = 1e-9  # products that differ less from what they are in exact arithmetic are set to it
-_ROUNDED = 1e-6  # slacks computed anew of rows on their hyperplane are below this
+_HELD = 1e-9  # products within this relative distance of their exact value are set to it
+_ROUNDED = 1e-6  # bound of recomputed slacks of rows that lie exactly on their hyperplane
 
 
 @dataclass
 class NearRows:
-    """For each model some rows, each standing for all its copies with the same class; unused places at the end.
+    """The near rows of each model.  An entry stands for all copies of a row with the same class; unused ones come last.
 
-    rows : int64, (n_models, most)    number of the first copy, ascending, then -1
-    key : uint64, (n_models, most)    of its content and class
-    count : int64, (n_models, most)   copies
-    cost : float64, (n_models, most)  sum of the copies' costs, without C
-    share : float64, (n_models, most) sum of their alpha
-    on_plane : bool, (n_models, most) s_i = 0 exactly, by identity
-    reach : float64, (n_models,)      no row that was taken in is farther away
+    rows : int64, (n_models, most)     number of the first copy, ascending, then -1
+    key : uint64, (n_models, most)     hash of the row and its class
+    count : int64, (n_models, most)    number of copies
+    cost : float64, (n_models, most)   sum of the costs of the copies, without C
+    share : float64, (n_models, most)  sum of the alpha of the copies
+    on_plane : bool, (n_models, most)  s_i is known to be exactly 0
+    reach : float64, (n_models,)       largest |s_i| of the near rows
     """
 
     rows: np.ndarray
@@ -53,7 +54,7 @@ class NearRows:
         return self.rows[m, : np.count_nonzero(self.rows[m] >= 0)]
 
     def places(self, m: int, keys: np.ndarray) -> np.ndarray:
-        """Where rows with `keys` stand for model m; -1 for rows that are not there."""
+        """The entries of model m with these keys, int64; -1 if there is none."""
         q = len(self.of(m))
         if q == 0:
             return np.full(len(keys), -1)
@@ -64,9 +65,9 @@ class NearRows:
 
 
 def near_needs(shape: DataShape, most: int) -> list[Need]:
-    """Bytes of the rows taken in, of the copies that put them together, and of the small problem."""
+    """Bytes of the near rows, with the copies made when they are joined, and of the small problem."""
     q = min(most, shape.n_samples)
-    entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # of a row, at the most
+    entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # assumed bound for a row
     return [
         Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries),
         Need("Gram matrix", 4 * 8 * q * q),
@@ -74,7 +75,7 @@ def near_needs(shape: DataShape, most: int) -> list[Need]:
 
 
 def no_near_rows(n_models: int, most: int) -> NearRows:
-    """None yet."""
+    """Room for `most` near rows of each model, all unused."""
     shape = (n_models, most)
     return NearRows(
         rows=np.full(shape, -1, np.int64),
@@ -88,9 +89,9 @@ def no_near_rows(n_models: int, most: int) -> NearRows:
 
 
 class Nearest:
-    """Collects the `most` rows of one model that are nearest, and no farther than `limit`; equal rows count as one.
+    """Collects the nearest rows of one model, at most `most`, with |s| <= `limit`; equal rows count as one.
 
-    rows, key, count, cost : as in NearRows, without unused places;  distance : float64, |s|
+    rows, key, count, cost : as in `NearRows`, without unused entries;  distance : float64, |s|
     """
 
     def __init__(self, most: int, limit: float) -> None:
@@ -104,7 +105,7 @@ class Nearest:
     def add(
         self, rows: np.ndarray, key: np.ndarray, count: np.ndarray, cost: np.ndarray, distance: np.ndarray
     ) -> None:  # fmt: skip
-        """More rows, whose numbers follow those of all before."""
+        """Add rows, whose numbers must be larger than all before."""
         rows, key = np.concatenate([self.rows, rows]), np.concatenate([self.key, key])
         count, cost = np.concatenate([self.count, count]), np.concatenate([self.cost, cost])
         distance = np.concatenate([self.distance, distance])
@@ -126,7 +127,7 @@ class Nearest:
             self.limit = float(self.distance.max())
 
     def put(self, found: NearRows, m: int) -> None:
-        """Let them be the rows of model m, without shares."""
+        """Write them into `found` as the near rows of model m, without shares."""
         q = len(self.rows)
         found.rows[m, :q], found.key[m, :q], found.count[m, :q] = self.rows, self.key, self.count
         found.cost[m, :q], found.reach[m] = self.cost, float(self.distance.max(initial=0.0))
@@ -134,9 +135,9 @@ class Nearest:
 
 @dataclass
 class Neighbourhood:
-    """NearRows beside the vectors that they are rows of.
+    """The near rows, together with the vectors of all rows.
 
-    keys : uint64, (n_samples, 1)   of each row's content
+    keys : uint64, (n_samples, 1)   hashes of the rows
     """
 
     problem: Problem
@@ -145,13 +146,13 @@ class Neighbourhood:
     near: NearRows
 
     def key(self, where: slice | np.ndarray) -> np.ndarray:
-        """Of content and class."""
+        """uint64: hashes of some rows with their classes."""
         return self.keys.values[where, 0] + self.rows.y.values[where, 0].astype(np.uint64) * _LABEL
 
     def find(self, reach: float, among: np.ndarray | None = None) -> NearRows:
-        """The rows of least |s| <= reach, as many as there is room for; of equal ones those that come first.
+        """Find the rows with the smallest |s|, at most `reach`, as many as there is room for.
 
-        among : uint8, (n_samples, n_models), flags of the rows that are to be looked at
+        among : uint8, (n_samples, n_models)   flags of the rows to consider; None: all
         """
         found = no_near_rows(*self.near.rows.shape)
         for m in range(self.problem.n_models):
@@ -159,7 +160,7 @@ class Neighbourhood:
         return found
 
     def nearest(self, m: int, reach: float, most: int, among: np.ndarray | None = None) -> Nearest:
-        """Those of model m."""
+        """The nearest rows of model m."""
         nearest = Nearest(most, reach)
         for piece in self.rows.pieces():
             away = np.abs(self.rows.s.values[piece, m])
@@ -173,7 +174,7 @@ class Neighbourhood:
         return nearest
 
     def copies(self, m: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each row of model m how many copies cost something, and the sum of their costs."""
+        """For each near row of model m: the number of copies with a positive cost, and the sum of their costs."""
         q = len(self.near.of(m))
         count, cost = np.zeros(q, np.int64), np.zeros(q)
         for piece in self.rows.pieces():
@@ -186,9 +187,9 @@ class Neighbourhood:
     def read(
         self, ctx: Context, shape: tuple[int, ...], found: NearRows, gather: Gathered, with_keys: bool
     ) -> np.ndarray:  # fmt: skip
-        """V of all rows at their slacks, as `row_pass` gives it: one reading, which gathers the rows found.
+        """Read all rows once: return V at the present slacks (`row_pass`), and gather the rows `found`.
 
-        with_keys : it makes the rows' keys, too
+        with_keys : compute the hashes of the rows too
         """
         keys = self.keys if with_keys else None
         return row_pass(ctx, self.problem, self.rows, shape, weights=self.problem.loss, gather=gather, keys=keys)[0]
@@ -196,39 +197,39 @@ class Neighbourhood:
     def measure(
         self, ctx: Reads, d: np.ndarray, w: np.ndarray | None, bins: BinnedSums | None = None
     ) -> None:  # fmt: skip
-        """Products of all rows with d, and slacks anew where w is given: one reading."""
+        """Read all rows once: compute products with d, and, if w is given, slacks anew."""
         row_pass(ctx, self.problem, self.rows, d.shape, w=w, d=d, bins=bins)
         if w is not None:
             self.hold()
 
     def foresee(self, binned: BinnedSums, lengths: np.ndarray, V: np.ndarray, signs: RowVector) -> None:
-        """Move V over the whole bins of a step, and let `signs` say which rows violate if that is all."""
+        """Update V and `signs` as if exactly the rows of whole bins had crossed in a step of `lengths`."""
         foreseen(binned, lengths, V)
         foresee_signs(binned.bins, self.rows, lengths, signs)
 
     def read_again(
         self, ctx: Context, found: NearRows, gather: Gathered, V: np.ndarray, signs: RowVector
     ) -> tuple[np.ndarray, int] | None:
-        """V put right after a step that was foreseen, and how many rows were read for it and for `gather`.
+        """Correct a V that was foreseen, and gather rows; (V, number of rows read).
 
-        None where all are to be read.
+        None if so many rows must be read that a reading of all of them is cheaper.
         """
         return read_again(ctx, self.problem, self.rows, signs, V, gather)
 
     def slacks(self, m: int) -> np.ndarray:
-        """s of the rows of model m."""
+        """Slacks of the near rows of model m."""
         return self.rows.s.values[self.near.of(m), m]
 
     def codes(self, m: int) -> np.ndarray:
-        """Class codes of the rows of model m."""
+        """Class codes of the near rows of model m."""
         return self.rows.y.values[self.near.of(m), 0]
 
     def mixing(self) -> Mixing | None:
-        """What mixes dual points of these rows, where it is not `RowMixing`."""
+        """What mixes dual points for rows on shards; None: `RowMixing`."""
         return None
 
     def crossings(self, lengths: np.ndarray) -> np.ndarray:
-        """How many rows of each model cross their hyperplane on steps of `lengths` along p."""
+        """The number of rows of each model that cross their hyperplane in steps of `lengths`; int64, (n_models,)."""
         total = np.zeros(len(lengths), np.int64)
         for piece in self.rows.pieces():
             s = self.rows.s.values[piece]
@@ -236,7 +237,7 @@ class Neighbourhood:
         return total
 
     def take(self, found: NearRows) -> None:
-        """Go over to other rows: shares that are known are kept, others are what the slack says."""
+        """Replace the near rows.  Rows that were near before keep their shares; others get those of their slacks."""
         before, self.near = self.near, found
         for m in range(self.problem.n_models):
             numbers, former = found.of(m), before.of(m)
@@ -249,14 +250,14 @@ class Neighbourhood:
                 found.share[m, known] = np.minimum(before.share[m, at[known]], found.cost[m, known] * self.problem.C[m])
 
     def members(self, piece: slice, m: int, within: float) -> tuple[np.ndarray, np.ndarray]:
-        """(rows counted from the piece's start, places) of the rows of a piece with |s| <= within that stand there."""
+        """(rows, entries): the rows of a piece, counted from its start, with |s| <= within that are near rows."""
         rows = np.flatnonzero(np.abs(self.rows.s.values[piece, m]) <= within)
         places = self.near.places(m, self.key(rows + piece.start))
         here = places >= 0
         return rows[here], places[here]
 
     def put(self, piece: slice, alpha: np.ndarray) -> None:
-        """Set what is known of alpha: each copy has its part of the share."""
+        """Overwrite alpha of near rows in a piece (`Known`); each copy gets its part of the share."""
         for m in range(self.problem.n_models):
             rows, places = self.members(piece, m, self.near.reach[m])
             C, near = self.problem.C[m], self.near
@@ -265,7 +266,7 @@ class Neighbourhood:
             )
 
     def hold(self) -> None:
-        """Slacks were computed anew: those of rows on their hyperplane are 0 by identity."""
+        """After slacks were computed anew, set those of rows known to lie on their hyperplane to 0."""
         for m in range(self.problem.n_models):
             if self.near.on_plane[m].any():
                 for piece in self.rows.pieces():
@@ -273,23 +274,23 @@ class Neighbourhood:
                     self.rows.s.values[piece.start + rows[self.near.on_plane[m, places]], m] = 0.0
 
     def hold_products(self, m: int) -> None:
-        """Products with the shortest subgradient of rows whose share is inside: p_i = s_i, but for rounding.
+        """Remove rounding from the products with the shortest subgradient: p_i = s_i if the share is inside its box.
 
-        So rows on their hyperplane stay there (p_i = 0), and a step of length 1 takes the others to theirs.
+        Then rows on their hyperplane stay there (p_i = 0), and a step of length 1 takes the others exactly to theirs.
         """
         held = self.held(m, self.slacks(m), self.rows.p.values[self.near.of(m), m])
         if held.any():
             self.put_products(m, held)
 
     def held(self, m: int, s: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Of which rows of model m, with such slacks and products, the product is to be the slack."""
+        """bool: the near rows of model m, with these slacks and products, whose product is to be set to the slack."""
         q = len(s)
         share, C = self.near.share[m, :q], self.near.cost[m, :q] * self.problem.C[m]
         close = np.abs(p - s) <= _HELD * np.where(s == 0.0, np.abs(p).max(initial=0.0), np.abs(s))
         return np.asarray((share > 0.0) & (share < C) & close)
 
     def put_products(self, m: int, held: np.ndarray) -> None:
-        """Let the products of all copies of such rows be their slacks."""
+        """Set the products of all copies of these rows to their slacks."""
         rows = self.rows
         for piece in rows.pieces():
             here, places = self.members(piece, m, self.near.reach[m])

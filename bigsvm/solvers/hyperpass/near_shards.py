@@ -1,8 +1,8 @@
-"""`hyperpass` whose rows lie on shards: the rows nearest to their hyperplanes are chosen among those of all shards.
+"""`hyperpass` with rows on shards: the near rows are chosen among those of all shards.
 
-Slacks and products stay with their rows.  Each shard names its nearest rows.  The nearest of all are read where they
-are, and come to the caller, who solves the small problem on them and tells the shards their shares.  They are a few
-hundred rows of each model, whatever the data: with w and its sums, the only ones that travel.
+Slacks and products stay with their rows.  Each shard reports its nearest rows.  The nearest of all are sent to the
+caller, which solves the small problem on them, and sends the shares back.  These are a few hundred rows for each model,
+whatever the data are; no other rows leave their shard.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from bigsvm.tasks import ShardSum
 
 
 class Seen(NamedTuple):
-    """What a reading found of the near rows of one model that a shard has.
+    """What a shard reports about the near rows of one model.
 
-    s, p : float64 (n_rows,), slacks and products, p where a direction was measured;  codes : classes
-    copies, costs : (n_near,), of all near rows on this shard how many, and the sum of their costs
+    s, p, codes : (n_rows,)   slacks, products (if a direction was measured) and classes of those that the shard has
+    copies, costs : (n_near,)   for all near rows: the number of copies on this shard, and the sum of their costs
     """
 
     s: np.ndarray
@@ -42,10 +42,10 @@ class Seen(NamedTuple):
 
 
 class NearShard(PrimalShard):
-    """What a shard of `hyperpass` knows between two rounds.
+    """The state of a shard of `hyperpass` between two rounds.
 
-    keys, signs : of its rows, as in `HyperPassState`
-    near : the rows taken in, of all shards
+    keys, signs : of its rows; see `HyperPassState`
+    _near : the near rows of all shards
     """
 
     own = (OwnVector("row keys", np.uint64), OwnVector("signs", np.uint8, of_models=True))
@@ -59,12 +59,12 @@ class NearShard(PrimalShard):
         self._first, self._near = rows.first, no_near_rows(rows.problem.n_models, 0)
 
     def whole(self) -> dict[str, Any]:
-        """All that a shard that is made anew needs."""
+        """The state from which `restore` makes the shard again."""
         own = {"keys": self.keys.values, "signs": self.signs.values, "near": _told(self._near)}
         return {**super().whole(), **own}
 
     def restore(self, rows: PrimalRows, tree: dict[str, Any]) -> None:
-        """Take over what `whole` gave."""
+        """Restore the state that `whole` returned."""
         super().restore(rows, tree)
         self.keys.values[...], self.signs.values[...] = tree["keys"], tree["signs"]
         self._near = _near(tree["near"])
@@ -72,7 +72,7 @@ class NearShard(PrimalShard):
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     def _read_near(self, w: np.ndarray, shape: list[int], near: list[np.ndarray], with_keys: bool) -> ShardSum:
-        """Losses, bytes, what is seen of the near rows, and those that are here; V is added."""
+        """Read all rows; (losses, bytes read, `Seen` of near rows, the near rows of this shard), and V as a vector."""
         before, self._near = self.reading.bytes_read, _near(near)
         gather, keys = _gathered(self._near), self.keys if with_keys else None
         V, _ = row_pass(
@@ -81,7 +81,7 @@ class NearShard(PrimalShard):
         return self._found(before, gather, V)
 
     def _read_again(self, w: np.ndarray, shape: list[int], near: list[np.ndarray]) -> ShardSum:
-        """The same of rows that crossed otherwise than foreseen alone: V is what they change."""
+        """Read only rows that crossed otherwise than foreseen; the same results, with V as the change by them."""
         before, self._near = self.reading.bytes_read, _near(near)
         again, V = self._again(_gathered(self._near)), np.zeros(shape)
         again.read(self.reading, blocks_with(self.reading.proof_refs, again.wanted), V)
@@ -97,7 +97,7 @@ class NearShard(PrimalShard):
     def _measure_near(
         self, d: np.ndarray, w: np.ndarray | None, edges: np.ndarray | None, reach: np.ndarray | None
     ) -> ShardSum:
-        """Products with d, slacks anew at w; bytes and what is seen of near rows; sums of bins are added."""
+        """Compute products with d, and slacks at w if given; (bytes read, `Seen`), and sums of bins as a vector."""
         before, bins = self.reading.bytes_read, None
         if edges is not None and reach is not None:
             bins = BinnedSums(
@@ -123,7 +123,7 @@ class NearShard(PrimalShard):
         return ShardSum((self._around().crossings(lengths),))
 
     def _of_mistaken(self, wanted: np.ndarray, most: float) -> ShardSum:
-        """Rows that crossed otherwise than foreseen, of all that are to be read, and their blocks; None if too many."""
+        """Numbers of rows that crossed otherwise than foreseen, of rows to read, of their blocks; None if too many."""
         wrong = mistaken(self.rows, self.signs, most)
         if wrong is None:
             return ShardSum((None,))
@@ -142,7 +142,7 @@ class NearShard(PrimalShard):
         return Again(self._problem, self.rows, self.signs, wrong, gather, self._first)
 
     def _seen(self, counted: bool = False) -> list[Seen]:
-        """Of each model."""
+        """`Seen` of the near rows on this shard, for each model.  counted : count the copies too"""
         around, n, seen = self._around(), len(self.rows.s.values), []
         for m in range(self._problem.n_models):
             numbers = self._near.of(m) - self._first
@@ -154,7 +154,7 @@ class NearShard(PrimalShard):
 
 
 class NearOnShards(Neighbourhood):
-    """A `Neighbourhood` of rows on shards; what it has of them is what the last reading saw."""
+    """A `Neighbourhood` of rows on shards.  Its slacks, products and classes are those of the last reading."""
 
     rows: ShardedRows
 
@@ -163,7 +163,7 @@ class NearOnShards(Neighbourhood):
         self._seen: list[Seen] = []
 
     def find(self, reach: float, among: np.ndarray | None = None) -> NearRows:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         n_models, most = self.near.rows.shape
         found, each = no_near_rows(n_models, most), self.rows.ask(("nearest", reach, most)).each
         for m in range(n_models):
@@ -176,14 +176,15 @@ class NearOnShards(Neighbourhood):
     def read(
         self, ctx: Context, shape: tuple[int, ...], found: NearRows, gather: Gathered, with_keys: bool
     ) -> np.ndarray:  # fmt: skip
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         total = self.rows.tell("read_near", [list(shape), _told(found), with_keys])
         return self._take(total, found, gather)
 
     def _take(self, total: ShardSum, found: NearRows, gather: Gathered) -> np.ndarray:
         self.rows.looked(total)
         self._see([each[2] for each in total.each])
-        # Copies of a row are counted where they are: a shard may have left one out, as far away as its last one.
+        # Copies are counted by the shards during this reading: `find` may have missed a copy that was as far away as
+        # the last row that its shard reported.
         for m, seen in enumerate(self._seen):
             q = len(seen.copies)
             found.count[m, :q], found.cost[m, :q] = seen.copies, seen.costs
@@ -201,7 +202,7 @@ class NearOnShards(Neighbourhood):
     def measure(
         self, ctx: Reads, d: np.ndarray, w: np.ndarray | None, bins: BinnedSums | None = None
     ) -> None:  # fmt: skip
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         edges, reach = (None, None) if bins is None else bins.bins
         total = self.rows.tell("measure_near", [w, edges, reach], d)
         ctx.charge(sum(nbytes for nbytes, _ in total.each))
@@ -210,14 +211,14 @@ class NearOnShards(Neighbourhood):
             bins.sums[...] = total.vectors[0]
 
     def foresee(self, binned: BinnedSums, lengths: np.ndarray, V: np.ndarray, signs: RowVector) -> None:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         foreseen(binned, lengths, V)
         self.rows.tell("foresee", [lengths, *binned.bins])
 
     def read_again(
         self, ctx: Context, found: NearRows, gather: Gathered, V: np.ndarray, signs: RowVector
     ) -> tuple[np.ndarray, int] | None:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         most = most_mistaken(ctx.data.n_samples)
         each = self.rows.ask(("mistaken", gather.wanted, most)).each
         if None in each:
@@ -229,24 +230,24 @@ class NearOnShards(Neighbourhood):
         return V + self._take(total, found, gather), wanted
 
     def slacks(self, m: int) -> np.ndarray:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         return self._seen[m].s
 
     def codes(self, m: int) -> np.ndarray:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         return self._seen[m].codes
 
     def mixing(self) -> Mixing | None:
-        """The shards, which now know the shares."""
+        """Send the shares to the shards, which then mix dual points."""
         self.rows.tell("know", [_told(self.near)])
         return self.rows
 
     def crossings(self, lengths: np.ndarray) -> np.ndarray:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         return np.sum(self.rows.ask(("crossings", lengths)).each, axis=0)
 
     def hold_products(self, m: int) -> None:
-        """As `Neighbourhood` says."""
+        """See `Neighbourhood`."""
         held = self.held(m, self._seen[m].s, self._seen[m].p)
         if held.any():
             self.rows.tell("hold_products", [m, held])
@@ -257,7 +258,7 @@ def _told(near: NearRows) -> list[np.ndarray]:
 
 
 def _near(told: list[np.ndarray]) -> NearRows:
-    """With arrays of its own: those of a log are maps of its files."""
+    """The near rows, from `_told`; arrays are copied, because those from a log are memory maps."""
     return NearRows(*(np.array(values) for values in told))
 
 

@@ -1,4 +1,4 @@
-"""Rows that a step took across their hyperplane otherwise than foreseen, read again: they and no others (`bins`)."""
+"""Correction of a forecast by bins (`bins.py`): rows that crossed otherwise than foreseen are read again, no others."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import Account, PassLeft
 
-_MOST = 0.2  # of the rows; of the blocks half
-_AT_MOST = 1 << 16  # rows: their numbers are in memory
-_REFS = 2  # blocks for each row that is wanted, or a reading of some is one of all
+_MOST = 0.2  # share of the rows up to which they are read again
+_AT_MOST = 1 << 16  # rows up to which they are read again, since their numbers are in memory
+_REFS = 2  # blocks for each wanted row, below which reading some rows means reading all blocks
 
 
 class Reading(Account, Protocol):
-    """What is lent for reading some rows: a `Context`, or a shard's part of one."""
+    """What reading some rows needs of its caller: a `Context`, or the part of one that a shard has."""
 
     @property
     def data(self) -> RowBlocks: ...
 
 
 def can_read_some(ctx: Context, wanted: int) -> bool:
-    """Whether a few rows cost less than a reading of all."""
+    """Whether reading a few rows costs less than reading all of them."""
     return ctx.resident or len(ctx.refs) >= _REFS * wanted
 
 
 def mistaken(rows: RowState, signs: RowVector, most: float) -> np.ndarray | None:
-    """Rows that crossed otherwise than foreseen, ascending; None if they are more than `most`."""
+    """The rows that crossed otherwise than foreseen, ascending; None if there are more than `most`."""
     found, n = [np.zeros(0, np.int64)], 0
     for piece in rows.pieces():
         wrong = (rows.s.values[piece] > 0.0) != (signs.values[piece] != 0)
@@ -46,19 +46,20 @@ def mistaken(rows: RowState, signs: RowVector, most: float) -> np.ndarray | None
 
 
 def most_mistaken(n_rows: int) -> float:
-    """More rows than this, of all, are not read one by one."""
+    """The largest number of rows that are read again."""
     return min(_MOST * n_rows, _AT_MOST)
 
 
 def worth_it(touched: int, blocks: int) -> bool:
-    """Whether a reading of so many of the blocks is less than one of all."""
+    """Whether reading `touched` of the blocks costs less than reading all of them."""
     return 2 * touched <= blocks
 
 
 class Again(NamedTuple):
-    """What is read again, of rows whose working numbers begin with `first`.
+    """The rows to read again, out of rows whose numbers in working order begin with `first`.
 
-    wrong : positions of rows that crossed otherwise than foreseen;  gather : takes the rows that it names
+    signs : the forecast;  wrong : positions of rows that crossed otherwise than foreseen
+    gather : receives the rows that it names
     """
 
     problem: Problem
@@ -70,16 +71,16 @@ class Again(NamedTuple):
 
     @property
     def wanted(self) -> np.ndarray:
-        """Working numbers of all rows that are read, ascending."""
+        """Numbers of all rows to read, in working order, ascending."""
         mine = self.gather.wanted[
             slice(*np.searchsorted(self.gather.wanted, [self.first, self.first + len(self.rows.s.values)]))
         ]
         return np.union1d(self.wrong + self.first, mine)
 
     def read(self, ctx: Reading, touched: Iterable[BlockRef], V: np.ndarray) -> None:
-        """Put V, (n_features + 1, n_models), right, and gather: one reading of the blocks that hold such rows.
+        """Read the blocks `touched` once: correct V, (n_features + 1, n_models), in place, and gather rows.
 
-        Raises PassLeft where the run is to stop.
+        Raises PassLeft if the run is to stop.
         """
         problem, rows, before, release = self.problem, self.rows, ctx.bytes_read, ctx.data.release
         for ref in touched:
@@ -107,9 +108,9 @@ class Again(NamedTuple):
 def read_again(
     ctx: Context, problem: Problem, rows: RowState, signs: RowVector, V: np.ndarray, gather: Gathered
 ) -> tuple[np.ndarray, int] | None:
-    """V with the rows put right that crossed otherwise than foreseen, and how many were read; None if they are many.
+    """A corrected copy of V, and the number of rows read; None if a reading of all rows is cheaper.
 
-    gather : takes the rows that it names, in the same reading
+    gather : receives the rows that it names, in the same reading
     """
     wrong = mistaken(rows, signs, most_mistaken(len(rows.s.values)))
     if wrong is None:
@@ -133,7 +134,7 @@ def _touched(ctx: Context, wanted: np.ndarray) -> Iterator[BlockRef]:
 
 
 def blocks_with(refs: Sequence[BlockRef], wanted: np.ndarray) -> list[BlockRef]:
-    """Those of `refs`, which follow one another, that hold wanted rows; all but the last have as many rows."""
+    """The blocks, out of consecutive `refs`, that hold wanted rows.  All but the last must have equally many rows."""
     if not len(wanted):
         return []
     return [refs[number] for number in np.unique((wanted - refs[0].start) // refs[0].n_rows).tolist()]
