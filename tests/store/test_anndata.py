@@ -5,6 +5,7 @@ The files here are written by zarr and h5py alone, as anndata 0.12 writes them; 
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -18,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
-from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.store.formats import csc_rows, kept_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract, dense
@@ -183,6 +184,24 @@ def test_bad_columns_are_refused(part: str, value: int, said: str, tmp_path: Pat
     with pytest.raises(DataError, match=said):
         open_store(path)
     assert not list((Path(csc_rows.cache_folder()) / "manifests").glob("*transposed-*"))
+
+
+def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, start: int, nbytes: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = formats.anndata(tmp_path / "a.h5ad", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
+    folder = Path(csc_rows.cache_folder()) / "manifests"
+    with monkeypatch.context() as patched, pytest.raises(OutputError, match="No space left on device") as told:
+        patched.setattr(os, "posix_fallocate", full)
+        open_store(path)
+    assert Path(told.value.where).parent == folder
+    assert not list(folder.glob("*transposed-*"))
+    np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
+    (made,) = folder.glob("transposed-*/indptr")
+    assert made.stat().st_blocks * 512 >= made.stat().st_size  # it has no holes
 
 
 def test_what_is_no_h5ad_is_refused(tmp_path: Path) -> None:

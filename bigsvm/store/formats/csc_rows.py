@@ -16,6 +16,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest
+from bigsvm.files.mapped import zeros_map
 from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.identity import digest_of
@@ -122,7 +123,8 @@ def _entries(parts: tuple[Array, Array, Array], n_samples: int, where: str) -> I
 def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtype, made: Path, where: str) -> None:
     nnz, values = len(parts[0]), parts[0].dtype.newbyteorder("=")
     entry = np.dtype([("row", np.int64), ("column", index), ("value", values)])
-    pointers = np.memmap(made / "indptr", np.int64, "w+", shape=(n_samples + 1,))
+    with open(made / "indptr", "x+b") as file:
+        pointers = np.frombuffer(zeros_map(file.fileno(), 8 * (n_samples + 1)), np.int64)
     for rows, _, _ in _entries(parts, n_samples, where):
         found, counts = np.unique(rows, return_counts=True)
         pointers[found + 1] += counts
@@ -148,4 +150,3 @@ def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtyp
             order = np.argsort(packed["row"], kind="stable")
             data_file.write(packed["value"][order].tobytes())
             index_file.write(packed["column"][order].tobytes())
-    pointers.flush()

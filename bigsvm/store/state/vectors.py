@@ -17,6 +17,7 @@ import numpy as np
 
 from bigsvm.budget import MemoryBudget, Reservation
 from bigsvm.files.atomic import cannot_write
+from bigsvm.files.mapped import zeros_map
 from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 
 
@@ -129,9 +130,7 @@ def _scratch_map(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name.replace(' ', '-')}-", dir=path.parent)
         os.unlink(name)
-        # All blocks now: a full disk is an error here, not a SIGBUS in the middle of a pass.
-        os.posix_fallocate(handle, 0, nbytes)
-        return mmap.mmap(handle, nbytes), handle
+        return zeros_map(handle, nbytes), handle
     except OSError as error:
         if handle >= 0:
             os.close(handle)
