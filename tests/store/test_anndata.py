@@ -11,6 +11,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import scipy.sparse as sp
 import zarr
 
 from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
+from bigsvm.files import locks
 from bigsvm.store.formats import csc_rows, kept_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract, dense
@@ -158,13 +160,18 @@ def test_tables_leave_out_rows_without_a_label(tmp_path: Path) -> None:
     assert open_store(tmp_path / "t.csv", missing="drop", labelled=False).n_samples == 40
 
 
+def transposed() -> list[Path]:
+    """Folders of columns that were made rows, whole or not."""
+    return [path for path in (csc_rows.cache_folder() / "manifests").glob("*transposed-*") if path.is_dir()]
+
+
 @pytest.mark.parametrize("buffer", [1, 200, 1 << 20])
 def test_columns_are_transposed_in_pieces(buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csc_rows, "_BUFFER", buffer)
     monkeypatch.setattr(csc_rows, "_PIECE", 7)
     path = formats.anndata(tmp_path / "a.zarr", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
     np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
-    made = list((Path(csc_rows.cache_folder()) / "manifests").glob("transposed-*"))
+    made = transposed()
     assert len(made) == 1
     times = {file: file.stat().st_mtime_ns for file in made[0].iterdir()}
     np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
@@ -183,7 +190,7 @@ def test_bad_columns_are_refused(part: str, value: int, said: str, tmp_path: Pat
     zarr.open_group(path, mode="a")[f"X/{part}"][3] = value
     with pytest.raises(DataError, match=said):
         open_store(path)
-    assert not list((Path(csc_rows.cache_folder()) / "manifests").glob("*transposed-*"))
+    assert not transposed()
 
 
 def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal(
@@ -193,15 +200,48 @@ def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = formats.anndata(tmp_path / "a.h5ad", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
-    folder = Path(csc_rows.cache_folder()) / "manifests"
-    with monkeypatch.context() as patched, pytest.raises(OutputError, match="No space left on device") as told:
-        patched.setattr(os, "posix_fallocate", full)
+    folder = csc_rows.cache_folder() / "manifests"
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OutputError, match="No space left on device") as told:
         open_store(path)
+    monkeypatch.undo()
+    monkeypatch.setenv("BIGSVM_CACHE", str(folder.parents[1]))
     assert Path(told.value.where).parent == folder
-    assert not list(folder.glob("*transposed-*"))
+    assert not transposed()
     np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
     (made,) = folder.glob("transposed-*/indptr")
     assert made.stat().st_blocks * 512 >= made.stat().st_size  # it has no holes
+
+
+def test_columns_are_transposed_once_by_those_who_open_them_at_one_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = formats.anndata(tmp_path / "a.zarr", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
+    transpose, wait_for = csc_rows._transpose, locks.wait_for
+    began, others_turn = [], threading.Event()
+
+    def slow(*arguments: Any) -> None:
+        began.append(threading.get_ident())
+        if len(began) == 1:
+            other.start()
+            others_turn.wait()
+        else:
+            others_turn.set()
+        transpose(*arguments)
+
+    def waited(*arguments: Any) -> None:
+        if threading.current_thread() is other:
+            others_turn.set()
+        wait_for(*arguments)
+
+    found: list[np.ndarray] = []
+    other = threading.Thread(target=lambda: found.append(rows(open_store(path))))
+    monkeypatch.setattr(csc_rows, "_transpose", slow)
+    monkeypatch.setattr(csc_rows, "wait_for", waited, raising=False)
+    np.testing.assert_array_equal(rows(open_store(path)), X.toarray())
+    other.join()
+    np.testing.assert_array_equal(found[0], X.toarray())
+    assert len(began) == 1
 
 
 def test_what_is_no_h5ad_is_refused(tmp_path: Path) -> None:

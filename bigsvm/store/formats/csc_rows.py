@@ -16,6 +16,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.files.atomic import cannot_write, file_digest
+from bigsvm.files.locks import wait_for
 from bigsvm.files.mapped import zeros_map
 from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
@@ -76,21 +77,34 @@ def rows_of_columns(
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
     if not _is_whole(folder, of):
         make_cache_folder(folder.parent)
-        made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
         try:
-            _transpose(parts, n_samples, index, made, where)
-            digests = {name: file_digest(made / name) for name in kinds}
-            write_sealed(made / "about.json", {"of": of, "digests": digests})
-            shutil.rmtree(folder, ignore_errors=True)
-            made.rename(folder)
+            # One process makes it, and the others wait for that one: they would need the space once more each.
+            with open(folder.with_suffix(".lock"), "a+") as lock:
+                wait_for(lock)
+                if not _is_whole(folder, of):
+                    _make(folder, parts, n_samples, kinds, where, of)
         except OSError as error:
             if isinstance(error, OutputError):
                 raise
             raise cannot_write(folder, error, len(data) * 12) from error
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
     found = [MappedArray(folder / name, kind, lengths[name]) for name, kind in kinds.items()]
     return found[0], found[1], found[2]
+
+
+def _make(
+    folder: Path, parts: tuple[Array, Array, Array], n_samples: int, kinds: dict[str, np.dtype], where: str,
+    of: dict[str, Any],
+) -> None:  # fmt: skip
+    """Make the copy at `folder`, in the place of a damaged one."""
+    made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
+    try:
+        _transpose(parts, n_samples, kinds["indices"], made, where)
+        digests = {name: file_digest(made / name) for name in kinds}
+        write_sealed(made / "about.json", {"of": of, "digests": digests})
+        shutil.rmtree(folder, ignore_errors=True)
+        made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _is_whole(folder: Path, of: dict[str, Any]) -> bool:
