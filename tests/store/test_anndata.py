@@ -22,6 +22,7 @@ import zarr
 
 from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.files import locks
+from bigsvm.files.atomic import temporary_name
 from bigsvm.store.formats import csc_rows, kept_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract, dense
@@ -242,6 +243,35 @@ def test_columns_are_transposed_once_by_those_who_open_them_at_one_time(
     other.join()
     np.testing.assert_array_equal(found[0], X.toarray())
     assert len(began) == 1
+
+
+_HELD = """
+import sys
+from bigsvm.store.formats import csc_rows
+from bigsvm.store.formats.opener import open_store
+
+def held(*arguments):
+    print("begun", flush=True)
+    sys.stdin.read()
+
+csc_rows._transpose = held
+open_store(sys.argv[1])
+"""
+
+
+def test_what_killed_processes_made_of_columns_is_removed(tmp_path: Path) -> None:
+    path = formats.anndata(tmp_path / "a.zarr", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
+    command = [sys.executable, "-c", _HELD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+    assert len(transposed()) == 1
+    at_work = temporary_name(csc_rows.cache_folder() / "manifests" / "transposed-other")  # of a process that lives
+    at_work.mkdir()
+    open_store(path)
+    assert len(transposed()) == 2
+    assert at_work in transposed()
 
 
 def test_what_is_no_h5ad_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ rows.  Then each range, which fits a buffer, is put in order by itself.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, OutputError
-from bigsvm.files.atomic import cannot_write, file_digest
+from bigsvm.files.atomic import cannot_write, file_digest, remove_dead, temporary_name
 from bigsvm.files.locks import wait_for
 from bigsvm.files.mapped import zeros_map
 from bigsvm.files.paths import cache_folder, make_cache_folder
@@ -75,6 +74,7 @@ def rows_of_columns(
     folder = cache_folder() / "manifests" / f"transposed-{digest_of(of)}"
     kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
+    remove_dead(folder.parent)
     if not _is_whole(folder, of):
         make_cache_folder(folder.parent)
         try:
@@ -96,8 +96,9 @@ def _make(
     of: dict[str, Any],
 ) -> None:  # fmt: skip
     """Make the copy at `folder`, in the place of a damaged one."""
-    made = Path(tempfile.mkdtemp(prefix=".transposed-", dir=folder.parent))
+    made = temporary_name(folder)
     try:
+        made.mkdir()
         _transpose(parts, n_samples, kinds["indices"], made, where)
         digests = {name: file_digest(made / name) for name in kinds}
         write_sealed(made / "about.json", {"of": of, "digests": digests})
