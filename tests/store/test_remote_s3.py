@@ -173,3 +173,16 @@ def test_a_fit_on_the_command_line(bucket: Bucket, tmp_path: Path, monkeypatch: 
     )
     assert "nothing was done again" in capsys.readouterr().out
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def test_files_in_subfolders_are_not_left_out_in_silence(bucket: Bucket, s3: tuple[str, Any]) -> None:
+    bucket()
+    text = b"a,b,label\n" + b"".join(b"%d,%d,%d\n" % (k, k % 3, k % 2) for k in range(20))
+    for key in ("a.csv", "sub/c.csv", ".no/d.csv", "sub/_no/e.csv", "sub/f.txt"):
+        obstore.put(s3[1], f"nest/{key}", text)
+    store = bigsvm.open_store("s3://rows/nest")
+    assert store.n_samples == 20
+    (warning,) = store.warnings
+    assert warning.startswith("s3://rows/nest: files in subfolders are left out: 1 (sub/c.csv); ")
+    assert warning.endswith("'s3://rows/nest/*/*.csv'")
+    assert bigsvm.open_store("s3://rows/nest/*/*.csv").n_samples == 20

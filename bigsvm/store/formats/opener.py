@@ -20,7 +20,7 @@ from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, Usag
 from bigsvm.files.paths import SCHEMES, STORE_MARKS, no_such_store
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
-from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table
+from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table, told_of_nested
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, rename, without_secrets
@@ -348,7 +348,7 @@ def _open_remote(
     weakref.finalize(brought, brought.kept.close)
     unsealed = f"{name}: was not sealed: what it held was held against sizes and ETags while it was copied"
     warnings = [unsealed if "was not sealed" in text else brought.renamed(text) for text in store.warnings]
-    store.warnings = warnings
+    store.warnings = warnings + told_of_nested(name, brought.nested)
     return store
 
 

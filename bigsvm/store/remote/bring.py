@@ -38,12 +38,14 @@ class Brought:
     """A copy in use.
 
     path : of the file, folder or glob here that has the rows;  name : where they came from
+    nested : of a folder, the paths below it of what was left in its subfolders
     """
 
     path: str
     name: str
     kept: ExitStack = field(repr=False)
     """Closed when nobody reads it any more: then it may be evicted."""
+    nested: tuple[str, ...] = ()
 
     def renamed(self, text: str) -> str:
         """A message with the name that a user knows in the place of the copy's path."""
@@ -100,7 +102,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
             came_from(path, client.name)
             if has_glob(found.name):
                 came_from(os.path.realpath(folder / "files"), client.uri("/".join(before_glob(client.root.split("/")))))
-            return Brought(path, client.name, kept)
+            return Brought(path, client.name, kept, found.nested)
         except BaseException:
             kept.close()
             raise

@@ -32,11 +32,13 @@ class Objects:
     objects : by their path below the copy's folder
     name : the path below the copy's folder that stands for all of them: a file, a folder or a glob
     is_store : a Zarr store
+    nested : of a folder, the paths below it of what lies in its subfolders, which is not copied
     """
 
     objects: dict[str, Listed]
     name: str
     is_store: bool
+    nested: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -88,7 +90,7 @@ def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
     if not files:
         hint = f"name the files: '{client.name.rstrip('/')}/*/*'" if nested else ""
         raise UsageError("has no files itself, only folders", client.name, hint)
-    return Objects({f"{name}/{key}": item for key, item in files.items()}, name, False)
+    return Objects({f"{name}/{key}": item for key, item in files.items()}, name, False, tuple(nested))
 
 
 def wanted(key: str, matrix: str) -> bool:
