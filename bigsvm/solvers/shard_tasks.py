@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, ReadFailed
-from bigsvm.files.atomic import remove_dead, temporary_name
-from bigsvm.store.state.state_files import read_tree, write_tree
+from bigsvm.files.atomic import cannot_write, remove_dead, temporary_name
+from bigsvm.store.state.state_files import read_tree, tree_bytes, write_tree
 from bigsvm.tasks import ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
@@ -95,10 +95,15 @@ def new_home(workdir: Path) -> str:
     """Make a folder for the shards of a fit, after deleting those of callers that were killed.
 
     The name of a folder identifies its process, so folders of living callers, and of other machines, are not deleted.
+
+    Raises OutputError if `workdir` cannot be written.
     """
     remove_dead(workdir, _HOME)
     home = temporary_name(workdir / _HOME)
-    home.mkdir(parents=True)
+    try:
+        home.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(workdir, error) from error
     return str(home)
 
 
@@ -121,7 +126,10 @@ def ask_task(shard: Shard, told: tuple[int, Any, Any]) -> ShardSum:
 
 
 def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
-    """Task: settle the last of so many rounds, and save the shard.  told : (rounds, ending).  Returns its number."""
+    """Task: settle the last of so many rounds, and save the shard.  told : (rounds, ending).  Returns its number.
+
+    Raises OutputError if the scratch folder cannot hold the save.
+    """
     rounds, ending = told
     state = _taken(shard, rounds)
     state.settle(ending)
@@ -231,15 +239,18 @@ def _write_whole(target: Path, tree: Any) -> None:
     """Write a tree into a new folder, whole or not at all.
 
     Two processes may write the same folder at one time: the first to finish wins, and both write the same content.
+
+    Raises OutputError, naming the scratch folder: that of the shards in it is known to no user.
     """
     if target.exists():
         return
     aside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-    aside.mkdir(parents=True)
     try:
+        aside.mkdir(parents=True)
         write_tree(aside, tree)
         os.rename(aside, target)
-    except OSError:
+    except OSError as error:
+        refused = cannot_write(target.parent.parent, error, tree_bytes(tree))  # the space that was free for it
         shutil.rmtree(aside, ignore_errors=True)
         if not target.exists():
-            raise
+            raise refused from error

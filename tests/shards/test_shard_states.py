@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, ReadFailed
+from bigsvm.errors import DataError, OutputError, ReadFailed
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.dask_shards import Placement
 from bigsvm.solvers import shard_tasks
@@ -192,6 +194,26 @@ def test_a_shard_stays_where_it_is_while_its_worker_does() -> None:
     three = placement.of(8, ["b", "c", "d"])
     assert max(three.count(name) for name in "bcd") == 3
     assert sum(before == after for before, after in zip(joined, three, strict=True)) == 6
+
+
+def test_a_full_scratch_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By saves on workers and by the log of the caller; and nothing half-written stays."""
+    home = Path(shard_tasks.new_home(tmp_path))
+    shard, (this, w) = shard_at(home), rounds(1)[0]
+
+    def full(folder: Path, tree: Any) -> None:
+        (folder / "some.npy").write_bytes(b"some")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shard_tasks, "write_tree", full)
+    for write in (lambda: log_round(shard.home, this, w), lambda: save_task(shard, (0, np.ones(1)))):
+        with pytest.raises(OutputError, match=r"No space left on device, \d+ bytes needed, \d+ are free") as caught:
+            write()
+        assert caught.value.where == str(tmp_path)
+    assert list(home.iterdir()) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="Not a directory"):
+        shard_tasks.new_home(tmp_path / "file")
 
 
 def test_the_log_keeps_the_rounds_since_the_save(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +18,7 @@ from distributed.client import ClosedClientError
 from pyarrow import feather
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import BigSVMError, Interrupted, MissingInput, PlanRefused, UsageError
+from bigsvm.errors import BigSVMError, Interrupted, MissingInput, OutputError, PlanRefused, UsageError
 from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import MemoryLimit
 from bigsvm.run.execute import dask as dask_mapper
@@ -207,6 +209,37 @@ def test_a_client_that_has_closed_by_itself_is_a_lost_cluster() -> None:
     for ask in (lambda: mapper.on_shards(forget_task, [0, 1], None), lambda: list(mapper.map(abs, [-1, -2]))):
         with pytest.raises(Interrupted, match="the cluster was lost"):
             ask()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_lost_cluster(number: int, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a task on a worker, of dask's own client, and of the checks: to run again would not help."""
+    full = OSError(number, os.strerror(number), "/disk/of/a/worker")
+
+    def refused(*given: Any, **how: Any) -> None:
+        raise full
+
+    monkeypatch.setattr(dask_mapper, "wait", lambda *given, **how: None)
+    client: Any = SimpleNamespace(as_current=nullcontext, submit=lambda *given, **how: task, scheduler_info=refused)
+    task = SimpleNamespace(result=refused, cancel=lambda: None, status="error")
+    mapper = DaskMapper(client, 2)
+    asked: list[Callable[[], Any]] = [
+        lambda: list(mapper.map(abs, [-1, -2])),
+        lambda: mapper.on_shards(forget_task, [0, 1], None),
+        lambda: check_versions(HereClient(full)),
+        lambda: check_rows_and_room(HereClient(full), open_store(str(store)), None, 1),
+    ]
+    for ask in asked:
+        with pytest.raises(OutputError, match=os.strerror(number)) as caught:
+            ask()
+        assert caught.value.where == "/disk/of/a/worker"
+
+    def not_started(**how: Any) -> None:
+        raise RuntimeError("Nanny failed to start") from full
+
+    monkeypatch.setattr(dask_mapper, "LocalCluster", not_started)
+    with pytest.raises(OutputError):
+        dask_mapper._local_cluster(2)
 
 
 def test_a_worker_has_time_to_start_again_where_the_cluster_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:

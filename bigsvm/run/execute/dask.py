@@ -23,7 +23,7 @@ from distributed.client import ClosedClientError
 
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError, in_words
 from bigsvm.machine import core_count
-from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_versions
+from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_versions, full_disk
 from bigsvm.run.execute.dask_shards import ShardVerbs
 from bigsvm.run.execute.traffic import Traffic, nbytes_of
 from bigsvm.store.blocks import RowBlocks
@@ -145,16 +145,20 @@ class DaskMapper:
         return found
 
     def _asked(self, ask: Callable[[], Any]) -> Any:
-        """The result of a request to the scheduler.  Raises Interrupted if the connection is lost."""
+        """The result of a request to the scheduler.
+
+        Raises Interrupted if the connection is lost, OutputError if dask met a full disk.
+        """
         try:
             return ask()
         except (OSError, TimeoutError, RuntimeError, ClosedClientError) as error:  # closed, or its scheduler gone
-            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
+            raise full_disk(error) or Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
 
     def _result(self, future: Any, patience: float | None = None) -> Any:
         """The result of a finished future.
 
-        Raises TimeoutError if it does not arrive within `patience` seconds, because dask has to compute it again.
+        Raises TimeoutError if it does not arrive within `patience` seconds, because dask has to compute it again;
+        OutputError if the disk of a worker is full.
         """
         try:
             return future.result(timeout=patience)
@@ -165,7 +169,7 @@ class DaskMapper:
                 raise
             raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
         except OSError as error:
-            raise Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
+            raise full_disk(error) or Interrupted(f"the cluster was lost: {error}", hint=RESUME) from error
         except KilledWorker as error:
             raise _Killed(f"workers died while they ran a task: {error}", hint=RESUME) from error
         except Exception as error:
@@ -238,7 +242,7 @@ class _Client(Client):
 def _local_cluster(n_workers: int) -> LocalCluster:
     """Worker processes of this machine; up to `_STARTS` attempts, since one may be killed before it is ready.
 
-    Raises Interrupted if all attempts fail.
+    Raises Interrupted if all attempts fail, OutputError if a disk is full.
     """
     said = ""
     for _ in range(_STARTS):
@@ -252,6 +256,8 @@ def _local_cluster(n_workers: int) -> LocalCluster:
                 silence_logs=logging.CRITICAL,  # `_no_workers` reports a failed start
             )
         except (RuntimeError, OSError, TimeoutError) as error:
+            if full := full_disk(error):
+                raise full from error
             said = str(error) or type(error).__name__
     raise _no_workers(f"they failed {_STARTS} times: {said}")
 
@@ -260,7 +266,7 @@ def _client_of(cluster: LocalCluster) -> Any:
     try:
         return _Client(cluster)
     except (RuntimeError, OSError, TimeoutError) as error:
-        raise _no_workers(str(error) or type(error).__name__) from error
+        raise full_disk(error) or _no_workers(str(error) or type(error).__name__) from error
 
 
 def _no_workers(why: str) -> Interrupted:

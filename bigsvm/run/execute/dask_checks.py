@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import uuid
 from collections import Counter
@@ -13,7 +14,16 @@ from typing import Any, NamedTuple
 from distributed.protocol import pickle as wire
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
-from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, PlanRefused, UsageError, in_words
+from bigsvm.errors import (
+    BigSVMError,
+    DataError,
+    Interrupted,
+    MissingInput,
+    OutputError,
+    PlanRefused,
+    UsageError,
+    in_words,
+)
 from bigsvm.files.atomic import cannot_write
 from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
@@ -24,10 +34,27 @@ _ANSWER_S = 60.0  # time that a worker has to answer
 _BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 
 
+def full_disk(error: BaseException) -> OutputError | None:
+    """The error of a full disk, if an exception of a task or of dask is one, or was raised from one; else None.
+
+    Such a cluster is not lost: to repeat the command would fail again.  How much is free is not said, since the disk
+    may be that of another machine.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
+            what = f"cannot write, in a worker or for dask: {seen.strerror or seen}"
+            hint = "free space on the disks of the workers, of --scratch and of the temporary folder"
+            return OutputError(what, str(seen.filename or ""), hint)
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
 def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any]:
     """Address of each worker -> what `task` returned there, or the exception that it raised.
 
-    Raises Interrupted if there is no worker, one does not answer, or the cluster is lost meanwhile.
+    Raises Interrupted if there is no worker, one does not answer, or the cluster is lost meanwhile; OutputError if a
+    disk is full.
     """
     try:
         found: dict[str, Any] = client.sync(
@@ -36,7 +63,9 @@ def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any
     except TimeoutError as error:
         raise Interrupted(f"a worker did not answer within {_ANSWER_S:g} seconds", hint=RESUME) from error
     except Exception as error:  # whatever dask calls a connection that is gone
-        raise Interrupted(f"the cluster was lost: {in_words(error, kind=True)}", hint=RESUME) from error
+        raise full_disk(error) or Interrupted(
+            f"the cluster was lost: {in_words(error, kind=True)}", hint=RESUME
+        ) from error
     if not found:
         raise Interrupted("the cluster has no worker", hint="start one: dask worker --scheduler-file FILE")
     return dict(sorted(found.items()))
@@ -55,7 +84,9 @@ def check_versions(client: Any) -> int:
     ours, found = _versions(), answers(client, _versions)
     for worker, theirs in found.items():
         if isinstance(theirs, OSError):
-            raise Interrupted(f"worker {worker} was lost: {in_words(theirs, kind=True)}", hint=RESUME)
+            raise full_disk(theirs) or Interrupted(
+                f"worker {worker} was lost: {in_words(theirs, kind=True)}", hint=RESUME
+            )
         if isinstance(theirs, BaseException):
             raise UsageError(
                 f"worker {worker} cannot load bigsvm: {in_words(theirs, kind=True)}", hint="install it there, too"
