@@ -8,13 +8,14 @@ adds rows meanwhile.
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput, ReadFailed
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.files.atomic import file_digest, write_bytes
 from bigsvm.run.apply.scoring import budget_of
@@ -29,7 +30,8 @@ NOTES = "arrivals.json"
 def waiting(job: Job) -> list[Path]:
     """Files whose rows are not in the store yet, by name.
 
-    Raises DataError where one that is there has changed since its rows were added, or the notes are damaged.
+    Raises DataError where one that is there has changed since its rows were added, or is no file, or the notes are
+    damaged; MissingInput where one cannot be read.
     """
     return _waiting(job, _settled(job), silent) if job.arrivals is not None else []
 
@@ -46,7 +48,7 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
         return {}
     notes, added = _settled(job), {}
     for path in _waiting(job, notes, emit):
-        digest, before = file_digest(path), _stands(open_rows(job, job.store))
+        digest, before = _digest(path, job.arrivals.files), _stands(open_rows(job, job.store))
         notes["pending"] = {"name": str(path), "digest": digest, **before}
         _write(job, notes)
         result = ingest(
@@ -61,12 +63,15 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
 
 
 def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
-    """A file is known by its bytes: the folder may be reached by another path, and a file be renamed."""
+    """A file is known by its bytes: the folder may be reached by another path, and a file be renamed.
+
+    Raises as `_digest` and `waiting` do.
+    """
     assert job.arrivals is not None
     by_digest = {known["digest"]: name for name, known in notes["added"].items()}
     found = []
     for name in sorted(glob.glob(job.arrivals.files)):
-        known, digest = notes["added"].get(name), file_digest(Path(name))
+        known, digest = notes["added"].get(name), _digest(Path(name), job.arrivals.files)
         if known is not None and digest != known["digest"]:
             hint = "deliver rows that came later under another name"
             raise DataError("changed since its rows were put into the store", name, hint)
@@ -78,6 +83,31 @@ def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
             found.append(Path(name))
             by_digest[digest] = name
     return found
+
+
+def _digest(path: Path, pattern: str) -> str:
+    """Of a file that `pattern` matches.  What is none, or may not be read, is so every night: its name and a remedy.
+
+    Raises MissingInput, DataError; ReadFailed where the disk fails.
+    """
+    away = f"move it away, or let it not match {pattern}"
+    try:
+        return file_digest(path)
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise MissingInput("a link to nothing", str(path), f"put its file there; or {away}") from error
+        raise MissingInput("it was taken away while it was looked at", str(path), "run again") from error
+    except PermissionError as error:
+        raise MissingInput(
+            f"cannot be read: {error.strerror}", str(path), f"may this user read it? Or {away}"
+        ) from error
+    except OSError as error:
+        if path.is_file():
+            raise ReadFailed(f"cannot be read: {error.strerror}", str(path), "check the disk, and run again") from error
+        if error.errno == errno.ELOOP:
+            raise MissingInput("a link to itself", str(path), away) from error
+        kind = "a folder" if path.is_dir() else "a pipe or a device"
+        raise DataError(f"is {kind}, and no file with rows", str(path), away) from error
 
 
 def _settled(job: Job) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
 from bigsvm.report.about.model import model_of_run
@@ -185,6 +187,47 @@ def test_a_bad_line_is_named_and_everything_stays(growing: Job, tmp_path: Path, 
     assert registry.current_version(tmp_path / "reg") == 1
     path.write_text(text(5, 20))
     assert retrain(tmp_path / "job.toml", "--quiet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "what"),
+    [
+        (lambda path: path.symlink_to("nothing"), 66, "a link to nothing"),
+        (lambda path: path.symlink_to(path), 66, "a link to itself"),
+        (lambda path: path.mkdir(), 65, "is a folder"),
+        (os.mkfifo, 65, "is a pipe or a device"),
+    ],
+)
+def test_what_is_no_file_is_named_with_a_remedy(
+    make: Any, code: int, what: str, growing: Job, tmp_path: Path, retrain: Retrain
+) -> None:
+    """It would be there every night: no failure of a disk, which another run may not meet."""
+    path = tmp_path / "in" / "b.svm"
+    path.parent.mkdir()
+    make(path)
+    for dry in ((), ("--dry-run",)):
+        said = retrain(tmp_path / "job.toml", "--json", *dry)
+        error = json.loads(said.out)["error"]
+        assert (said.code, error["where"]) == (code, str(path))
+        assert what in error["message"]
+        assert "move it away" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(errno.EACCES, 66, "may this user read it"), (errno.EIO, 74, "check the disk")]
+)
+def test_a_file_that_cannot_be_read_is_named(
+    number: int, code: int, told: str, growing: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = deliver(tmp_path, "a.svm")
+
+    def refused(path: Path) -> str:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(arrivals, "file_digest", refused)
+    with pytest.raises(BigSVMError, match=told) as caught:
+        arrivals.waiting(growing)
+    assert (caught.value.code, caught.value.where) == (code, str(path))
 
 
 def test_a_store_that_cannot_grow_is_named(job: Place, tmp_path: Path) -> None:
