@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from scipy import sparse
 import bigsvm
 from bigsvm import predictor
 from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.files import atomic
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
 from bigsvm.testing.problems import random_problem
 from tests.model_documents import renew, rewrite
@@ -125,6 +128,35 @@ def test_a_pickle_in_the_place_of_an_array_is_refused(tmp_path: Path) -> None:
     renew(tmp_path / "m", "coef.npy")
     with pytest.raises(DataError, match="not a plain array"):
         load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_file_of_a_model_that_may_not_be_read_is_missing_input(
+    tmp_path: Path, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a store: nothing is known of what it holds, so it is not called damaged."""
+    if kernel == "linear":
+        made = model()
+        made.about.update(rows={"features": list("abcd")})
+        made.about.update(calibration={"method": "sigmoid", "curves": [{"A": -1.0, "B": 0.0}]})
+        made.save(tmp_path / "m", np.ones((1, 6)))
+    else:
+        make_kernel_model(tmp_path / "m", "classes")
+    names = sorted(path.name for path in (tmp_path / "m").iterdir())
+    assert {"alpha.npy", "model.json"} < set(names)
+    assert kernel != "linear" or {"rows.json", "calibration.json"} < set(names)
+    opened = atomic.open_regular
+    for name in names:
+
+        def refused(path: Path, name: str = name) -> int:
+            if Path(path).name == name:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return opened(path)
+
+        monkeypatch.setattr(atomic, "open_regular", refused)
+        with pytest.raises(MissingInput, match="cannot be read: Permission denied") as caught:
+            load_alpha(tmp_path / "m", load_model(tmp_path / "m"))
+        assert caught.value.where == str(tmp_path / "m" / name)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

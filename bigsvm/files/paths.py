@@ -60,6 +60,11 @@ def _not_there(what: str, named: str) -> MissingInput:
     return MissingInput(what, named, hint)
 
 
+def not_permitted(path: Path | str, error: PermissionError) -> MissingInput:
+    """The error for a file that is there, and that this user may not read: nothing is known of what it holds."""
+    return MissingInput(f"cannot be read: {error.strerror or error}", str(path), "may this user read it?")
+
+
 def local_path(root: Path, key: str) -> Path:
     """The file of `key` in the store at `root`.
 

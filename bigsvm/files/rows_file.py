@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.packed_text import TextSequence, packed
+from bigsvm.files.paths import not_permitted
 
 FILE = "rows.json"
 _OPENING, _CLOSING = b' "features": [\n', (b" ],\n", b" ]\n")
@@ -42,7 +43,10 @@ def _pieces_of(rows: Mapping[str, Any]) -> Iterator[str]:
 
 
 def read_rows(folder: Path, digests: Any) -> dict[str, Any]:
-    """What `write_rows` wrote; empty where a model has none.  Raises DataError where it is damaged."""
+    """What `write_rows` wrote; empty where a model has none.
+
+    Raises DataError where it is damaged, MissingInput where it may not be read.
+    """
     if not isinstance(digests, dict) or FILE not in digests:
         return {}
     where = str(folder / FILE)
@@ -50,6 +54,8 @@ def read_rows(folder: Path, digests: Any) -> dict[str, Any]:
         if file_digest(folder / FILE) != digests[FILE]:
             raise DataError("damaged: its digest does not match model.json", where, "restore it, or train again")
         found = _read(folder / FILE, digests[FILE])
+    except PermissionError as error:
+        raise not_permitted(where, error) from error
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where, "restore it, or train again") from error
     names = found.get("features", []) if isinstance(found, dict) else None

@@ -19,7 +19,7 @@ import numpy as np
 from bigsvm.config import JOINT_RULE
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import file_digest, new_directory, read_bytes
-from bigsvm.files.paths import check_own_files
+from bigsvm.files.paths import check_own_files, not_permitted
 from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.rows_file import FILE as ROWS
 from bigsvm.files.rows_file import write_rows
@@ -84,12 +84,14 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is not a bigsvm model, of a newer format, damaged, or links to
-    files that lie elsewhere.
+    MissingInput : there is no model, or it may not be read. DataError : it is not a bigsvm model, of a newer format,
+    damaged, or links to files that lie elsewhere.
     """
     check_own_files(folder, "model")
     try:
         content = read_bytes(folder / "model.json")
+    except PermissionError as error:
+        raise not_permitted(folder / "model.json", error) from error
     except OSError as error:
         raise MissingInput("no model here", named, "a model is a directory with model.json") from error
     try:
@@ -118,7 +120,8 @@ def check_files(folder: Path, hint: str = "") -> None:
 
     Raises
     ------
-    MissingInput : there is no model. DataError : a file is missing or not as it was written (names it).
+    MissingInput : there is no model, or a file may not be read. DataError : one is missing or not as it was written
+    (names it).
     """
     digests = read_document(folder, str(folder)).get("digests")
     if not isinstance(digests, dict):
@@ -128,9 +131,14 @@ def check_files(folder: Path, hint: str = "") -> None:
 
 
 def check_file(path: Path, digest: Any, hint: str = "") -> None:
-    """Hold a file against its digest.  Raises DataError where it cannot be read, or is not as it was written."""
+    """Hold a file against its digest.
+
+    Raises DataError where it cannot be read, or is not as it was written; MissingInput where this user may not read it.
+    """
     try:
         found = file_digest(path)
+    except PermissionError as error:
+        raise not_permitted(path, error) from error
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", str(path), hint) from error
     if found != digest:
@@ -248,7 +256,7 @@ class GrowingArray:
 
 
 def read_array(path: Path, digest: Any) -> np.ndarray:
-    """A float64 array in memory, finite.  Raises DataError."""
+    """A float64 array in memory, finite.  Raises as `map_array` does."""
     array = np.array(map_array(path, digest))
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))
@@ -256,7 +264,7 @@ def read_array(path: Path, digest: Any) -> np.ndarray:
 
 
 def map_array(path: Path, digest: Any) -> np.ndarray:
-    """A read-only map of an array that is as it was written.  Raises DataError."""
+    """A read-only map of an array that is as it was written.  Raises DataError, and as `check_file` does."""
     check_file(path, digest)
     try:
         # A map: a header that promises more than the file has is found out before memory is taken.

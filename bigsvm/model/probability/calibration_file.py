@@ -9,6 +9,7 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import file_digest, read_bytes
+from bigsvm.files.paths import not_permitted
 from bigsvm.model.probability.calibration import fault_of
 
 FILE = "calibration.json"
@@ -22,7 +23,9 @@ def write_calibration(folder: Path, calibration: Mapping[str, Any]) -> str:
 
 
 def read_calibration(folder: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """What `write_calibration` wrote; empty where a model has none.  Raises DataError where it is damaged.
+    """What `write_calibration` wrote; empty where a model has none.
+
+    Raises DataError where it is damaged, MissingInput where it may not be read.
 
     document : model.json, with `digests` and `classes`
     """
@@ -34,6 +37,8 @@ def read_calibration(folder: Path, document: Mapping[str, Any]) -> dict[str, Any
         if file_digest(folder / FILE) != digests[FILE]:
             raise DataError("damaged: its digest does not match model.json", where, hint)
         found = json.loads(read_bytes(folder / FILE))
+    except PermissionError as error:
+        raise not_permitted(where, error) from error
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where, hint) from error
     classes = document.get("classes")
