@@ -6,19 +6,21 @@ Whatever the code, but for a promotion, the current model is the one it was.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports below, which take seconds
+    from pipelines.early_signals import end_at_once_on_signals
+
+    end_at_once_on_signals()
+
 import dataclasses
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
 
 from bigsvm.cli.failures import failure_of
+from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import Session, write_failure
 from bigsvm.errors import BigSVMError
 from bigsvm.machine import check_address_space
@@ -239,10 +241,13 @@ def _complaint(status: str, document: dict[str, Any]) -> str:
     return f"refused by gate {said}; {kept}"
 
 
-def main(args: list[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+def main(args: list[str] | None = None, to_the_end: bool = False) -> int:
+    """Run the command line; the exit code.
+
+    to_the_end : the process ends after it
+    """
     args = sys.argv[1:] if args is None else args
-    with _signals_interrupt():
+    with unwinding_on_signals(to_the_end):
         try:
             with command.make_context("retrain", list(args)) as context:
                 return int(command.invoke(context))
@@ -255,24 +260,5 @@ def main(args: list[str] | None = None) -> int:
             return failure.code
 
 
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM, which batch systems send, unwinds the job as Ctrl-C does; a second one kills."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    try:
-        former = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread: whoever called us owns the signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(to_the_end=True))

@@ -334,6 +334,43 @@ def test_a_signal_after_the_swap_leaves_a_promotion_that_is_told(
     assert [entry["version"] for entry in registry.history(tmp_path / "reg")] == [1, 2]
 
 
+_IMPORTED = """
+import os, runpy, signal, sys
+number, at, *args = sys.argv[1:]
+class Finder:
+    def find_spec(self, name, *where):
+        if name == at:
+            os.kill(os.getpid(), int(number))
+sys.meta_path.insert(0, Finder())
+sys.argv = ["retrain", *args]
+try:
+    runpy.run_module("pipelines.retrain", run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    print(end.code, signal.getsignal(signal.SIGTERM).name)
+"""
+
+
+@pytest.mark.parametrize("at", ["bigsvm", "numpy", "pipelines.steps"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_night_is_imported_ends_it_at_once(at: str, number: int, tmp_path: Path) -> None:
+    given = [sys.executable, "-c", _IMPORTED, str(int(number)), at, "--config", str(tmp_path / "none.toml"), "--json"]
+    done = subprocess.run(given, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 75
+    assert done.stderr.splitlines() == [
+        "bigsvm: error: interrupted; the current model stays (nothing was begun: run the job again) "
+        "[errors.md#interrupted]"
+    ]
+    document = json.loads(done.stdout)
+    assert (document["status"], document["error"]["code"]) == ("interrupted", 75)
+
+
+def test_a_night_that_is_over_is_not_ended_by_a_signal() -> None:
+    """The handler of the imports is gone by then: the exit code is that of the night."""
+    given = [sys.executable, "-c", _IMPORTED, "15", "nothing", "--help"]
+    done = subprocess.run(given, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 SIG_IGN"
+
+
 @pytest.mark.parametrize("times", [1, 5])
 def test_a_candidate_is_compared_with_what_it_replaces(
     job: Place, retrain: Retrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
