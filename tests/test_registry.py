@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -293,6 +294,53 @@ def test_a_change_that_cannot_be_written_is_taken_back(
     version = registry.rollback(root) if change == "rollback" else registry.promote(root, models[2])
     assert version == {"first": 1, "promote": 3, "rollback": 1}[change]
     assert [entry["action"] for entry in registry.history(root)][-1] == change.replace("first", "promote")
+
+
+@pytest.mark.parametrize("place", ["folder", "lock", "copy", *PLACES])
+@pytest.mark.parametrize("there", [True, False])
+def test_of_a_first_promotion_that_cannot_be_written_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, there: bool
+) -> None:
+    """An empty registry would be taken for one.  A folder that was there before is not ours to remove."""
+    root, model = tmp_path / "on" / "disk" / "reg", make_model(tmp_path / "a")
+    if there:
+        root.mkdir(parents=True)
+
+    def refused(*given: Any, **how: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        if place == "folder":
+            mkdir = Path.mkdir
+            patched.setattr(Path, "mkdir", lambda path, *how, **asked: mkdir(path.parent, *how, **asked) or refused())
+        elif place == "lock":
+            patched.setattr(registry, "open", refused, raising=False)
+        elif place == "copy":
+            patched.setattr(registry, "_copy_model", refused)
+        else:
+            failing(place, patched)
+        with pytest.raises(OutputError, match="No space"):
+            registry.promote(root, model)
+    left = [str(path.relative_to(tmp_path)) for path in sorted((tmp_path / "on").rglob("*"))]
+    assert left == (["on/disk", "on/disk/reg"] if there else [])
+    assert (tmp_path / "on").exists() == there
+    assert registry.promote(root, model) == 1
+
+
+def test_who_waits_for_a_registry_that_is_taken_away_makes_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    wait = registry.wait_for
+
+    def taken_away(lock: Any, tell: Any) -> None:
+        monkeypatch.setattr(registry, "wait_for", wait)
+        shutil.rmtree(root)
+        wait(lock, tell)
+
+    monkeypatch.setattr(registry, "wait_for", taken_away)
+    assert registry.promote(root, model) == 1
+    assert registry.current_version(root) == 1
 
 
 def test_where_a_change_cannot_be_taken_back_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,13 @@ def alone(path: Path, what: str) -> Iterator[None]:
                     time.sleep(_LOOK_S)  # a child that it had just forked has not let go yet
                     continue
                 raise _in_use(path, what, lock)
-            if not _is_that(path, lock):
+            if not is_that(path, lock):
                 continue  # its last holder took the file away between our opening and locking it
             sign(lock)
             try:
                 yield
             finally:
-                if _is_that(path, lock):  # its folder may have made way for another, with a holder of its own
+                if is_that(path, lock):  # its folder may have made way for another, with a holder of its own
                     path.unlink(missing_ok=True)
             return
 
@@ -182,7 +182,8 @@ def _holder_is_gone(lock: IO[str]) -> bool:
         return False
 
 
-def _is_that(path: Path, lock: IO[str]) -> bool:
+def is_that(path: Path, lock: IO[str]) -> bool:
+    """Whether an open lock is the file at `path` still; it may have been removed before it was taken."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(lock.fileno()))
     except OSError:

@@ -30,7 +30,7 @@ from typing import IO, Any, Literal
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import WAITING, Emit, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write, new_directory, sync_directory, temporary_name, write_bytes
-from bigsvm.files.locks import sign, unsign, wait_for
+from bigsvm.files.locks import is_that, sign, unsign, wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.model.linear_model import Model
@@ -39,6 +39,7 @@ from bigsvm.model.whole_models import check_model, model_fingerprint, shape_diff
 CURRENT, HISTORY, LOCK, PENDING, VERSIONS = "current", "history.jsonl", ".lock", ".pending.json", "versions"
 _LINK = re.compile(rf"{VERSIONS}/([0-9]{{6,}})")
 _LITTER = ".*.tmp-*"
+_LOOKS = 100  # for a lock, while others take it away with the registry that they could not make
 
 
 class CurrentMoved(OutputError):
@@ -222,19 +223,68 @@ def _changing(root: Path, emit: Emit, create: bool = False) -> Iterator[None]:
     if not create and not (root / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
     check_place(root)
+    folder = root / VERSIONS
+    absent = [each for each in (folder, *folder.parents) if create and not each.exists()]
     try:
-        (root / VERSIONS).mkdir(parents=True, exist_ok=True)
-        lock = open(root / LOCK, "a+")  # noqa: SIM115
-    except OSError as error:
-        raise cannot_write(root, error) from error
-    with lock:
-        _wait_for(lock, emit)
-        sign(lock)
+        with _locked(root, emit, create) as lock:
+            sign(lock)
+            try:
+                _tidy(root)
+                yield
+            except BaseException:
+                _remove_empty(root, absent)
+                raise
+            finally:
+                unsign(lock)
+    except OutputError:  # where not even the lock could be made
+        _remove_empty(root, absent)
+        raise
+
+
+@contextmanager
+def _locked(root: Path, emit: Emit, create: bool) -> Iterator[IO[str]]:
+    """The lock of a registry, held during the block.
+
+    create : make its folders; whoever made them and could not promote takes them away again, and with them the lock
+        that others may wait for
+    """
+    for look in range(_LOOKS):
         try:
-            _tidy(root)
-            yield
-        finally:
-            unsign(lock)
+            if create:
+                (root / VERSIONS).mkdir(parents=True, exist_ok=True)
+            lock = open(root / LOCK, "a+")  # noqa: SIM115
+        except FileNotFoundError as error:
+            if create and look < _LOOKS - 1:  # taken away between the two
+                continue
+            raise cannot_write(root, error) from error
+        except OSError as error:
+            raise cannot_write(root, error) from error
+        with lock:
+            _wait_for(lock, emit)
+            if is_that(root / LOCK, lock):
+                yield lock
+                return
+    raise OutputError("it is made and taken away again and again", str(root), "who else promotes to it?")
+
+
+def _remove_empty(root: Path, absent: list[Path]) -> None:
+    """Remove a registry that has no version, if it was not there before: nobody is to take it for one.
+
+    absent : the folders that were not there, innermost first
+    """
+    with suppress(OSError):
+        if not absent or os.path.lexists(root / CURRENT) or _size(root / HISTORY) or any((root / VERSIONS).glob("*")):
+            return
+        for name in (HISTORY, PENDING):
+            (root / name).unlink(missing_ok=True)
+        for each in absent:  # `versions`, then the registry, then what it lies in
+            with suppress(FileNotFoundError):
+                each.rmdir()
+            (root / LOCK).unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _wait_for(lock: IO[str], emit: Emit) -> None:
