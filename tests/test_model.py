@@ -98,8 +98,8 @@ def test_damage_is_refused_by_name(tmp_path: Path, name: str, damage: str) -> No
         ({"format": "other"}, "not a bigsvm model"),
         ({"n_features": 7}, "do not fit"),
         ({"digests": {}}, "lacks"),
-        ({"classes": [1]}, "make no model"),
-        ({"n_features": 0}, "make no model"),
+        ({"classes": [1]}, "are not a valid model"),
+        ({"n_features": 0}, "are not a valid model"),
     ],
 )
 def test_foreign_documents_are_refused(tmp_path: Path, change: dict, words: str) -> None:

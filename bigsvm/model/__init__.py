@@ -1,1 +1,1 @@
-"""Models: what was fitted, how it is written, read, applied and promoted."""
+"""Trained models: their representation, their files, prediction with them, and registries of versions."""

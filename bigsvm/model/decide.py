@@ -1,9 +1,12 @@
-"""From scores to labels and values: what linear and kernel models share.
+"""From scores to labels, values and probabilities: the code that linear and kernel models share.
 
-Two classes: one model, whose positive class is the last; the label is the score's sign.  One against the rest, or a
-loss of all together: the class with the largest score.  One against one: a model for each pair of classes in LIBSVM's
-order; a score above 0 is a vote for the pair's first class, any other one for its second; most votes win, ties go to
-the first class.  Regression: one model without classes, whose score is the value.
+How the label of a row follows from its scores, by the kind of model:
+
+* Two classes: one model, whose positive class is the last one.  The sign of the score decides.
+* One against the rest, or one loss for all classes: the class with the largest score.
+* One against one: a model for each pair of classes, in LIBSVM's order.  A score above 0 is a vote for the first class
+    of the pair, any other score a vote for the second.  The class with most votes wins; among equals, the first.
+* Regression: one model without classes, whose score is the value.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from bigsvm.store.transforms.scaling import Scaling
 
 
 class Decides:
-    """Labels and values from scores; what has `scores` and the attributes inherits the rest.
+    """Base class of both kinds of models: labels, values and probabilities.  A subclass adds `scores` and the fields.
 
     classes : labels in ascending order; empty for regression
-    positive, negative : int32, (n_models,)   class codes as `Problem` has them; negative is -1 for all others
+    positive, negative : int32, (n_models,)   class codes as in `Problem`; negative is -1 for "all other classes"
     intercept : float64, (n_models,)
-    about : what model.json holds besides
+    about : the other contents of model.json (problem, certificate, plan, fingerprints)
     """
 
     classes: np.ndarray
@@ -42,7 +45,7 @@ class Decides:
     about: dict[str, Any]
 
     def __repr__(self) -> str:
-        """One line, however large the model: what it decides, on what, and how good it is."""
+        """One line, however large the model is: its classes, its features and its certificate."""
         gives = "values" if self.regression else f"{len(self.classes):,} classes"
         said = [gives, f"{self.n_features:,} features", *self._about_support()]
         loss, proof = self.about.get("problem", {}).get("loss"), self.about.get("certificate", {})
@@ -53,7 +56,7 @@ class Decides:
         return f"{type(self).__name__}({', '.join(said)})"
 
     def _about_support(self) -> list[str]:
-        """What a representation says of rows that the model keeps."""
+        """The words of `repr` for the support vectors; empty for a linear model."""
         return []
 
     @property
@@ -62,52 +65,53 @@ class Decides:
 
     @property
     def regression(self) -> bool:
-        """Whether it gives values, not labels."""
+        """Whether the model predicts values instead of labels."""
         return len(self.classes) == 0
 
     @property
     def one_class(self) -> bool:
-        """Whether it knows one class alone: its labels are 1 for rows like those it was trained on, -1 for others."""
+        """Whether this is a one-class model: label 1 for rows like the training rows, -1 for all others."""
         return self.about.get("problem", {}).get("loss") == "one_class"
 
     @property
     def pairs(self) -> bool:
-        """Whether there is one model for each pair of classes."""
+        """Whether there is one model for each pair of classes (one against one)."""
         return bool(np.any(self.negative >= 0))
 
     @property
     def multi_label(self) -> bool:
-        """Whether a row may have several of the classes, or none: there is a model for each."""
+        """Whether a row may have several labels, or none; there is one model for each label."""
         return self.about.get("problem", {}).get("multi_class") == "labels"
 
     @property
     def joint(self) -> bool:
-        """Whether its models were trained with one loss of all of them: Crammer and Singer's."""
+        """Whether all models were trained with one loss, that of Crammer and Singer."""
         return bool(self.about.get("problem", {}).get("multi_class") == JOINT_RULE)
 
     @property
     def multi_class(self) -> str:
-        """'ovr', 'ovo', 'crammer-singer', 'labels' of rows with several, or '' for regression, as model.json has it."""
+        """The value in model.json: 'ovr', 'ovo', 'crammer-singer', 'labels' (several for a row); '' for regression."""
         if self.joint:
             return JOINT_RULE
         return "" if self.regression else "ovo" if self.pairs else "labels" if self.multi_label else "ovr"
 
     @property
     def tie_order(self) -> np.ndarray | None:
-        """Class codes in the order in which an imported model's own program decides ties; None: as `codes` says.
+        """Class codes in the order by which the program that an imported model comes from breaks ties; else None.
 
-        Of two or a pair a score of 0 is the later class there, of several with equal scores or votes the first.
+        There a score of 0 (two classes, or a pair) means the later class, and among equal scores or votes the first
+        wins.
         """
         order = self.about.get("imported", {}).get("label_order")
         return None if order is None else np.array(order, np.int64)
 
     @property
     def weights(self) -> np.ndarray | None:
-        """A weight for each feature, float64, (n_models, n_features); None where features have none."""
+        """The weight of each feature, float64, (n_models, n_features); None for a model without such weights."""
         return None
 
     def intercept_of_sparse(self) -> np.ndarray:
-        """The intercept of a linear model for sparse rows: where dense ones lose their means, these keep them."""
+        """The intercept of a linear model for sparse rows, from which means of features have not been subtracted."""
         scaling, weights = Scaling.of(self.about.get("rows", {})), self.weights
         if scaling is None or not scaling.centred or scaling.shift is None or weights is None:
             return self.intercept
@@ -118,36 +122,39 @@ class Decides:
         raise NotImplementedError
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores as scikit-learn gives them: (n_rows,) for one model, else (n_rows, n_models): classes, or pairs.
+        """Scores in scikit-learn's shape: (n_rows,) for one model, else (n_rows, n_models).
 
-        X : array (n_rows, n_features), SciPy sparse matrix or array, or `bigsvm.compiled.shared.rows.CSR`; a frame of
-            pandas or polars, whose columns are found by their names where the model has names.
+        X : array (n_rows, n_features), SciPy sparse matrix or array, `bigsvm.compiled.shared.rows.CSR`, or a pandas or
+            polars frame; its columns are matched by name if the model has the names of its features.
         """
         scores = self.scores(self._scaled(X))
         return scores[:, 0] if self.n_models == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Labels, shape (n_rows,); of regression values, float64; of several labels a row int64 (n_rows, n_labels).
+        """Labels, (n_rows,); for regression values, float64, (n_rows,).
 
-        Such an indicator matrix holds 0 and 1.
+        A model with several labels for a row gives an indicator matrix of 0 and 1, int64, (n_rows, n_labels).
         """
         return self.labels_of(self.scores(self._scaled(X)))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, in their order, float64, (n_rows, n_classes), each row of sum 1.
+        """Probabilities of the classes, in the order of `classes`, float64, (n_rows, n_classes); each row sums to 1.
 
-        X : as for `decision_function`.  Raises UsageError where the model was not calibrated.
+        X : as for `decision_function`.  Raises UsageError if the model was not calibrated.
         """
         return self.probabilities_of(self.scores(self._scaled(X)))
 
     def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities of scores (n_rows, n_models).  Raises UsageError where the model was not calibrated."""
+        """Probabilities from scores (n_rows, n_models).  Raises UsageError if the model was not calibrated."""
         if "calibration" not in self.about:
-            raise UsageError("the model gives no probabilities", hint="fit it with --calibrate sigmoid or isotonic")
+            raise UsageError(
+                "the model gives no probabilities: it was not calibrated",
+                hint="fit it with --calibrate sigmoid or isotonic",
+            )
         return probabilities(self.about["calibration"], self.class_scores(scores))
 
     def _scaled(self, X: Any) -> Matrix:
-        """Rows as the model was trained on them."""
+        """Convert rows as the training rows were: columns in the model's order, entries scaled."""
         known = self.about.get("rows", {})
         recipe, rows = Recipe.of(known), as_matrix(in_order_of(known, X))
         if recipe.nothing:
@@ -157,25 +164,26 @@ class Decides:
         return recipe.apply(rows, "X")
 
     def check_centred(self, layout: str, where: str) -> None:
-        """Refuse sparse rows where a model takes rows apart from their means, and cannot do so without filling them up.
+        """Raise DataError for sparse rows if the model is a kernel model that subtracts the means of features.
 
-        Raises DataError.
+        Subtracting means would make every entry of sparse rows non-zero.  (A linear model moves them into its
+        intercept instead.)
         """
         scaling = Scaling.of(self.about.get("rows", {}))
         if layout == "csr" and scaling is not None and scaling.centred and self.weights is None:
-            what = "the model was trained on dense rows without their means, and from sparse rows these cannot be taken"
-            raise DataError(what, where, "give it dense rows, or train on sparse ones")
+            what = "the model subtracts the means of features, which cannot be done with sparse rows"
+            raise DataError(what, where, "pass dense rows, or train on sparse rows")
 
     def labels_of(self, scores: np.ndarray) -> np.ndarray:
-        """Labels, or values, or an indicator matrix of labels, of scores (n_rows, n_models)."""
+        """Labels, values or the indicator matrix, as `predict` returns them, from scores (n_rows, n_models)."""
         if self.multi_label:
             return (scores > 0).astype(np.int64)
         return scores[:, 0] if self.regression else self.classes[self.codes(scores)]
 
     def codes(self, scores: np.ndarray) -> np.ndarray:
-        """Class codes of scores (n_rows, n_models): a score of 0 is the negative class, ties the first.
+        """Class codes from scores (n_rows, n_models).  A score of 0 is the negative class; the first class wins ties.
 
-        For regression 0 throughout.
+        All 0 for regression.
         """
         if self.regression:
             return np.zeros(len(scores), np.int64)
@@ -187,10 +195,11 @@ class Decides:
         return np.argmax(rank, axis=1) if order is None else order[np.argmax(rank[:, order], axis=1)]
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
-        """One score for each class, by which rows may be ranked: (n_rows, n_classes), (n_rows, 1) for two classes.
+        """One score for each class, to rank rows by: (n_rows, n_classes), or (n_rows, 1) for two classes.
 
-        Of pairs scikit-learn's: votes, and between equal votes the sum s of the pairs' scores as s / (3 (|s| + 1)),
-        which never outweighs a vote.  A score of exactly 0 votes as in `codes`, where scikit-learn has two rules.
+        One against one: as in scikit-learn, the number of votes, and among equal votes the sum s of the scores of the
+        pairs, as s / (3 (|s| + 1)), which never outweighs a vote.  A score of exactly 0 votes as in `codes`;
+        scikit-learn has two different rules for it.
         """
         if not self.pairs:
             return scores
@@ -202,7 +211,7 @@ class Decides:
             return self._votes(scores) + sums / (3.0 * (np.abs(sums) + 1.0))
 
     def _votes(self, scores: np.ndarray) -> np.ndarray:
-        """Votes of the pairs, int32, (n_rows, n_classes)."""
+        """The number of votes of each class, int32, (n_rows, n_classes); for one against one."""
         votes, order = np.zeros((len(scores), len(self.classes)), np.int32), self.tie_order
         earlier = np.arange(len(self.classes)) if order is None else np.argsort(order)
         for m, (first, second) in enumerate(zip(self.positive, self.negative, strict=True)):
@@ -213,14 +222,14 @@ class Decides:
 
 
 def n_models_of(n_classes: int, pairs: bool, labels: bool = False) -> int:
-    """How many models tell so many classes apart, or find so many `labels`; 1 for regression, which has none."""
+    """The number of models for `n_classes` classes, or for as many labels; 1 for regression, which has no classes."""
     if n_classes <= 2 and not labels:
         return 1
     return n_classes * (n_classes - 1) // 2 if pairs else n_classes
 
 
 def models_of(n_classes: int, pairs: bool, labels: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """(positive, negative) class codes of each model, int32: the pairs in the order (0, 1), (0, 2), ..., (1, 2), ..."""
+    """(positive, negative) class codes of each model, int32; pairs are ordered (0, 1), (0, 2), ..., (1, 2), ..."""
     if pairs and n_classes > 2:
         both = np.array(list(itertools.combinations(range(n_classes), 2)), np.int32)
         return both[:, 0].copy(), both[:, 1].copy()
@@ -230,14 +239,15 @@ def models_of(n_classes: int, pairs: bool, labels: bool = False) -> tuple[np.nda
 
 
 def no_codes() -> np.ndarray:
-    """Stands for codes that follow from the classes: one against the rest."""
+    """The default of `positive` and `negative`: the codes follow from the classes (one against the rest)."""
     return np.empty(0, np.int32)
 
 
 def check_width(X: Matrix, n_features: int) -> None:
-    """Raise DataError unless dense rows are as wide as a model, or where an entry of sparse rows lies beyond it.
+    """Raise DataError unless rows fit the number of features of a model.
 
-    Sparse rows may be narrower: what they do not name is 0.  Of dense rows nobody can tell which columns are missing.
+    Dense rows must have exactly as many, because nobody could tell which columns are missing.  Sparse rows may be
+    narrower (a feature without an entry is 0), but must have no entry beyond the features of the model.
     """
     if isinstance(X, CSR):
         top = int(X.indices.max(initial=-1))
@@ -249,9 +259,9 @@ def check_width(X: Matrix, n_features: int) -> None:
 
 
 def as_matrix(X: Any) -> Matrix:
-    """Arrays and SciPy matrices as the kernels take them.
+    """Convert arrays and SciPy matrices to the types of the compiled code.
 
-    Raises DataError naming the row of a value that is masked or not finite, or of a column that it has twice.
+    Raises DataError naming the row that has a masked value, a value that is not finite, or a column twice.
     """
     if isinstance(X, CSR) or hasattr(X, "tocsr"):
         rows = X if isinstance(X, CSR) else X.tocsr()

@@ -1,13 +1,14 @@
-"""Kernel models: support vectors, their coefficients, and how a score is made of them; on disk beside `model.json`.
+"""Kernel models: support vectors and coefficients, scores computed from them, and their files beside `model.json`.
 
     support.npy, or support_data.npy, support_indices.npy, support_indptr.npy     (`support.py`)
     dual_coef.npy     float64, (n_models, n_support)
     intercept.npy     float64, (n_models,)
-    support_rows.npy  int64, (n_support,), the store's row numbers, ascending
+    support_rows.npy  int64, (n_support,), row numbers in the training store, ascending
     alpha.npy         as for a linear model
 
-Of a precomputed kernel no support vectors are stored: the rows to score are kernel values, whose columns are the rows
-trained on, and support_rows picks among them.  Support vectors and their coefficients are mapped, never read whole.
+For a precomputed kernel no support vectors are stored.  The rows to score are then kernel values with every training
+row, and support_rows selects among the columns.  Support vectors and coefficients are memory-mapped, so a large model
+is never held as a whole.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ from bigsvm.model.support import (
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
 
-_MOST_ROWS = 128  # rows whose given kernel values are picked from at one time
-_ROWS_BYTES = 1 << 20  # and what those rows take
+_MOST_ROWS = 128  # rows of precomputed kernel values that are handled at a time
+_ROWS_BYTES = 1 << 20  # limit of the bytes of these rows
 
 
 @dataclass(frozen=True, repr=False)
 class KernelModel(Decides):
-    """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels as `Decides` has them.
+    """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels follow as in `Decides`.
 
     kernel : Kernel
-    support : dense (n_support, n_features) or CSR, in the data's dtype, may be maps; SupportPieces where they are about
-        to be written; None for a precomputed kernel
-    support_rows : int64, (n_support,)   the store's rows, ascending
+    support : dense (n_support, n_features) or CSR, in the dtype of the data, possibly memory-mapped; SupportPieces if
+        they are about to be written; None for a precomputed kernel
+    support_rows : int64, (n_support,)   row numbers in the training store, ascending
     dual_coef : float64, (n_models, n_support)   beta = y alpha, or alpha - alpha* for regression
     intercept : float64, (n_models,)
-    classes : labels in ascending order; none for regression
-    positive, negative : int32, (n_models,)   class codes of each model; left out, one class against the rest
-    n_features : of precomputed the number of rows trained on
-    about : what model.json holds besides (problem, certificate, plan, fingerprints)
+    classes : labels in ascending order; empty for regression
+    positive, negative : int32, (n_models,)   class codes of each model; default: one class against the rest
+    n_features : for a precomputed kernel the number of training rows
+    about : the other contents of model.json (problem, certificate, plan, fingerprints)
     """
 
     kernel: Kernel
@@ -73,9 +74,9 @@ class KernelModel(Decides):
     kind: ClassVar[str] = "kernel"
     compiled_from: ClassVar[int] = 1
     scorer_bytes: ClassVar[int] = 0
-    """Bytes of weights that are held while rows are scored: of a model from disk they are maps."""
+    """Bytes of weights that are held during scoring; 0, because the arrays of a saved model are memory-mapped."""
     _home: ClassVar[tuple[str, str] | None] = None
-    """Folder and digest of model.json where the arrays are maps: what is sent to another process in their place."""
+    """(folder, digest of model.json) of a saved model; these are pickled for another process instead of the arrays."""
 
     def __post_init__(self) -> None:
         if len(self.positive) == 0:
@@ -99,22 +100,22 @@ class KernelModel(Decides):
 
     @property
     def scoring_bytes(self) -> int:
-        """Bytes that one call of `scores` holds at a time besides its rows and their scores."""
+        """Bytes that one call of `scores` holds, in addition to its rows and their scores."""
         if self.support is None:
             return 3 * _ROWS_BYTES + 2 * self.dual_coef.nbytes
         return block_bytes(self.support, self.n_features) + sums_bytes(self.n_models)
 
     @property
     def takes_narrower(self) -> bool:
-        """Sparse rows may have fewer features than the model: the rest count 0, unless they are kernel values."""
+        """Whether sparse rows may have fewer features than the model (the rest count 0); not kernel values."""
         return self.support is not None
 
     def scorer(self) -> KernelModel:
-        """What a task needs of the model.  To another process a model from disk goes as its folder, without arrays."""
+        """The model as a scoring task needs it; pickling sends only the folder of a saved model."""
         return self
 
     def summary(self) -> dict[str, Any]:
-        """What is told of the support vectors; `n_support` by model."""
+        """The figures that `bigsvm inspect` and reports show; `n_support` by model."""
         return {
             "kernel": self.kernel.document(),
             "n_support_vectors": self.n_support,
@@ -126,10 +127,10 @@ class KernelModel(Decides):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Sparse rows may have fewer features than the model (the rest count 0), but not where they are kernel values.
+        Sparse rows may have fewer features than the model (the rest count 0), unless they are kernel values.
 
-        Raises DataError : dense rows have more or fewer features, or an entry of sparse rows lies beyond; or dense
-        kernel values are not those with every row trained on.
+        Raises DataError if dense rows have more or fewer features, or an entry of sparse rows lies beyond the model's;
+        or if dense kernel values are not those with every training row.
         """
         check_width(X, self.n_features)
         if self.support is None:
@@ -144,20 +145,22 @@ class KernelModel(Decides):
         return found.sums
 
     def _add_values(self, X: Matrix, at_once: int, out: np.ndarray) -> None:
-        """Add to `out` the sums of kernel values that the rows hold already."""
+        """Add to `out` the sums for rows of a precomputed kernel, which hold kernel values already."""
         if isinstance(X, np.ndarray) and X.shape[1] != self.n_features:
-            raise DataError(f"{X.shape[1]} kernel values a row, and the model was trained on {self.n_features} rows")
+            raise DataError(
+                f"a row has {X.shape[1]} kernel values, and the model was trained on {self.n_features} rows"
+            )
         coef, rows = np.array(self.dual_coef.T, order="C"), np.array(self.support_rows)
         for start, stop in tile(len(out), at_once):
             decision(with_features(take_rows(X, start, stop), rows), coef, out[start:stop])
 
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
-        """Write the model directory, whole or not at all; support vectors that come in pieces, piece by piece.
+        """Write the model directory, whole or not at all; SupportPieces are written piece by piece.
 
         Parameters
         ----------
         alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
-        alpha_bytes : what such a callable writes, for the message where the disk is full
+        alpha_bytes : the bytes that such a callable writes, for the error message if the disk is full
 
         Raises
         ------
@@ -192,7 +195,7 @@ class KernelModel(Decides):
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
 
     def tiny(self) -> KernelModel:
-        """A model of one feature and of row 0, which is 0, of the same kind: it calls all that this one calls."""
+        """A model of the same kind with one feature and one zero support vector; scoring it compiles the same code."""
         support, rows = tiny_support(self.support), np.zeros(1, np.int64)
         return dataclasses.replace(
             self, support=support, support_rows=rows, dual_coef=np.zeros((self.n_models, 1)), n_features=1
@@ -200,12 +203,12 @@ class KernelModel(Decides):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What decides the types of the model's arrays."""
+        """The layout and dtypes of the model's arrays, which decide what has to be compiled."""
         return (self.kind, self.kernel.name, *kinds_of(self.support))
 
 
 def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
-    """The kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
+    """Read the kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
     saved = read_saved_kernel(folder, document)
     model = KernelModel(
         saved.kernel, saved.support, saved.support_rows, saved.dual_coef, saved.intercept, saved.classes,
@@ -217,7 +220,7 @@ def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
 
 @functools.lru_cache(maxsize=4)
 def _from_home(path: str, digest: str) -> KernelModel:
-    """The model in a folder, mapped once in a process.  Raises DataError where it is not the one that was meant."""
+    """The model in a folder, loaded once for each process.  Raises DataError if model.json has another digest."""
     folder = Path(path)
     if file_digest(folder / "model.json") != digest:
         raise DataError("the model has changed since it was loaded", path)

@@ -1,4 +1,4 @@
-"""Sums of kernel values: rows against a block of support vectors, in memory that depends on neither's number."""
+"""Sums of kernel values of rows with blocks of support vectors, in memory that depends on the number of neither."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, readonly_view, tile
 
 LARGEST_BLOCK = 1 << 21
-"""Bytes that a block of support vectors takes in float64, and the features that occur in it as a tile's rows."""
+"""Limit of the bytes of a block of support vectors in float64, and of a tile with its features."""
 
 TABLE = 1 << 18
-"""Features up to which a table of them all is quicker than a search."""
+"""Number of features up to which a lookup table is faster than a binary search."""
 
-_ROWS = 1 << 10  # rows whose scores are on their way at one time
+_ROWS = 1 << 10  # rows whose scores are computed at a time
 
 
 class KernelSums:
-    """sum_s coef[m, s] K(x_i, s) of the rows of X, one block of support vectors after another.
+    """sum_s coef[m, s] K(x_i, s) for the rows of X, added up block by block over the support vectors.
 
-    X : dense or CSR rows, as wide as the support vectors or narrower
-    n_features : of the support vectors
-    sums : float64, (n_rows, n_models), zeros at first
+    X : dense or CSR rows, with as many features as the support vectors, or fewer
+    n_features : number of features of the support vectors
+    sums : float64, (n_rows, n_models); starts at zero
 
-    Each value depends on its two rows alone, and a row's sum is taken in the order of the support vectors: it has the
-    same bits whatever rows are beside it and wherever blocks begin.
+    A kernel value depends only on its two rows, and the terms of a sum are added in the order of the support vectors.
+    So a score has the same bits whatever other rows are scored with it, and wherever blocks begin.
     """
 
     def __init__(self, X: Matrix, n_features: int, kernel: Kernel, n_models: int) -> None:
@@ -42,7 +42,7 @@ class KernelSums:
         self._table = np.full(n_features if with_table else 0, -1, np.int32)
 
     def add(self, support: Matrix, coef: np.ndarray) -> None:
-        """Add what a block of support vectors gives, dense or CSR; coef : float64, (n_support, n_models)."""
+        """Add the terms of a block of support vectors, dense or CSR; coef : float64, (n_support, n_models)."""
         X: Matrix | Placed = self._X
         features = np.empty(0, np.int64)
         if isinstance(support, CSR):
@@ -62,23 +62,23 @@ class KernelSums:
             self._table[features] = -1
 
     def _make_tile(self, n_rows: int) -> None:
-        """At least so many rows of zeros; what dense rows left is written over by the next."""
+        """Make room for `n_rows` rows in the tile.  Dense rows overwrite it, so only a new tile must be zero."""
         if len(self._room.tile) < n_rows or not isinstance(self._X, CSR):
             self._room = self._room._replace(tile=zeros_on_own_lines([(n_rows, LANES)], [np.float64])[0])
 
 
 def sums_bytes(n_models: int) -> int:
-    """Bytes of scores on their way, besides a block of support vectors and its tile."""
+    """Bytes of the scores being computed, without the block of support vectors and its tile."""
     return 32 * _ROWS * n_models + (1 << 16)
 
 
 def tile_bytes(n_features: int) -> int:
-    """Bytes of a tile with so many features."""
+    """Bytes of a tile with `n_features` features."""
     return 8 * LANES * n_features
 
 
 def _renumbered(support: CSR, n_features: int) -> tuple[CSR, np.ndarray]:
-    """The same rows with the features that occur numbered from 0, int32, and those features, int64 ascending."""
+    """The same rows with the features that occur renumbered from 0, int32; and these features, int64, ascending."""
     if n_features <= TABLE:
         features = np.flatnonzero(np.bincount(support.indices, minlength=1))
     else:
@@ -88,7 +88,7 @@ def _renumbered(support: CSR, n_features: int) -> tuple[CSR, np.ndarray]:
 
 
 def with_features(X: Matrix, features: np.ndarray) -> Matrix:
-    """X with these features alone (int64, ascending), numbered from 0."""
+    """X with only these features (int64, ascending), renumbered from 0."""
     if not isinstance(X, CSR):
         return readonly_view(np.ascontiguousarray(X[:, features]))
     width = 1 + int(X.indices.max(initial=-1))

@@ -1,12 +1,13 @@
-"""Models on disk: a directory of JSON and plain .npy arrays with digests.  Never pickle.
+"""Linear models, and saving and loading of models of both kinds: a directory of JSON and plain .npy files.
 
     model.json    format version, problem, classes, certificate, resolved plan, fingerprints, digests
-    rows.json     how rows were made of columns, and names of features; absent where they have none
+    rows.json     how features are made from columns, and their names; absent if there are none
     coef.npy      float64, (n_models, n_features)
     intercept.npy float64, (n_models,)
-    alpha.npy     float64, (n_models, n_samples) in the store's row order; absent with --no-dual
+    alpha.npy     float64, (n_models, n_samples), in the store's row order; absent with --no-dual
 
-A kernel model has its support vectors in the place of coef.npy (`kernel_model.py`).
+Every file has a digest, and nothing is pickled.  A kernel model has support vectors instead of coef.npy
+(`kernel_model.py`).
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from bigsvm.store.blocks import Matrix
 
 
 class LinearScorer(NamedTuple):
-    """A linear model as compiled loops take it.
+    """A linear model in the layout of the compiled loops.
 
     W : float64, shape (n_features, n_models), C-contiguous
     intercept : float64, shape (n_models,)
-    of_sparse : float64, shape (n_models,)   the intercept for sparse rows, whose means nobody has subtracted
+    of_sparse : float64, shape (n_models,)   intercept for sparse rows, from which means have not been subtracted
     """
 
     W: np.ndarray
@@ -48,7 +49,7 @@ class LinearScorer(NamedTuple):
         return len(self.W)
 
     def scores(self, X: Matrix) -> np.ndarray:
-        """Scores of rows that have no feature beyond the model's, float64, shape (n_rows, n_models)."""
+        """Scores, float64, shape (n_rows, n_models); the rows must have no feature beyond the model's."""
         out = products(X, self.W)
         out += self.of_sparse if isinstance(X, CSR) else self.intercept
         return out
@@ -56,14 +57,14 @@ class LinearScorer(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class LinearModel(Decides):
-    """f(x) = coef.x + intercept for each model; the label is its sign, or the class with the largest score.
+    """f(x) = coef.x + intercept for each model; the label is given by its sign, or by the class with the largest score.
 
     coef : float64, shape (n_models, n_features)
     intercept : float64, shape (n_models,)
-    classes : labels in ascending order; with two classes there is one model and the last class is positive; none for
-        regression, whose score is the value
-    about : what model.json holds besides (problem, certificate, plan, fingerprints)
-    positive, negative : int32, (n_models,)   class codes of each model; left out, one class against the rest
+    classes : labels in ascending order; with two classes there is one model, and the last class is positive; empty for
+        regression, where the score is the value
+    about : the other contents of model.json (problem, certificate, plan, fingerprints)
+    positive, negative : int32, (n_models,)   class codes of each model; default: one class against the rest
     """
 
     coef: np.ndarray
@@ -75,11 +76,11 @@ class LinearModel(Decides):
     kind: ClassVar[str] = "linear"
     kernel: ClassVar[Kernel] = Kernel()
     scoring_bytes: ClassVar[int] = 0
-    """Bytes that one call of a scorer holds besides its rows and their scores."""
+    """Bytes that one call of a scorer holds, in addition to its rows and their scores."""
     takes_narrower: ClassVar[bool] = True
-    """Sparse rows may have fewer features than the model: the rest count 0."""
+    """Whether sparse rows may have fewer features than the model; the rest count 0."""
     compiled_from: ClassVar[int] = COMPILED_FROM
-    """Products of entries and weights from which compiled code computes scores."""
+    """Number of products (entries x models) from which compiled code computes scores; NumPy computes fewer."""
 
     def __post_init__(self) -> None:
         if len(self.positive) == 0:
@@ -93,20 +94,20 @@ class LinearModel(Decides):
 
     @property
     def weights(self) -> np.ndarray:
-        """As `Decides` has it: `coef`."""
+        """`coef`; see `Decides.weights`."""
         return self.coef
 
     def scorer(self) -> LinearScorer:
-        """What a task needs of the model: its weights in the compiled order, a view where there is one model."""
+        """The model as a scoring task needs it: its weights, transposed; for one model without a copy."""
         return LinearScorer(np.ascontiguousarray(self.coef.T), self.intercept, self.intercept_of_sparse())
 
     @property
     def scorer_bytes(self) -> int:
-        """Bytes of weights that are held while rows are scored: the model's, and of several models `scorer`'s, too."""
+        """Bytes of weights that are held during scoring: the model's, and of several models also the scorer's copy."""
         return self.coef.nbytes * (2 if self.n_models > 1 else 1)
 
     def summary(self) -> dict[str, Any]:
-        """What is told of the weights."""
+        """The figures that `bigsvm inspect` and reports show."""
         return {
             "n_nonzero": int(np.count_nonzero(self.coef)),
             "norm": float(np.sqrt(np.sum(self.coef * self.coef))),
@@ -115,8 +116,8 @@ class LinearModel(Decides):
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
-        Sparse rows may have fewer features than the model (the rest count 0).  Raises DataError where dense rows
-        have more or fewer, or where an entry of sparse rows lies beyond.
+        Sparse rows may have fewer features than the model (the rest count 0).  Raises DataError if dense rows have more
+        or fewer features, or an entry of sparse rows lies beyond the model's.
         """
         check_width(X, self.n_features)
         return self.scorer().scores(X)
@@ -127,7 +128,7 @@ class LinearModel(Decides):
         Parameters
         ----------
         alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
-        alpha_bytes : what such a callable writes, for the message where the disk is full
+        alpha_bytes : the bytes that such a callable writes, for the error message if the disk is full
 
         Raises
         ------
@@ -157,26 +158,26 @@ class LinearModel(Decides):
         write_model(path, document, write_arrays, nbytes, alpha, overwrite)
 
     def tiny(self) -> LinearModel:
-        """A model of one feature, of the same kind: it calls all that this one calls."""
+        """A model of the same kind with one feature; scoring it compiles the same code."""
         return dataclasses.replace(self, coef=np.zeros((self.n_models, 1)), intercept=np.zeros(self.n_models))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What decides the types of the model's arrays."""
+        """The layout and dtypes of the model's arrays, which decide what has to be compiled."""
         return (self.kind,)
 
 
 Model: TypeAlias = LinearModel | KernelModel
-"""A model of either kind."""
+"""A linear or a kernel model."""
 
 
 def load_model(path: str | Path) -> Model:
-    """Read a model directory.
+    """Load a saved model.
 
     Raises
     ------
     MissingInput : there is no model at `path`.
-    DataError : it is not a bigsvm model, is of a newer format, or an array does not match its digest.
+    DataError : it is not a bigsvm model, it has a newer format, or a file does not match its digest.
     """
     folder, document = read_whole_document(path)
     if document.get("kind") == "kernel":
@@ -186,17 +187,17 @@ def load_model(path: str | Path) -> Model:
 
 
 def rows_of_model(path: str | Path) -> dict[str, Any]:
-    """How the rows of a saved model were made, without its arrays.  Raises as `load_model`."""
+    """The recipe of the rows of a saved model, without loading its arrays.  Raises what `load_model` raises."""
     folder = Path(path).resolve()
     return read_rows(folder, read_document(folder, str(path)).get("digests"))
 
 
 def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
-    """The saved dual point as a read-only map, float64 (n_models, n_samples); None when left out.
+    """The saved dual variables as a read-only map, float64, (n_models, n_samples); None if they were left out.
 
-    Of regression it holds beta = alpha - alpha*.
+    For regression these are beta = alpha - alpha*.
 
-    Raises DataError when it does not match its digest or shape.
+    Raises DataError if the file does not match its digest, or has the wrong shape.
     """
     file = Path(path) / "alpha.npy"
     digest = model.about.get("digests", {}).get("alpha.npy")
@@ -204,5 +205,5 @@ def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
         return None
     alpha = map_array(file, digest)
     if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
-        raise DataError(f"alpha.npy has shape {alpha.shape} and dtype {alpha.dtype}", str(file))
+        raise DataError(f"alpha.npy has the wrong shape {alpha.shape} or dtype {alpha.dtype}", str(file))
     return alpha

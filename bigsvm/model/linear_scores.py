@@ -1,7 +1,7 @@
-"""Products of rows with the weights of linear models, and for a few rows without a compiler.
+"""Products of rows with the weights of linear models: compiled, or in NumPy for a few rows.
 
-Loading numba's code for a few rows takes longer than their scores, compiling it a thousand times as long.  Either way
-the same products are added in the same order, so that a score has the same bits.
+For a few rows it takes longer to load numba's code than to compute their scores, and a thousand times as long to
+compile it.  Both ways add the same products in the same order, so a score has the same bits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from bigsvm.model.plain_products import plain_products
 from bigsvm.store.blocks import Matrix, readonly_view
 
 COMPILED_FROM = 1 << 16
-"""Products from which they are left to compiled code; fewer take NumPy a few milliseconds and half a MiB."""
+"""Number of products from which compiled code is used; NumPy takes a few milliseconds and half a MiB for fewer."""
 
 
 def products(X: Matrix, W: np.ndarray) -> np.ndarray:
-    """X W in float64, shape (n_rows, n_models), each sum taken from the first feature to the last.
+    """X W in float64, shape (n_rows, n_models); each sum is taken from the first feature to the last.
 
     X : rows that have no feature beyond W's
     W : float64, shape (n_features, n_models), C-contiguous
@@ -31,6 +31,6 @@ def products(X: Matrix, W: np.ndarray) -> np.ndarray:
 
 
 def n_products(X: Matrix, n_models: int) -> int:
-    """Of entries and weights; a row counts as one entry at least."""
+    """Number of products of entries and weights; an empty row counts as one entry."""
     entries = int(X.indptr[-1] - X.indptr[0]) if isinstance(X, CSR) else X.size
     return max(entries, n_rows_of(X)) * n_models

@@ -1,9 +1,9 @@
-"""The files of a model: a directory of JSON and plain .npy arrays with digests, written whole or not at all.
+"""The files of a model, common to both kinds: JSON and plain .npy files with digests, written whole or not at all.
 
-model.json: format, version, kind, n_features, classes, what is known of the problem and its proof, the digests of the
-other files, and the digest of all this.  Versions 1 (a linear model of classes, one against the rest) and 2 (everything
-else) had no digest of model.json itself; they are read for ever.  Nothing in it names a time, a host or a path: same
-options, same bytes.
+model.json holds: format, version, kind, n_features, classes, problem, certificate, the digests of the other files, and
+the digest of all this.  Versions 1 (a linear model, one class against the rest) and 2 (everything else) had no digest
+of model.json itself; they are read for ever.  No file contains a time, a host or a path, so the same options give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FORMAT_VERSION = 3
 _UNSEALED = 2
 """The last version whose model.json may lack its own digest."""
 MARKS = ("model.json",)
-"""Files by which a folder is known as a model."""
-_PIECE = 1 << 16  # values looked at in one piece
+"""Files by which a folder is recognised as a model."""
+_PIECE = 1 << 16  # values that are checked at a time
 
 
 def write_model(
@@ -45,10 +45,10 @@ def write_model(
     alpha: Any = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a model directory; `write_arrays(folder)` writes its arrays and gives their digests.
+    """Write a model directory; `write_arrays(folder)` writes the arrays and returns their digests by file name.
 
     alpha : callable(file) that writes alpha.npy's bytes in bounded memory, an array, or None
-    nbytes : what will be written, for the message where the disk is full
+    nbytes : the bytes that will be written, for the error message if the disk is full
 
     Raises OutputError : the path exists (unless overwrite) or cannot be written.
     """
@@ -73,14 +73,14 @@ def _without_rows(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def document_text(document: dict[str, Any]) -> str:
-    """The text of a model.json that says so, with its format and its digest."""
+    """The text of model.json: the document with its format, version and digest."""
     whole = {"format": FORMAT, "format_version": FORMAT_VERSION, **document}
     whole["digest"] = _digest(whole)
     return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
 def read_document(folder: Path, named: str) -> dict[str, Any]:
-    """model.json of a folder that a user calls `named`, without its own digest.
+    """Read model.json, and return it without its own digest; errors call the folder `named`, as the user did.
 
     Raises
     ------
@@ -104,19 +104,19 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     version = document.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise DataError(
-            f"model format version {version!r} is not one of, or newer than, this program's {FORMAT_VERSION}",
+            f"model format version {version!r} is unknown: this program reads versions up to {FORMAT_VERSION}",
             where,
             "upgrade bigsvm",
         )
     _check_digest(document, version, where)
     document.pop("digest", None)
     if not isinstance(document.get("problem", {}), dict):
-        raise DataError("model.json lacks or garbles 'problem'", where)
+        raise DataError("model.json lacks a valid 'problem'", where)
     return document
 
 
 def check_files(folder: Path, hint: str = "") -> None:
-    """Hold every file of a model against its digest, without loading any.
+    """Compare every file of a model with its digest, without loading it.
 
     Raises
     ------
@@ -146,12 +146,12 @@ def check_file(path: Path, digest: Any, hint: str = "") -> None:
 
 
 def _digest(document: dict[str, Any]) -> str:
-    """Of all that model.json says but this; numbers count as they are read back."""
+    """The digest of model.json without its digest; numbers are formatted as they will be read back."""
     return digest_of({name: value for name, value in document.items() if name != "digest"})
 
 
 def _check_digest(document: dict[str, Any], version: int, where: str) -> None:
-    """Refuse a model.json that is not as it was written.  Raises DataError."""
+    """Raise DataError if model.json has changed since it was written."""
     if "digest" not in document and version <= _UNSEALED:
         return
     try:
@@ -170,7 +170,7 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
     labels, problem = document["classes"], document.get("problem", {})
     rule = problem.get("multi_class", "ovr")
     if rule not in ("ovr", "ovo", "labels", "") and not (rule == JOINT_RULE and document.get("kind") != "kernel"):
-        raise DataError(f"models of several classes are not told apart by {rule!r}", str(folder / "model.json"))
+        raise DataError(f"model.json has the unknown multi_class {rule!r}", str(folder / "model.json"))
     if labels == [] and problem.get("regression") is True:
         return np.empty(0), False
     classes = _labels(labels, folder)
@@ -178,10 +178,10 @@ def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool
 
 
 def _labels(labels: Any, folder: Path) -> np.ndarray:
-    """Labels as a document has them: all text, or all numbers.  Raises DataError."""
+    """The labels in model.json as an array: all strings, or all numbers.  Raises DataError."""
     kinds = {type(label) for label in labels} if isinstance(labels, list) else set()
     if kinds not in ({str}, {bool}) and not (kinds and kinds <= {int, float}):
-        raise DataError("the classes are neither all text nor all numbers", str(folder / "model.json"))
+        raise DataError("the classes are neither all strings nor all numbers", str(folder / "model.json"))
     try:
         found = listed_classes(labels)
     except OverflowError:
@@ -191,7 +191,7 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
             found = np.array([float(label) for label in labels])
         except OverflowError:
             found = np.empty(0)
-    if found.tolist() != labels:  # whole numbers beyond 64 bits are those of a float64, or nobody's
+    if found.tolist() != labels:  # integers beyond 64 bits must be exact in float64
         raise DataError("a class is a number beyond 64 bits", str(folder / "model.json"))
     if not np.array_equal(found, np.unique(found)):
         raise DataError("the classes are not in ascending order", str(folder / "model.json"))
@@ -199,9 +199,9 @@ def _labels(labels: Any, folder: Path) -> np.ndarray:
 
 
 def json_labels(classes: np.ndarray) -> list[Any]:
-    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and truth values as they are.
+    """Labels as JSON: whole numbers as integers, other numbers as floats, strings and booleans as they are.
 
-    A float64 beyond 2^53 stays one: not all of its digits were given.
+    A float64 beyond 2^53 stays a float, because its digits as an integer would be invented.
     """
     return [int(label) if _is_whole(label) else label for label in classes.tolist()]
 
@@ -211,14 +211,16 @@ def _is_whole(label: Any) -> bool:
 
 
 def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:
-    """Write a .npy file, as `dtype` if one is named; its digest."""
-    with open(path, "xb") as file:  # straight from the array: a wide model is not held twice
+    """Write a .npy file, converted to `dtype` if one is given; returns its digest."""
+    with open(
+        path, "xb"
+    ) as file:  # written from the array itself, because a copy of a wide model would take as much memory again
         np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
     return file_digest(path)
 
 
 class GrowingArray:
-    """A .npy file to which rows are appended; its header is written over when their number is known."""
+    """A .npy file to which rows are appended; its header is rewritten when the number of rows is known."""
 
     def __init__(self, path: Path, dtype: np.dtype, *tail: int) -> None:
         self._path, self._dtype, self._tail = path, np.dtype(dtype), tail
@@ -227,31 +229,31 @@ class GrowingArray:
         self._file.write(self._header())
 
     def append(self, rows: np.ndarray) -> None:
-        """Rows of the array's dtype and shape."""
+        """Append rows, which must have the dtype and shape of the array."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._tail:
             raise ValueError(f"rows {rows.dtype} {rows.shape} of an array {self._dtype} (n, {self._tail})")
         self._file.write(np.ascontiguousarray(rows).data)
         self.n += len(rows)
 
     def close(self) -> str:
-        """All rows are there; the file's digest."""
+        """Finish the file, and return its digest."""
         self._file.seek(0)
         self._file.write(self._header())
         self._file.close()
         return file_digest(self._path)
 
     def abandon(self) -> None:
-        """Let go of the file."""
+        """Close the file without finishing it."""
         self._file.close()
 
     def _header(self) -> bytes:
-        """Of the same length whatever the number of rows."""
+        """The header, padded so that its length does not depend on the number of rows."""
         text = io.BytesIO()
         shape = (self.n, *self._tail)
         described = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(text, described)
         header = text.getvalue()
-        # As version 1.0 has it: magic, version, length of the rest, a dictionary, spaces, a newline.
+        # Format version 1.0: magic, version, length of the rest, a dictionary, spaces, a newline.
         return header[:8] + (246).to_bytes(2, "little") + header[10:].rstrip().ljust(245) + b"\n"
 
 
@@ -259,7 +261,7 @@ def read_array(path: Path, digest: Any) -> np.ndarray:
     """A float64 array in memory, finite.  Raises as `map_array` does."""
     array = np.array(map_array(path, digest))
     if array.dtype != np.float64 or not np.isfinite(array).all():
-        raise DataError(f"dtype {array.dtype} or values that are not finite", str(path))
+        raise DataError(f"has dtype {array.dtype}, or values that are not finite", str(path))
     return array
 
 
@@ -267,23 +269,23 @@ def map_array(path: Path, digest: Any) -> np.ndarray:
     """A read-only map of an array that is as it was written.  Raises DataError, and as `check_file` does."""
     check_file(path, digest)
     try:
-        # A map: a header that promises more than the file has is found out before memory is taken.
+        # A map: a damaged header with a huge shape fails here, before memory is allocated.
         array = load_array(path)
     except MemoryError:
         raise
-    except Exception as error:  # its header is read as Python text: a tokenizer has errors of many kinds
+    except Exception as error:  # NumPy parses the header as Python, which fails in many ways
         raise DataError(f"not a plain array: {error}", str(path)) from error
     return array
 
 
 def is_finite(array: np.ndarray) -> bool:
-    """Whether all numbers are; a map is read in pieces."""
+    """Whether all values are finite; a map is read in pieces."""
     if array.dtype.kind != "f":
         return True
-    flat = array.reshape(-1)  # a view: arrays here are C-contiguous
+    flat = array.reshape(-1)  # a view, because the arrays of models are C-contiguous
     return all(bool(np.isfinite(flat[at : at + _PIECE]).all()) for at in range(0, len(flat), _PIECE))
 
 
 def is_ascending(array: np.ndarray) -> bool:
-    """Whether each number is above the one before; a map is read in pieces."""
+    """Whether the values are strictly ascending; a map is read in pieces."""
     return all(bool(np.all(np.diff(array[at : at + _PIECE + 1]) > 0)) for at in range(0, len(array), _PIECE))

@@ -1,6 +1,6 @@
-"""How the rows that a model was trained on were made, kept beside it (`rows_file.py`): names, categories, matrix.
+"""The recipe of a model's training rows, kept beside it (`rows_file.py`): names, categories, matrix, normalization.
 
-Other rows are then made alike, and features that go by other names are refused.
+With it other rows are made in the same way, and rows with other features are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAX_NAMES = 1 << 20
 
 
 def rows_of(store: RowBlocks) -> dict[str, Any]:
-    """What a model keeps of a store: its recipe, and `features`, the names of them; empty where there is neither."""
+    """The recipe that a model keeps of a store, and `features`, the names of its features; empty if it has neither."""
     names = store.feature_names
     kept = dict(store.recipe)
     if names is not None and len(names) <= _MAX_NAMES:
@@ -27,18 +27,18 @@ def rows_of(store: RowBlocks) -> dict[str, Any]:
 
 
 def rows_bytes(rows: Mapping[str, Any]) -> int:
-    """What a model holds to make rows alike and is to be counted: many names of features, many values of columns."""
+    """Bytes of the recipe that must be counted in a budget: names of many features, values of many columns."""
     columns = (rows.get("encoding") or {}).get("columns", [])
     values = sum(sys.getsizeof(value) + 16 for _, _, found in columns for value in found)
     return text_bytes(rows.get("features")) + (values if values > MANY_BYTES else 0)
 
 
 def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
-    """X, where it is a frame whose columns have names with those of a model's features alone, in their order.
+    """X with the columns in the order of the model's features, if X is a frame and both have names; otherwise X itself.
 
-    rows : what the model keeps; X is as it was where either has no names
+    rows : the recipe of the model (`rows_of`)
 
-    Raises DataError naming the first feature that is not there.
+    Raises DataError naming the first feature that X lacks.
     """
     names, ours = names_of_columns(X), rows.get("features")
     if names is None or names == ours:
@@ -46,7 +46,7 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     columns = (rows.get("encoding") or {}).get("columns", [])
     of_text = [name for name, kind, _ in columns if kind != "number"]
     if of_text:
-        what = f"the model makes features of columns of text ({', '.join(of_text[:5])}), which it does in files only"
+        what = f"the model encodes text columns ({', '.join(of_text[:5])}), and can do so only in files"
         hint = (
             "write the frame to a file (to_parquet), for bigsvm predict or open_store(FILE, like=model.about['rows'])"
         )
@@ -62,11 +62,11 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
 
 
 def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
-    """Refuse rows whose features are not those of a model, by their names or by how columns became features.
+    """Raise DataError if a store's features differ from the model's, in their names or in how they were made.
 
-    rows : what the model keeps; nothing is compared where either says nothing
+    rows : the recipe of the model; whatever either side does not record is not compared
 
-    Raises DataError naming the first feature that differs.
+    The error names the first feature that differs.
     """
     names, ours = store.feature_names, rows.get("features")
     if names is not None and ours is not None and names is not ours:
@@ -79,13 +79,19 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
     if rows.get("normalize") != store.recipe.get("normalize"):
         ours, theirs = (found.get("normalize", "nothing") for found in (rows, store.recipe))
         what = f"the rows are normalized by {theirs}, and those of the model by {ours}"
-        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
+        raise DataError(
+            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
+        )
     if rows.get("scale") != store.recipe.get("scale"):
         ours, theirs = ((found.get("scale") or {}).get("kind", "none") for found in (rows, store.recipe))
         what = f"the rows are scaled by {theirs}, and those of the model by {ours}"
         if ours == theirs:
             what = f"the rows are scaled by {theirs}, with other scales than those of the model"
-        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
+        raise DataError(
+            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
+        )
     if "encoding" in rows and "encoding" in store.recipe and rows["encoding"] != store.recipe["encoding"]:
-        what = "its columns became features in another way than those of the model"
-        raise DataError(what, store.uri, "open_store(..., like=model.about['rows']) reads them alike")
+        what = "its columns were made into features in another way than the model's"
+        raise DataError(
+            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
+        )

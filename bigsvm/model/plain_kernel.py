@@ -1,7 +1,8 @@
-"""Scores of kernel models in NumPy alone: for who predicts a few rows and wants no compiler.
+"""Scores of kernel models in NumPy alone, for a few rows that are not worth a compiler.
 
-Values are those of `kernel_scores.py` but for rounding: sums are taken in another order.  Of rbf a distance whose terms
-nearly cancel is taken from differences, by the same rule as there (`compiled/kernel/values/differences.py`).
+Values are those of `kernel_scores.py` except for rounding, because sums are taken in another order.  For rbf, a squared
+distance whose terms nearly cancel is computed from differences, by the same rule
+(`compiled/kernel/values/differences.py`).
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from bigsvm.csr import CSR
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
 
-_VALUES = 1 << 20  # float64 values of one kind that are held at one time
-_KEPT = 1 << 23  # values of support vectors that are kept in float64
-_CANCELS = 4096.0  # exponents' terms from which rounding shows
-_VANISHES = 750.0  # exponents beyond which a value is 0 in float64
-_SLACK = 1e-9  # relative error of products, widely
+_VALUES = 1 << 20  # limit of the float64 values in one temporary array
+_KEPT = 1 << 23  # limit of the support vectors' values that are kept in float64 between calls
+_CANCELS = 4096.0  # ratio of the terms to the exponent from which rounding shows, and differences are used
+_VANISHES = 750.0  # exponent beyond which exp underflows to 0 in float64
+_SLACK = 1e-9  # generous bound of the relative error of products
 
 
 class PlainKernel:
-    """sum_s dual_coef[m, s] K(x_i, s) of any rows.
+    """sum_s dual_coef[m, s] K(x_i, s) for any rows.
 
     support : dense or CSR;  dual_coef : float64, (n_models, n_support)
 
-    Support vectors in float64, with what is known of them, are kept from call to call where they take little.
+    Small support vectors are kept in float64, with their norms, between calls.
     """
 
     def __init__(self, kernel: Kernel, support: Matrix, dual_coef: np.ndarray) -> None:
@@ -35,7 +36,7 @@ class PlainKernel:
         self._kept = list(self._blocks()) if n_values <= _KEPT else None
 
     def sums(self, X: Matrix) -> np.ndarray:
-        """The sums of rows, dense or CSR, float64, (n_rows, n_models); sparse ones may be narrower."""
+        """The sums for rows, dense or CSR, float64, (n_rows, n_models); sparse rows may be narrower than the model."""
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             sums = np.zeros((_n_rows(X), len(self._dual_coef)))
             for block, coef in self._kept or self._blocks():
@@ -51,7 +52,7 @@ class PlainKernel:
 
 
 def given_sums(X: Matrix, rows: np.ndarray, dual_coef: np.ndarray) -> np.ndarray:
-    """The same of rows that hold kernel values already; rows : int64 ascending, the columns that count."""
+    """The sums for rows of precomputed kernel values; rows : int64, ascending, the columns of the support vectors."""
     out = np.zeros((_n_rows(X), len(dual_coef)))
     for start, stop in _runs(X, len(rows)):
         block = _rows(X, start, stop)
@@ -60,7 +61,7 @@ def given_sums(X: Matrix, rows: np.ndarray, dual_coef: np.ndarray) -> np.ndarray
 
 
 class _Dense:
-    """A block of dense support vectors; `values` gives K of rows, float64, (n_rows, n_support)."""
+    """A block of dense support vectors; `values` gives K, float64, (n_rows, n_support)."""
 
     def __init__(self, S: np.ndarray) -> None:
         self._S = S.astype(np.float64)
@@ -82,7 +83,7 @@ class _Dense:
 
 
 class _Sparse:
-    """A block of sparse support vectors, of which only the features that occur are looked at."""
+    """A block of sparse support vectors; only the features that occur in it are read from rows."""
 
     def __init__(self, support: CSR, first: int, last: int) -> None:
         indptr = np.asarray(support.indptr[first : last + 1])
@@ -115,7 +116,7 @@ class _Sparse:
         return _values(kernel, products, x_sq, self._square, distance)
 
     def _summed(self, terms: np.ndarray) -> np.ndarray:
-        """Sums over each support vector's entries, (n_rows, n_support)."""
+        """Sums over the entries of each support vector, (n_rows, n_support)."""
         out = np.zeros((len(terms), len(self._indptr) - 1))
         if len(self._filled):
             out[:, self._filled] = np.add.reduceat(terms, self._indptr[self._filled], axis=1)
@@ -129,7 +130,7 @@ def _values(
     s_sq: np.ndarray,
     distance: Callable[[int, np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """K from products and squared norms; distance(i, near) : squared ones of row i to some support vectors."""
+    """K from products and squared norms.  distance(i, near) : exact squared distances of row i to these vectors"""
     if kernel.name != "rbf":
         return kernel.of_products(products, x_sq, s_sq)
     terms = kernel.gamma * (x_sq[:, None] + s_sq[None, :])
@@ -153,7 +154,7 @@ def _rows(X: Matrix, start: int, stop: int) -> Matrix:
 
 
 def _runs(X: Matrix, a_row: int = 0) -> Iterator[tuple[int, int]]:
-    """Rows [start, stop) of about _VALUES values, counting what each one is said to take besides its own."""
+    """Runs of rows [start, stop) with about _VALUES values each; a_row : further values that a row takes."""
     n = _n_rows(X)
     if isinstance(X, CSR):
         a_row += -(-len(X.data) // max(n, 1))
@@ -163,7 +164,7 @@ def _runs(X: Matrix, a_row: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _squares(X: Matrix) -> np.ndarray:
-    """Squared norms of rows, float64."""
+    """Squared norms of the rows, float64."""
     if not isinstance(X, CSR):
         wide = X.astype(np.float64)
         return np.einsum("ij,ij->i", wide, wide)
@@ -175,7 +176,7 @@ def _squares(X: Matrix) -> np.ndarray:
 
 
 def _columns(X: Matrix, features: np.ndarray) -> np.ndarray:
-    """These features of X (ascending), dense float64, (n_rows, len(features)); what X lacks is 0."""
+    """The columns of these features (ascending), dense float64, (n_rows, len(features)); 0 for features beyond X."""
     if not isinstance(X, CSR):
         return X[:, features].astype(np.float64)
     out = np.zeros((_n_rows(X), len(features)))

@@ -1,4 +1,4 @@
-"""What the folder of a model holds, checked and as arrays: the part of loading that needs NumPy alone."""
+"""The arrays of a saved model, read and checked: the part of loading that needs only NumPy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
 _NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
-"""What model.json says that is told otherwise."""
+"""Entries of model.json that are not part of `about`, because models have fields for them."""
 
 
 class SavedLinear(NamedTuple):
-    """A linear model's arrays.
+    """The arrays of a linear model.
 
     coef : float64, (n_models, n_features);  intercept : float64, (n_models,)
-    classes : labels in ascending order, none for regression;  pairs : a model for each pair of them
-    about : what model.json holds besides
+    classes : labels in ascending order, empty for regression;  pairs : whether there is a model for each pair of them
+    about : the other contents of model.json
     """
 
     coef: np.ndarray
@@ -36,17 +36,17 @@ class SavedLinear(NamedTuple):
 
     @property
     def codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """`models_of` these classes."""
+        """(positive, negative) of `models_of` for these classes."""
         labels = self.about.get("problem", {}).get("multi_class") == "labels"
         return models_of(len(self.classes), self.pairs, labels)
 
 
 class SavedKernel(NamedTuple):
-    """A kernel model's arrays, support vectors and their coefficients as maps.
+    """The arrays of a kernel model; support vectors and coefficients are memory-mapped.
 
-    support : dense (n_support, n_features) or CSR; None of a precomputed kernel
+    support : dense (n_support, n_features) or CSR; None for a precomputed kernel
     support_rows : int64, (n_support,), ascending;  dual_coef : float64, (n_models, n_support)
-    The rest as of a linear model.
+    The other fields are as for a linear model.
     """
 
     kernel: Kernel
@@ -61,8 +61,8 @@ class SavedKernel(NamedTuple):
 
 
 def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
-    """(folder, model.json with the `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
-    # A link is followed once: `current` of a registry may be swapped while its files are read.
+    """(folder, model.json together with `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
+    # Resolve links once: `current` of a registry may be swapped while the files are read.
     folder = Path(path).resolve()
     document = read_document(folder, str(path))
     rows = read_rows(folder, document.get("digests"))
@@ -75,16 +75,16 @@ def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def read_saved_linear(folder: Path, document: dict[str, Any]) -> SavedLinear:
-    """The linear model in `folder`, whose model.json is `document`.  Raises DataError."""
+    """Read the linear model in `folder`, whose model.json is `document`.  Raises DataError."""
     try:
         digests, (classes, pairs) = document["digests"], classes_of(document, folder)
         n_features = document["n_features"]
         coef = read_array(folder / "coef.npy", digests["coef.npy"])
         intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"model.json lacks or garbles {error}", str(folder / "model.json")) from error
+        raise DataError(f"model.json lacks a valid {error}", str(folder / "model.json")) from error
     if len(classes) == 1 or not isinstance(n_features, int) or n_features < 1:
-        raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+        raise DataError(f"{len(classes)} classes and {n_features!r} features are not a valid model", str(folder))
     labels = document.get("problem", {}).get("multi_class") == "labels"
     n_models = n_models_of(len(classes), pairs, labels)
     if coef.shape != (n_models, n_features) or intercept.shape != (n_models,):
@@ -96,7 +96,7 @@ def read_saved_linear(folder: Path, document: dict[str, Any]) -> SavedLinear:
 
 
 def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
-    """The kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
+    """Read the kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
     where = str(folder / "model.json")
     try:
         kernel = _kernel_of(document["problem"]["kernel"])
@@ -106,44 +106,46 @@ def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
         dual_coef = map_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
         rows = map_array(folder / "support_rows.npy", digests["support_rows.npy"])
         if len(classes) == 1 or type(n_features) is not int or not 1 <= n_features < 2**63:
-            raise DataError(f"{len(classes)} classes and {n_features!r} features make no model", str(folder))
+            raise DataError(f"{len(classes)} classes and {n_features!r} features are not a valid model", str(folder))
         n_models = n_models_of(len(classes), pairs)
         _check_arrays(folder, dual_coef, intercept, rows, n_models)
         support = None
         if kernel.name != "precomputed":
             support = map_support(folder, digests, len(rows), n_features)
         elif len(rows) and rows[-1] >= n_features:
-            raise DataError(f"row {rows[-1]} is beyond the {n_features} trained on", str(folder / "support_rows.npy"))
+            raise DataError(
+                f"row {rows[-1]} is beyond the {n_features} training rows", str(folder / "support_rows.npy")
+            )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UsageError) as error:
-        raise DataError(f"model.json lacks or garbles {error}", where) from error
+        raise DataError(f"model.json lacks a valid {error}", where) from error
     return SavedKernel(
         kernel, support, rows, dual_coef, intercept, classes, pairs, n_features, _about(document, classes, folder)
     )  # fmt: skip
 
 
 def _about(document: dict[str, Any], classes: np.ndarray, folder: Path) -> dict[str, Any]:
-    """What is left to tell.  Raises DataError where an imported model names no order of its classes."""
+    """The `about` of the model.  Raises DataError if an imported model records an invalid order of its classes."""
     imported = document.get("imported", {})
     order = imported.get("label_order", []) if isinstance(imported, dict) else None
     wanted = sorted(map(str, range(len(classes))))
     if order != [] and not (isinstance(order, list) and sorted(map(str, order)) == wanted):
-        raise DataError("model.json garbles 'imported'", str(folder / "model.json"))
+        raise DataError("model.json lacks a valid 'imported'", str(folder / "model.json"))
     return {name: value for name, value in document.items() if name not in _NOT_ABOUT}
 
 
 def _kernel_of(document: Any) -> Kernel:
-    """The kernel that a document gives, with numbers where it has numbers.  Raises what Python does of others."""
+    """The kernel in a document.  Raises TypeError or others if a parameter is not a number."""
     kinds = {"name": str, "gamma": float, "degree": int, "coef0": float}
     for name, value in document.items():
         if isinstance(value, bool) or not isinstance(value, (int, float) if kinds[name] is float else kinds[name]):
-            raise TypeError(f"the kernel's {name} {value!r}")
+            raise TypeError(f"the kernel's {name} is {value!r}")
     return Kernel.of_document({name: kinds[name](value) for name, value in document.items()})
 
 
 def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, rows: np.ndarray, n_models: int) -> None:
-    """Raise DataError unless the arrays fit each other and hold finite numbers."""
+    """Raise DataError unless the arrays fit each other and all values are finite."""
     if rows.dtype != np.int64 or rows.ndim != 1 or not is_ascending(rows) or (len(rows) and rows[0] < 0):
-        raise DataError("row numbers that are not in ascending order", str(folder / "support_rows.npy"))
+        raise DataError("the row numbers are not in ascending order", str(folder / "support_rows.npy"))
     if dual_coef.shape != (n_models, len(rows)) or intercept.shape != (n_models,):
         raise DataError(
             f"dual_coef {dual_coef.shape} and intercept {intercept.shape} do not fit {n_models} models of "
@@ -151,4 +153,4 @@ def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, ro
             str(folder),
         )
     if dual_coef.dtype != np.float64 or not dual_coef.flags.c_contiguous or not is_finite(dual_coef):
-        raise DataError(f"dtype {dual_coef.dtype} or values that are not finite", str(folder / "dual_coef.npy"))
+        raise DataError(f"has dtype {dual_coef.dtype}, or values that are not finite", str(folder / "dual_coef.npy"))

@@ -1,7 +1,7 @@
-"""Support vectors: in memory, as maps of a model's files, or as pieces that are about to be written.
+"""Support vectors: in memory, memory-mapped from a model's files, or as pieces that are about to be written.
 
-support.npy          dense, (n_support, n_features), in the data's dtype
-support_data.npy     CSR: values in the data's dtype, (nnz,)
+support.npy          dense, (n_support, n_features), in the dtype of the data
+support_data.npy     CSR: values in the dtype of the data, (nnz,)
 support_indices.npy  int32 or int64, (nnz,), ascending within a row
 support_indptr.npy   int64, (n_support + 1,)
 """
@@ -23,15 +23,15 @@ from bigsvm.model.support_files import DENSE, SPARSE, indptr_pieces
 from bigsvm.store.blocks import Matrix
 
 _INT32 = np.dtype(np.int32)
-_MOST_ROWS = 512  # support vectors that are worked with at one time
+_MOST_ROWS = 512  # limit of the support vectors in a block
 
 
 @dataclass(frozen=True)
 class SupportPieces:
-    """Support vectors that nobody holds: `pieces()` gives them from the first to the last, each time it is called.
+    """Support vectors that are not held in memory: each call of `pieces()` yields them from the first to the last.
 
-    layout : 'dense' | 'csr';  dtype : of the values;  index_dtype : int32 or int64
-    nbytes : what they take, for the message where a disk is full
+    layout : 'dense' | 'csr';  dtype : dtype of the values;  index_dtype : int32 or int64
+    nbytes : their total size, for the error message if a disk is full
     """
 
     layout: str
@@ -45,9 +45,9 @@ Support = Matrix | SupportPieces
 
 
 def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
-    """(first, last, rows [first, last) in memory), a bounded number at a time, in order.
+    """Blocks (first, last, rows [first, last) in memory) of bounded size, in order.
 
-    Blocks of whole support vectors are a function of them alone, so that sums over them have the same bits always.
+    The blocks depend only on the support vectors, so that sums over them always have the same bits.
     """
     if isinstance(support, SupportPieces):
         first = 0
@@ -60,13 +60,13 @@ def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
     while start < n:
         stop = start + _block_rows(support, start, n)
         block = take_rows(support, start, stop)
-        # A copy, never a view of a map: kernels are compiled for plain arrays.
+        # A copy, because the loops are compiled for plain arrays, not for views of a map.
         yield start, stop, CSR(*map(np.array, block)) if isinstance(block, CSR) else np.array(block)
         start = stop
 
 
 def gathered(support: Support) -> Matrix:
-    """All support vectors as they are in memory or mapped; pieces are put together."""
+    """All support vectors as one matrix; pieces are concatenated."""
     if not isinstance(support, SupportPieces):
         return support
     parts = list(support.pieces())
@@ -78,7 +78,7 @@ def gathered(support: Support) -> Matrix:
 
 
 def _block_rows(support: Matrix, start: int, n: int) -> int:
-    """Rows of the block at `start`: in float64, and their features as a tile, they take LARGEST_BLOCK or are one."""
+    """Rows of the block at `start`: as many as fit LARGEST_BLOCK in float64, and with their features as a tile."""
     rows = min(_MOST_ROWS, n - start)
     if not isinstance(support, CSR):
         return max(min(rows, LARGEST_BLOCK // max(8 * support.shape[1], 1)), 1)
@@ -95,11 +95,11 @@ def _block_rows(support: Matrix, start: int, n: int) -> int:
 
 
 def block_bytes(support: Support, n_features: int) -> int:
-    """Bytes that a block of support vectors takes at most: itself, in float64, and its tile."""
+    """Upper bound of the bytes of a block of support vectors: as stored, in float64, and its tile."""
     if isinstance(support, CSR):
         entries = max((int(np.diff(piece).max()) for piece in indptr_pieces(support.indptr)), default=1)
     elif isinstance(support, SupportPieces) and support.layout == "csr":
-        entries = 1  # unknown; they are about to be written, not to be predicted with
+        entries = 1  # unknown, and irrelevant: pieces are written, not predicted with
     else:
         return 2 * max(LARGEST_BLOCK, 16 * n_features) + tile_bytes(n_features)
     numbering = 12 * min(n_features, TABLE)
@@ -107,7 +107,7 @@ def block_bytes(support: Support, n_features: int) -> int:
 
 
 def kinds_of(support: Support | None) -> tuple[str, ...]:
-    """Layout and types, which decide what is compiled for it."""
+    """Layout and dtypes, which decide what has to be compiled."""
     if support is None:
         return ()
     if isinstance(support, SupportPieces):
@@ -119,7 +119,7 @@ def kinds_of(support: Support | None) -> tuple[str, ...]:
 
 
 def tiny_support(support: Support | None) -> Matrix | None:
-    """One vector of one feature of the same kind: what compiles all that `support` needs."""
+    """One support vector with one feature, of the same layout and dtypes; scoring with it compiles the same code."""
     kinds = kinds_of(support)
     if not kinds:
         return None
@@ -136,9 +136,9 @@ def support_nbytes(support: Support | None) -> int:
 
 
 def write_support(folder: Path, support: Support | None, n_support: int, n_features: int) -> dict[str, str]:
-    """Write the files; their digests by name.  Pieces are written as they come.
+    """Write the files; returns their digests by name.  Pieces are written one by one.
 
-    Raises ValueError where the pieces are not `n_support` rows.
+    Raises ValueError if the pieces have another number of rows than `n_support`.
     """
     if support is None:
         return {}

@@ -1,4 +1,4 @@
-"""Support vectors of a model on disk, mapped and looked through.  Needs NumPy alone."""
+"""Reading support vectors from a model's files: mapped and checked.  Needs only NumPy."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import VALUE_DTYPES, check_csr
 
 DENSE, SPARSE = ("support.npy",), ("support_data.npy", "support_indices.npy", "support_indptr.npy")
-_PIECE_ROWS = 4096  # of a map, looked at in one piece
+_PIECE_ROWS = 4096  # rows of a map that are checked at a time
 _PIECE_ENTRIES = 1 << 18
 
 
 def map_support(folder: Path, digests: dict[str, Any], n_support: int, n_features: int) -> Matrix:
-    """The support vectors of a model as read-only maps, looked through once.
+    """The support vectors of a model as read-only maps, whose values are checked once.
 
-    Raises DataError : a file is missing or damaged, or what it holds are no such rows. KeyError : none is named.
+    Raises DataError if a file is missing or damaged, or holds no valid rows; KeyError if a digest is missing.
     """
     if DENSE[0] in digests:
         X = map_array(folder / DENSE[0], digests[DENSE[0]])
         _check(X.dtype in VALUE_DTYPES and X.shape == (n_support, n_features), X, folder / DENSE[0])
         _check(X.flags.c_contiguous, X, folder / DENSE[0])
         if not is_finite(X):
-            raise DataError("values that are not finite", str(folder / DENSE[0]))
+            raise DataError("has values that are not finite", str(folder / DENSE[0]))
         return X
     data, indices, indptr = (map_array(folder / name, digests[name]) for name in SPARSE)
     _check(data.dtype in VALUE_DTYPES and data.ndim == 1, data, folder / SPARSE[0])
@@ -37,15 +37,15 @@ def map_support(folder: Path, digests: dict[str, Any], n_support: int, n_feature
     _check(indptr.dtype == np.int64 and indptr.shape == (n_support + 1,), indptr, folder / SPARSE[2])
     where = str(folder)
     if indptr[0] != 0 or indptr[-1] != len(data):
-        raise DataError("the pointers of the support vectors do not fit their values", where)
+        raise DataError("the row pointers (indptr) of the support vectors do not fit their values", where)
     for piece in indptr_pieces(indptr):
         if np.any(np.diff(piece) < 0):
-            raise DataError("the pointers of the support vectors fall", where)
+            raise DataError("the row pointers (indptr) of the support vectors are not ascending", where)
     for first, last in _row_pieces(indptr):
         a, b = indptr[first], indptr[last]
         rows = CSR(data[a:b], indices[a:b], indptr[first : last + 1] - a)
         check_csr(rows, n_features, where, first)
-        # A row begins anew where a pointer says so, elsewhere indices ascend.
+        # Indices must ascend within a row, and may fall only where the next row begins.
         falls = np.flatnonzero(np.diff(rows.indices) <= 0) + 1
         if not np.all(np.isin(falls, rows.indptr)):
             raise DataError(f"the features of support vectors from {first} are not in ascending order", where)
@@ -58,13 +58,13 @@ def _check(sound: bool, array: np.ndarray, path: Path) -> None:
 
 
 def indptr_pieces(indptr: np.ndarray) -> Iterator[np.ndarray]:
-    """Pieces of the pointers, each with the one that begins the next."""
+    """Overlapping pieces of the row pointers: each ends with the element that begins the next."""
     for at in range(0, len(indptr) - 1, _PIECE_ROWS):
         yield np.asarray(indptr[at : at + _PIECE_ROWS + 1])
 
 
 def _row_pieces(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(first, last) of runs of rows with at most _PIECE_ENTRIES entries, or one row."""
+    """Runs [first, last) of rows with at most _PIECE_ENTRIES entries together, or of a single row."""
     first, n = 0, len(indptr) - 1
     while first < n:
         most = int(indptr[first]) + _PIECE_ENTRIES

@@ -1,14 +1,15 @@
-"""Versioned models on disk, one of them current.
+"""A registry: numbered versions of a model on disk, one of which is current.
 
     REGISTRY/versions/000001/   a copied model directory, never changed again
     REGISTRY/current            relative symlink to one of them, swapped by one rename
-    REGISTRY/history.jsonl      one line for each thing that happened: who, when, what, from which version
-    REGISTRY/.pending.json      of a change that is under way, what its line of the history will say
-    REGISTRY/.lock              held (flock) by whoever changes something
+    REGISTRY/history.jsonl      one line for each change: who, when, what, from which version
+    REGISTRY/.pending.json      the history line of a change that is in progress
+    REGISTRY/.lock              held (flock) by the process that changes the registry
 
-What is current is what the link says.  A reader takes `current(registry)` once and loads what it names:
-versions stay where they are, so it sees one whole model, whatever happens meanwhile.  A crash leaves the
-link as it was or as it was to be; the next change removes what is left and writes down what is missing.
+The link decides which version is current.  A reader calls `current(registry)` once and loads the folder that it names.
+Versions are never moved or changed, so the reader sees one complete model, whatever happens meanwhile.  After a crash
+the link names either the old or the new version; the next change removes leftovers, and adds a missing line to the
+history.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LOOKS = 100  # for a lock, while others take it away with the registry that the
 
 
 class CurrentMoved(OutputError):
-    """Another model is current than the one that a model was compared with."""
+    """Another version is current than the one that the new model was compared with."""
 
 
 def promote(
@@ -60,19 +61,22 @@ def promote(
 
     Parameters
     ----------
-    registry : folder; made where it does not exist
-    note, metrics : a line, and figures as JSON can hold them, for the history
-    allow_other_shape : accept other classes or another number of features than the current model has
-    over : the version that must be the current one still, None for none: what the model was compared with
-    emit : is told of another process that is waited for, since it is changing the registry
+    registry : folder; created if it does not exist
+    note, metrics : a line of text, and JSON figures, for the history
+    allow_other_shape : accept a model whose classes or number of features differ from the current model's
+    over : promote only if this version (None: no version) is still current; the one that the model was compared with
+    emit : receives a message if another process is changing the registry, and this one waits
 
     Returns the new version's number.
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is damaged, not finite, or of another shape than the
-    current one. OutputError : the registry cannot be written. CurrentMoved : it is not `over` that is current.  The
-    current model stays in all cases.
+    MissingInput : there is no model.
+    DataError : the model is damaged, has values that are not finite, or has another shape than the current one.
+    OutputError : the registry cannot be written.
+    CurrentMoved : another version than `over` is current.
+
+    In all these cases the current model stays.
     """
     root, source = Path(registry), Path(model_path)
     model = check_model(source)
@@ -83,7 +87,7 @@ def promote(
             raise CurrentMoved(f"was compared with {compared}, and {now} is current now", str(source))
         if former is not None and not allow_other_shape:
             if not is_there(root, former):
-                what = f"the current version {former} is not there: nothing to compare features and classes with"
+                what = f"the current version {former} is not there, so features and classes cannot be compared with it"
                 hint = f"bigsvm rollback {root} --to N first, or use --allow-other-shape"
                 raise DataError(what, str(root), hint)
             difference = shape_difference(model, check_model(_folder(root, former)))
@@ -93,7 +97,7 @@ def promote(
         folder = _folder(root, version)
         with new_directory(folder) as copy:
             _copy_model(source, model, copy)
-            # The source may have changed since it was looked at: what counts is the copy.
+            # The source may have changed since it was checked, so check the copy.
             check_model(copy)
         try:
             _swap(root, "promote", version, former, note, metrics)
@@ -109,19 +113,19 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "", *, emi
 
     Parameters
     ----------
-    to : a version; None: the one before the current one, so that a second rollback goes back further
-    emit : as of `promote`
+    to : a version; None: the one that was current before, so that a second rollback goes back further
+    emit : as for `promote`
 
     Raises
     ------
-    MissingInput : there is no such version. DataError : it is damaged.  The current model stays in both cases.
+    MissingInput : there is no such version.  DataError : it is damaged.  In both cases the current model stays.
     """
     root = Path(registry)
     with _changing(root, emit):
         former = current_version(root)
         to = _before_current(root) if to is None else to
         folder = _folder(root, to)
-        # A copy that nobody made current, since whoever copied it died, is no version.
+        # A folder without a line in the history is a copy whose process died before it became current.
         if not is_there(root, to) or to not in (entry["version"] for entry in history(root)):
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
         _refuse_a_link(folder)
@@ -132,7 +136,7 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "", *, emi
 
 
 def settle(registry: str | Path, emit: Emit = silent) -> None:
-    """Finish what somebody who died left half done: then the history says what the link says.  Raises OutputError."""
+    """Finish a change whose process died, so that the history agrees with the link.  Raises OutputError."""
     root = Path(registry)
     if (root / VERSIONS).is_dir():
         with _changing(root, emit):
@@ -140,10 +144,10 @@ def settle(registry: str | Path, emit: Emit = silent) -> None:
 
 
 def prune(registry: str | Path, keep: int, emit: Emit = silent) -> list[int]:
-    """Delete all but the `keep` newest versions; the current one and the one that a rollback goes to always stay.
+    """Delete all but the `keep` newest versions; the current one, and the one that a rollback goes to, always stay.
 
-    Returns the numbers that went, ascending.  A version without its model.json counts as gone, so a deletion that was
-    cut short is taken up by the next one.  Raises MissingInput, OutputError.
+    Returns the numbers of the deleted versions, ascending.  A version without model.json counts as deleted; what an
+    interrupted deletion left is removed here.  Raises MissingInput, OutputError.
     """
     root = Path(registry)
     with _changing(root, emit):
@@ -169,7 +173,7 @@ def prune(registry: str | Path, keep: int, emit: Emit = silent) -> list[int]:
 
 
 def history(registry: str | Path) -> list[dict[str, Any]]:
-    """What happened, oldest first.  A last line torn by a crash is left out; DataError names any other."""
+    """The entries of the history, oldest first.  A torn last line is skipped; DataError names any other bad line."""
     path = Path(registry) / HISTORY
     entries = []
     for number, line in enumerate((path.read_bytes() if path.exists() else b"").split(b"\n")[:-1], 1):
@@ -177,30 +181,32 @@ def history(registry: str | Path) -> list[dict[str, Any]]:
             entry = json.loads(line)
             entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})
         except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"line {number} is no entry of a history", str(path), "repair or drop the line") from error
+            raise DataError(
+                f"line {number} is not a valid entry of a history", str(path), "repair or drop the line"
+            ) from error
     return entries
 
 
 def current(registry: str | Path) -> Path | None:
-    """The folder that the link names, itself no link; None where nothing is current.  Raises DataError."""
+    """The resolved folder of the current version; None if there is none.  Raises DataError."""
     version = current_version(Path(registry))
     if version is None:
         return None
     folder = _folder(Path(registry), version)
     if not is_there(Path(registry), version):
-        hint = f"bigsvm rollback {registry} --to N makes one current that is"
+        hint = f"bigsvm rollback {registry} --to N makes another version current"
         raise DataError(f"the current version {version} is not there", str(registry), hint)
     _refuse_a_link(folder)
     return folder
 
 
 def is_there(root: Path, version: int) -> bool:
-    """Whether a version has not been deleted; what is left of a deletion that was cut short has no model.json."""
+    """Whether a version exists; an interrupted deletion leaves a folder without model.json."""
     return (_folder(root, version) / "model.json").is_file()
 
 
 def current_version(root: Path) -> int | None:
-    """The number that the link names; None without a link.  Raises DataError where it is no link of ours."""
+    """The version that the link names; None without a link.  Raises DataError if it is not a link of a registry."""
     try:
         target = os.readlink(root / CURRENT)
     except (FileNotFoundError, NotADirectoryError):
@@ -210,15 +216,15 @@ def current_version(root: Path) -> int | None:
     match = _LINK.fullmatch(target)
     if match is None:
         hint = f"delete it, then: bigsvm rollback {root} --to N"
-        raise DataError(f"links to {target!r}, which is no version", str(root / CURRENT), hint)
+        raise DataError(f"links to {target!r}, which is not a version", str(root / CURRENT), hint)
     return int(match[1])
 
 
 @contextmanager
 def _changing(root: Path, emit: Emit, create: bool = False) -> Iterator[None]:
-    """Alone with the registry, tidied up: every temporary seen under the lock was left by the dead.
+    """Hold the registry's lock, and clean up first: under the lock, every temporary file belongs to a dead process.
 
-    emit : is told of another process that is waited for
+    emit : receives a message if another process holds the lock
     """
     if not create and not (root / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(root), "bigsvm promote makes one")
@@ -288,7 +294,7 @@ def _size(path: Path) -> int:
 
 
 def _wait_for(lock: IO[str], emit: Emit) -> None:
-    """Take the registry's lock; who has it for long is told of."""
+    """Take the registry's lock; if that takes long, emit a message naming its holder."""
     waiting, began = "", time.monotonic()
 
     def tell(who: str) -> None:
@@ -302,17 +308,17 @@ def _wait_for(lock: IO[str], emit: Emit) -> None:
 
 
 def check_place(root: Path) -> None:
-    """Refuse a registry in a bucket or a store, and a folder that is a model or a run.  Raises OutputError."""
+    """Raise OutputError for a registry in a bucket or in a store, or whose folder is a model or a run."""
     check_here(root)
     check_outside_stores(root / VERSIONS)
     for name, what in (("model.json", "model"), ("run.json", "run")):
         if (root / name).is_file():
             hint = "the registry comes first: bigsvm promote REGISTRY MODEL"
-            raise OutputError(f"is a {what}, and no registry", str(root), hint)
+            raise OutputError(f"is a {what}, not a registry", str(root), hint)
 
 
 def _tidy(root: Path) -> None:
-    """Remove dead temporaries, and write down a change whose author died before it could."""
+    """Remove temporary files of dead processes, and complete the history if a process died before it could."""
     for path in [*root.glob(_LITTER), *(root / VERSIONS).glob(_LITTER)]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -321,13 +327,13 @@ def _tidy(root: Path) -> None:
     entries, version = history(root), current_version(root)
     recorded = entries[-1]["version"] if entries else None
     if version is not None and not is_there(root, version):
-        return  # of what is gone there is nothing to write down; who wants it compared or loaded is told
+        return  # the version is gone, so there is nothing to record; whoever compares with it or loads it gets an error
     if version is not None and version != recorded:
         action, note, metrics = _pending(root, version)
-        # A rollback stays one: whoever asks what was promoted must not find it.
+        # An interrupted rollback must not be recorded as a promotion.
         _write_down(root, "rollback" if action == "rollback" else "recovered", version, recorded, note, metrics)
     elif entries and version is not None:
-        # Copied but never current: whoever copied it died before the swap.
+        # A copy without a history entry: its process died before the swap.
         newest = max(entry["version"] for entry in entries)
         for number in (number for number in _numbers(root) if number > newest):
             shutil.rmtree(_folder(root, number), ignore_errors=True)
@@ -336,7 +342,7 @@ def _tidy(root: Path) -> None:
 def _swap(
     root: Path, action: str, version: int, former: int | None, note: str, metrics: dict[str, Any] | None = None
 ) -> None:
-    """Make a version current and write it down: both, or neither where one cannot be written.
+    """Make a version current and add the history entry: both, or neither if one of them cannot be written.
 
     Raises OutputError.
     """
@@ -353,7 +359,7 @@ def _swap(
 
 
 def _swap_back(root: Path, version: int, former: int | None, error: OutputError) -> None:
-    """Make current what was current, where the link has moved; else the next change writes down that it has."""
+    """Make the former version current again; if that fails, the next change completes the history instead."""
     with suppress(OSError, OutputError):
         if current_version(root) == version:
             if former is None:
@@ -368,25 +374,25 @@ def _swap_back(root: Path, version: int, former: int | None, error: OutputError)
 
 
 def _announce(root: Path, action: str, version: int, note: str, metrics: dict[str, Any] | None = None) -> None:
-    """Say what is about to be done, for `_tidy` where this process dies before it has written it down."""
+    """Write .pending.json, from which `_tidy` completes the history if this process dies."""
     said = {"action": action, "version": version, "note": note, "metrics": metrics or {}}
     write_bytes(root / PENDING, json.dumps(said, allow_nan=False).encode())
 
 
 def _pending(root: Path, version: int) -> tuple[str, str, dict[str, Any]]:
-    """(action, note, metrics) of the change that moved the link to a version and died before its line was written."""
+    """(action, note, metrics) from .pending.json, if it describes the change to `version`; else defaults."""
     nothing = "the link had moved without an entry"
     try:
         said = json.loads((root / PENDING).read_bytes())
         if said["version"] == version:
             return str(said.get("action")), str(said["note"]) or nothing, dict(said["metrics"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):  # it was not one of ours that moved the link
-        pass
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass  # no valid file: the link was moved by other means
     return "", nothing, {}
 
 
 def _copy_model(source: Path, model: Model, copy: Path) -> None:
-    """The files that model.json names, and itself; read-only, since a version never changes."""
+    """Copy model.json and the files that it names; read-only, because a version never changes."""
     for name in ["model.json", *model.about["digests"]]:
         with open(source / name, "rb") as reading, open(copy / name, "xb") as writing:
             shutil.copyfileobj(reading, writing, 1 << 20)
@@ -394,7 +400,7 @@ def _copy_model(source: Path, model: Model, copy: Path) -> None:
 
 
 def _point_to(root: Path, version: int) -> None:
-    """The one step that readers see."""
+    """Swap the link, in one rename: the only step that readers can see."""
     link = root / CURRENT
     temporary = temporary_name(link)
     try:
@@ -409,7 +415,7 @@ def _point_to(root: Path, version: int) -> None:
 def _write_down(
     root: Path, action: str, version: int, former: int | None, note: str, metrics: dict[str, Any] | None = None
 ) -> None:
-    """Append an entry to the history, durable when this returns; a torn last line is cut off first."""
+    """Append an entry to the history, and flush it to disk; a torn last line is cut off first."""
     entry = {
         "schema_version": 1,
         "action": action,
@@ -434,28 +440,28 @@ def _write_down(
                 os.fsync(file.fileno())
                 sync_directory(root)
             except OSError:
-                file.truncate(whole)  # what the line says is taken back
+                file.truncate(whole)  # remove the entry again
                 raise
     except OSError as error:
         raise cannot_write(path, error, len(line)) from error
 
 
 def _before_current(root: Path) -> int:
-    """The version under the current one: promotions pile up, a rollback takes off what lies above."""
+    """The version that a rollback goes to.  The history is replayed as a stack: a promotion pushes, a rollback pops."""
     pile: list[int] = []
     for version in (entry["version"] for entry in history(root)):
         pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
-    pile = [version for version in pile if is_there(root, version)]  # others were deleted to save space
+    pile = [version for version in pile if is_there(root, version)]  # skip versions that were deleted
     former = current_version(root)
     if former is not None and not is_there(root, former):
-        pile.append(former)  # it is gone, and lies on top all the same
+        pile.append(former)  # the current version counts as the top, even if its folder is gone
     if len(pile) < 2:
         raise MissingInput("there is no earlier version to go back to", str(root))
     return pile[-2]
 
 
 def _refuse_a_link(folder: Path) -> None:
-    """A version never changes: it is no link to what may.  Raises DataError."""
+    """Raise DataError if a version is a link, because the target of a link may change."""
     if folder.is_symlink():
         raise DataError("the version is a link", str(folder), "put the model's folder itself there")
 
@@ -469,7 +475,7 @@ def _numbers(root: Path) -> list[int]:
 
 
 def _next_version(root: Path) -> int:
-    """One more than any number that is or was in use."""
+    """A number above all versions that exist or were ever recorded."""
     used = [*_numbers(root), *(entry["version"] for entry in history(root)), current_version(root) or 0]
     return max(used) + 1
 
@@ -478,6 +484,6 @@ def _who() -> str:
     """`user@host`, for the history."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # e.g. a user without a name in a container
         user = str(os.getuid())
     return f"{user}@{platform.node()}"

@@ -1,4 +1,4 @@
-"""Models as a registry takes them: whole, finite, and of the shape of the current one."""
+"""Checks of a model before it enters a registry: complete, finite, and of the shape of the current model."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from bigsvm.model.model_files import is_finite
 
 
 def check_model(path: Path) -> Model:
-    """A model that readers may see: whole, finite, not empty.  Raises MissingInput, DataError."""
+    """Load a model and check that it is complete, finite and not empty.  Raises MissingInput, DataError."""
     try:
         model = load_model(path)
         named = model.about["digests"]
         for name, digest in named.items():
-            # A digest's name becomes a file name: it may not lead out of the model.
+            # The name comes from a document: it must not lead out of the folder.
             if Path(name).name != name or not (path / name).is_file():
-                raise DataError(f"model.json names {name!r}, which is not there", str(path))
+                raise DataError(f"model.json names {name!r}, which is missing", str(path))
             if file_digest(path / name) != digest:
                 raise DataError("damaged: its digest does not match model.json", str(path / name))
         alpha = load_alpha(path, model)
     except (BigSVMError, OSError, MemoryError):
         raise
-    except Exception as error:  # whatever else a garbled file can do to a parser
+    except Exception as error:  # a garbled file can raise anything in a parser
         raise DataError(f"cannot be loaded: {type(error).__name__}: {error}", str(path)) from error
     if model.n_features < 1 or len(model.classes) == 1:
         raise DataError(f"empty: {model.n_features} features, {len(model.classes)} classes", str(path))
@@ -38,7 +38,7 @@ def check_model(path: Path) -> Model:
 
 
 def shape_difference(model: Model, former: Model) -> str | None:
-    """In words, how a model's features or classes differ from another's; None where they do not."""
+    """The difference between the features or classes of two models, in words; None if there is none."""
     if model.n_features != former.n_features:
         return f"the model has {model.n_features} features and the current one {former.n_features}"
     if model.regression != former.regression:

@@ -68,7 +68,7 @@ def test_what_a_file_does_not_say_is_asked_for(bigsvm: Bigsvm, store: Path, tmp_
 def test_a_model_that_names_no_order_of_its_classes_is_refused(tmp_path: Path) -> None:
     for n, garbled in enumerate((5, {"label_order": 1}, {"label_order": [0, 0]}, {"label_order": [0, 1, 2, None]})):
         linear((1, 2, 3, 4), imported=garbled).save(tmp_path / str(n))
-        with pytest.raises(DataError, match="garbles 'imported'"):
+        with pytest.raises(DataError, match="lacks a valid 'imported'"):
             load_model(tmp_path / str(n))
 
 
@@ -185,12 +185,12 @@ def test_an_npz_that_is_no_model_is_refused_in_a_line(tmp_path: Path) -> None:
     package.export_model(kernel(KERNELS["rbf"], (1, 2, 3), "csr"), tmp_path / "m.npz")
     sound = dict(np.load(tmp_path / "m.npz"))
     garbled = {
-        "has no 'dual_coef'": {"dual_coef": None},
-        "has no 'about'": {"about": None},
-        "no JSON object": {"about": np.array("[]")},
+        "lacks 'dual_coef'": {"dual_coef": None},
+        "lacks 'about'": {"about": None},
+        "not a JSON object": {"about": np.array("[]")},
         "Expecting property name": {"about": np.array("{")},
-        "a model of kind 'tree'": {"kind": np.array("tree")},
-        "not the models of these classes": {"positive": sound["negative"]},
+        "unknown kind of model 'tree'": {"kind": np.array("tree")},
+        "do not belong to these classes": {"positive": sound["negative"]},
         "is float32, not float64": {"intercept": sound["intercept"].astype(np.float32)},
         "values that are not finite": {"dual_coef": sound["dual_coef"] * np.nan},
         "not in ascending order": {"classes": sound["classes"][::-1]},

@@ -162,7 +162,7 @@ def test_columns_of_text_that_a_file_does_not_know_are_told(tmp_path: Path, to: 
     model = bigsvm.fit(tmp_path / "t.csv", label="y", hash_bits=hash_bits).model
     warned = bigsvm.export_model(model, tmp_path / "m", to)["warnings"]
     assert len(warned) == (to != "npz")
-    assert all("how columns of text become features is left out" in said for said in warned)
+    assert all("the encoding of text columns is left out" in said for said in warned)
 
 
 def test_ties_of_an_imported_model_go_as_in_its_own_program(run: Any) -> None:

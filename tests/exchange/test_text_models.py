@@ -175,14 +175,14 @@ def test_real_programs_predict_the_same(tmp_path: Path) -> None:
         (linear((1, 2, 3)), "libsvm", "--format liblinear"),
         (linear((1, 2, 3), pairs=True), "liblinear", "--format libsvm"),
         (kernel(KERNELS["rbf"], (0, 1)), "liblinear", "--format libsvm"),
-        (linear(("no", "yes")), "liblinear", "whole numbers"),
-        (linear((0.5, 1.5)), "libsvm", "whole numbers"),
-        (linear((False, True)), "liblinear", "whole numbers"),
-        (linear((1, 2**40)), "libsvm", "whole numbers"),
+        (linear(("no", "yes")), "liblinear", "have integers"),
+        (linear((0.5, 1.5)), "libsvm", "have integers"),
+        (linear((False, True)), "liblinear", "have integers"),
+        (linear((1, 2**40)), "libsvm", "have integers"),
         (linear((0, 1), rows={"scale": {"kind": "unit-norm"}}), "liblinear", "scales its rows"),
         (linear((0, 1), rows={"normalize": ["log1p"]}), "liblinear", "'normalize' first"),
         (linear((0, 1), rows={"normalize": ["log1p"]}), "libsvm", "'normalize' first"),
-        (linear((0, 1)), None, "does not say in which format"),
+        (linear((0, 1)), None, "has no suffix that names a format"),
         (linear((0, 1)), "pmml", "unknown format"),
     ],
 )
@@ -213,43 +213,43 @@ SVM = (
     [
         ("liblinear", "w\n", "", "line 6 begins with '1'"),
         ("liblinear", "bias 1\nw\n1 \n2 \n3 \n", "", "no line 'w'"),
-        ("liblinear", "3 \n", "", "2 rows of weights, not 3"),
+        ("liblinear", "3 \n", "", "2 of 3 rows of weights"),
         ("liblinear", "3 \n", "3 \n4\n", "line 10 comes after the 3 rows"),
-        ("liblinear", "2 \n", "x \n", "line 8 has weights that are no numbers"),
-        ("liblinear", "2 \n", "1_0 \n", "line 8 has weights that are no numbers"),
-        ("liblinear", "1 -1", "1_0 -1", "different whole numbers"),
-        ("libsvm", "gamma 0.5", "gamma 1_0", "none of ours"),
+        ("liblinear", "2 \n", "x \n", "line 8 has weights that are not numbers"),
+        ("liblinear", "2 \n", "1_0 \n", "line 8 has weights that are not numbers"),
+        ("liblinear", "1 -1", "1_0 -1", "different integers"),
+        ("libsvm", "gamma 0.5", "gamma 1_0", "does not have its kernel"),
         ("liblinear", "2 \n", "nan \n", "line 8 has 1 numbers"),
         ("liblinear", "2 \n", "2 2 \n", "line 8 has 2 numbers"),
-        ("liblinear", "1 -1", "1 1", "different whole numbers"),
-        ("liblinear", "1 -1", "1 b", "different whole numbers"),
+        ("liblinear", "1 -1", "1 1", "different integers"),
+        ("liblinear", "1 -1", "1 b", "different integers"),
         ("liblinear", "nr_class 2", "nr_class 3", "'label' with 3"),
-        ("liblinear", "nr_feature 2", "nr_feature 99999999999", "makes no model"),
-        ("liblinear", "nr_feature 2", "nr_feature -1", "makes no model"),
+        ("liblinear", "nr_feature 2", "nr_feature 99999999999", "has no valid number"),
+        ("liblinear", "nr_feature 2", "nr_feature -1", "has no valid number"),
         ("liblinear", "nr_feature 2\n", "", "no line 'nr_feature"),
         ("liblinear", "SVC", "PCA", "solver_type"),
         ("liblinear", "nr_class", "what", "line 2 begins with 'what'"),
         ("liblinear", "nr_class 2\n", "nr_class 2\nnr_class 2\n", "comes twice"),
-        ("liblinear", "nr_class", "é", "line 2 is no text"),
+        ("liblinear", "nr_class", "é", "line 2 is not text"),
         ("libsvm", "c_svc", "two_class", "svm_type two_class"),
-        ("libsvm", "rbf", "laplace", "none of ours"),
-        ("libsvm", "gamma 0.5", "gamma -1", "none of ours"),
-        ("libsvm", "total_sv 2", "total_sv 3", "add up to the 3"),
+        ("libsvm", "rbf", "laplace", "does not have its kernel"),
+        ("libsvm", "gamma 0.5", "gamma -1", "does not have its kernel"),
+        ("libsvm", "total_sv 2", "total_sv 3", "add up to total_sv 3"),
         ("libsvm", "nr_sv 1 1", "nr_sv 1.5 0.5", "add up"),
         (
             "libsvm",
             "total_sv 2\nrho 0.5\nlabel 1 -1\nnr_sv 1 1",
             "total_sv 2000000000\nrho 0.5\nlabel 1 -1\nnr_sv 1000000000 1000000000",
-            "2 support vectors, not 2000000000",
+            "2 of 2000000000 support vectors",
         ),
         (
             "libsvm",
             "rbf\ngamma 0.5\nnr_class 2\ntotal_sv 2\nrho 0.5\nlabel 1 -1\nnr_sv 1 1\nSV\n1 1:2 3:1",
             "linear\nnr_class 2\ntotal_sv 2\nrho 0.5\nlabel 1 -1\nnr_sv 1 1\nSV\n1 1:2 9999999999:1",
-            "more than the weights",
+            "more than a linear model",
         ),
         ("libsvm", "rho 0.5", "rho", "0 numbers as rho"),
-        ("libsvm", "-1 2:1 \n", "", "1 support vectors, not 2"),
+        ("libsvm", "-1 2:1 \n", "", "1 of 2 support vectors"),
         ("libsvm", "2:1", "0:1", "index 0"),
         ("libsvm", "3:1", "1:1", "line 10 has '1:1'"),
         ("libsvm", "3:1", "3-1", "line 10 has '3-1'"),
@@ -272,9 +272,9 @@ def test_what_makes_no_sense_of_a_sound_file_is_refused(tmp_path: Path) -> None:
         bigsvm.import_model(tmp_path / "m", "libsvm", n_features=2)
     with pytest.raises(UsageError, match="C must be a positive number"):
         bigsvm.import_model(tmp_path / "m", "libsvm", C=0.0)
-    with pytest.raises(UsageError, match="epsilon is of a regression"):
+    with pytest.raises(UsageError, match="epsilon is for a regression"):
         bigsvm.import_model(tmp_path / "m", "libsvm", epsilon=0.1)
-    with pytest.raises(DataError, match="'svm_type', which is no part"):
+    with pytest.raises(DataError, match="'svm_type', which is unknown"):
         bigsvm.import_model(tmp_path / "m", "liblinear")
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(MissingInput):

@@ -82,7 +82,7 @@ def test_a_linear_regression_gives_values(tmp_path: Path) -> None:
 def test_no_classes_and_no_word_of_regression_is_no_model(tmp_path: Path) -> None:
     LinearModel(np.ones((1, 2)), np.ones(1), np.array([0, 1])).save(tmp_path / "m")
     rewrite(tmp_path / "m", classes=[])
-    with pytest.raises(DataError, match="neither all text nor all numbers"):
+    with pytest.raises(DataError, match="neither all strings nor all numbers"):
         load_model(tmp_path / "m")
 
 

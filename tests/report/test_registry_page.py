@@ -65,4 +65,4 @@ def test_a_registry_in_trouble(fits: Path, tmp_path: Path, capsys: pytest.Captur
     assert "Nothing is current." in capsys.readouterr().out
     (root / "history.jsonl").write_text("nonsense\n{}\n")
     assert run(["report", str(root), "--text"]) == 65
-    assert "line 1 is no entry of a history" in capsys.readouterr().err
+    assert "line 1 is not a valid entry of a history" in capsys.readouterr().err

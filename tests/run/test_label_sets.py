@@ -218,7 +218,7 @@ def test_labels_that_all_or_no_rows_have_are_refused() -> None:
 
 def test_no_format_of_others_takes_such_a_model(result, tmp_path: Path) -> None:
     for form in ("liblinear", "npz"):
-        with pytest.raises(UsageError, match="no place for rows with several labels"):
+        with pytest.raises(UsageError, match="cannot hold a model with several labels"):
             bigsvm.export_model(result.model, tmp_path / "out", form)
 
 

@@ -182,7 +182,7 @@ def test_a_kernel_that_sees_no_place_takes_them_and_another_is_refused() -> None
         assert result.figures["objective"] == pytest.approx(plain.figures["objective"], rel=1e-6)
     scores = plain.model.decision_function(sp.csr_array(Z))
     np.testing.assert_allclose(found["csr"].model.decision_function(FORMS["csr"]), scores, atol=1e-4)
-    with pytest.raises(DataError, match="trained on dense rows without their means"):
+    with pytest.raises(DataError, match="subtracts the means of features"):
         found["dense"].model.decision_function(FORMS["csr"])
     with pytest.raises(Unsupported, match="the poly kernel sees them"):
         bigsvm.fit(FORMS["csr"], Y, scale="standard", kernel="poly")

@@ -1,1 +1,1 @@
-"""Models in the formats of other programs, out and in: LIBLINEAR, LIBSVM, ONNX, .npz."""
+"""Models in the formats of other programs: export and import of LIBLINEAR, LIBSVM and .npz, export of ONNX."""

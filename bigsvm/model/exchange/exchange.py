@@ -1,4 +1,4 @@
-"""Models out to other programs' formats, and in from them: `bigsvm.export_model` and `bigsvm.import_model`."""
+"""Export to and import from the formats of other programs: `bigsvm.export_model` and `bigsvm.import_model`."""
 
 from __future__ import annotations
 
@@ -24,39 +24,44 @@ _WRITERS: dict[str, Any] = {
 _TEXT = {"liblinear": liblinear.NAME, "libsvm": libsvm.NAME}
 _SUFFIXES = {".onnx": "onnx", ".npz": "npz"}
 UNPROVED = {"kind": "none"}
-"""The certificate of a model that somebody else trained."""
+"""The certificate of an imported model: nothing is proved about it."""
 
 
 def export_model(
     model: str | Path | Model, path: str | Path | BinaryIO, format: Exported | None = None, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Write a model for another program.
+    """Write a model in the format of another program.
 
     Parameters
     ----------
-    model : a model's folder, or what `bigsvm.load_model` gave
-    path : the file to write; or one that is open for bytes already, such as `sys.stdout.buffer`
-    format : 'onnx', 'liblinear', 'libsvm' or 'npz'; None: by the suffix of `path`, .onnx or .npz
+    model : the folder of a model, or a model from `bigsvm.load_model`
+    path : the file to write, or a binary file object such as `sys.stdout.buffer`
+    format : 'onnx', 'liblinear', 'libsvm' or 'npz'; None: from the suffix of `path`, .onnx or .npz
 
-    Returns `output`, `format`, `bytes`, and `warnings`: what of the model the format does not hold.
+    Returns `output`, `format`, `bytes`, and `warnings` (the parts of the model that the format does not hold).
 
     Raises
     ------
-    UsageError : the format cannot hold this model (says which can), or `onnx` is not installed.
-    OutputError : the output exists (unless overwrite) or cannot be written.  MissingInput, DataError : of the model.
+    UsageError : the format cannot hold this model (the hint names one that can), or `onnx` is not installed.
+    OutputError : the output exists (unless overwrite) or cannot be written.
+    MissingInput, DataError : there is no model, or it is damaged.
     """
     out = Path(path) if isinstance(path, str | os.PathLike) else None
     chosen = format or (_SUFFIXES.get(out.suffix) if out else None)
     if chosen not in _WRITERS:
-        what = f"unknown format {chosen!r}" if chosen else f"{out.name if out else '-'!r} does not say in which format"
+        what = (
+            f"unknown format {chosen!r}"
+            if chosen
+            else f"{out.name if out else '-'!r} has no suffix that names a format"
+        )
         raise UsageError(what, hint=f"--format: one of {', '.join(get_args(Exported))}")
     if isinstance(model, str | os.PathLike):
         if out:
             check_apart({"the output": out}, {"the model": model})
         model = load_model(model)
     if model.multi_label:
-        what = f"{chosen} has no place for rows with several labels, which the model finds"
-        raise UsageError(what, hint="bigsvm.load_model(MODEL) gives coef and intercept, a row for each label")
+        what = f"{chosen} cannot hold a model with several labels for a row"
+        raise UsageError(what, hint="bigsvm.load_model(MODEL) has coef and intercept, one row for each label")
     if out is None:
         opened: Any = path
         _WRITERS[chosen](opened, model)
@@ -70,23 +75,23 @@ def export_model(
 
 
 def _lost(model: Model, format: str) -> list[str]:
-    """What a format leaves out that changes what a user gets: a line each."""
+    """Warnings: one line for each part of the model that the format leaves out and that changes predictions."""
     found = []
     if format in _TEXT and "calibration" in model.about:
         found.append(
-            f"the probabilities (--calibrate {model.about['calibration']['method']}) are left out, which "
-            f"{_TEXT[format]}'s format cannot hold: scores and labels alone are in it (--format onnx or npz has all)"
+            f"the probabilities (--calibrate {model.about['calibration']['method']}) are left out, because "
+            f"{_TEXT[format]}'s format cannot hold them; scores and labels are kept (--format onnx or npz keeps all)"
         )
     columns = (model.about.get("rows", {}).get("encoding") or {}).get("columns", [])
     if format != "npz" and any(kind != "number" for _, kind, _ in columns):
         found.append(
-            f"how columns of text become features is left out: the file takes the {model.n_features} features, in the "
-            "order of the training rows, and not the columns (--format npz has all)"
+            f"the encoding of text columns is left out: the file takes the {model.n_features} features, in the "
+            "order of the training rows, instead of the columns (--format npz keeps all)"
         )
     if format == "onnx" and onnx.digits_are_lost(model):
         found.append(
-            "support vectors lie so far apart that scores of the graph may differ in the digits that count: "
-            "scale the rows (--scale maxabs) before they are trained on"
+            "the support vectors lie so far apart that scores of the graph may differ in significant digits: "
+            "train on scaled rows (--scale maxabs)"
         )
     return found
 
@@ -99,37 +104,39 @@ def import_model(
     epsilon: float | None = None,
     n_features: int | None = None,
 ) -> Model:
-    """A model that LIBLINEAR or LIBSVM trained, from its text, or what `export_model` wrote as npz.
+    """Read a model that LIBLINEAR or LIBSVM wrote as text, or that `export_model` wrote as npz.
 
-    `.save(folder)` keeps it as one of ours.  Of the other programs it has no certificate, and says so: `bigsvm certify`
-    can judge a linear one on the rows it was trained on where the cost is told.  Of an npz the model is the one that
-    was exported, with all that it said, but for its duals, which are not in the file.
+    `.save(folder)` writes it as a bigsvm model.  A model of LIBLINEAR or LIBSVM has no certificate, and says so; if it
+    is linear and C is known, `bigsvm certify` can compute its gap on its training rows.  An npz gives back the exported
+    model with everything except its dual variables, which are not in the file.
 
     Parameters
     ----------
-    format : 'liblinear', 'libsvm' or 'npz'; None: npz where the suffix of `file` says so
-    C, epsilon : what the program was given (-c, -p), which its file does not say
-    n_features : of the rows to come; None: what the file says, of LIBSVM's the highest feature of a support vector
+    format : 'liblinear', 'libsvm' or 'npz'; None: npz if `file` has that suffix
+    C, epsilon : the values of -c and -p with which the program was called; its file does not record them
+    n_features : number of features of rows to be scored; None: as in the file, or for LIBSVM the highest feature of a
+        support vector
 
-    Returns the model; of another program's `.about["imported"]` says from where it came, and what was left out.
+    Returns the model.  For other programs `.about["imported"]` says which program wrote it, and what was left out.
 
     Raises
     ------
-    MissingInput : there is no such file. DataError : it is no model of that program, naming the line.
-    UsageError : a value makes no sense.
+    MissingInput : there is no such file.
+    DataError : the file is not a model of that program; names the line.
+    UsageError : an argument is out of range.
     """
     format = format or ("npz" if Path(file).suffix == ".npz" else None)
     if format not in get_args(Imported):
-        what = f"unknown format {format!r}" if format else f"{Path(file).name!r} does not say who wrote it"
+        what = f"unknown format {format!r}" if format else f"{Path(file).name!r} has no suffix that names a format"
         raise UsageError(what, hint=f"--format: one of {', '.join(get_args(Imported))}")
     if C is not None and not 0 < C < np.inf:
         raise UsageError(f"C must be a positive number, not {C!r}")
     if epsilon is not None and not 0 <= epsilon < np.inf:
-        raise UsageError(f"epsilon must be a number and not negative, not {epsilon!r}")
+        raise UsageError(f"epsilon must be a number that is not negative, not {epsilon!r}")
     path = Path(file)
     if format == "npz":
         if any(value is not None for value in (C, epsilon, n_features)):
-            raise UsageError("an npz says itself how its model was trained", hint="leave C, epsilon and n_features out")
+            raise UsageError("an npz records how its model was trained", hint="leave out C, epsilon and n_features")
         try:
             with open(open_regular(path), "rb") as arrays:
                 return npz.read(arrays, path)
@@ -147,7 +154,7 @@ def import_model(
     if n_features is not None and model.n_features != n_features:
         model = _widened(model, n_features, str(path))
     if epsilon is not None and not model.regression:
-        raise UsageError("epsilon is of a regression, and this model has classes")
+        raise UsageError("epsilon is for a regression, and this model has classes")
     problem = {
         **model.about["problem"],
         "class_weight": [1.0] * max(len(model.classes), 1),
@@ -162,7 +169,7 @@ def import_model(
 
 
 def _widened(model: Model, n_features: int, where: str) -> Model:
-    """A linear model with weights of 0 for features that the file does not have.  Raises DataError for fewer."""
+    """The linear model with zero weights added up to `n_features`.  Raises DataError if it has more already."""
     if not isinstance(model, LinearModel) or n_features < model.n_features:
         raise DataError(f"the model has {model.n_features} features, and {n_features} were asked for", where)
     coef = np.zeros((model.n_models, n_features))

@@ -1,13 +1,14 @@
-"""LIBSVM's model text.
+"""LIBSVM's model files (text).
 
     svm_type NAME / kernel_type NAME / degree, gamma, coef0 / nr_class K / total_sv N / rho R ... / label L1 ... LK /
     nr_sv N1 ... NK / SV
-    and then a line for each support vector: its K - 1 coefficients, and index:value ... with indices from 1
+    and then a line for each support vector: its K - 1 coefficients, and its entries index:value with indices from 1
 
-There is a model for each pair of classes (1, 2), (1, 3), ..., (2, 3), ... in the order of the labels, which is positive
-for the first; support vectors are grouped by class, and one of class i has its coefficient for the pair (i, j) in
-column j - 1 where j > i, and else in column j.  The score is sum coef K - rho.  Of a precomputed kernel a support
-vector is `0:i`, i the number from 1 of the row trained on.  A regression has one row of coefficients and no labels.
+There is a model for each pair of classes (1, 2), (1, 3), ..., (2, 3), ... in the order of the labels; its score is
+positive for the first class.  Support vectors are grouped by class.  A support vector of class i has its coefficient
+for the pair (i, j) in column j - 1 if j > i, and otherwise in column j.  The score is sum coef K - rho.  With a
+precomputed kernel a support vector is `0:i`, where i is the number of its training row, from 1.  A regression has one
+coefficient for each support vector, and no labels.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ KERNEL_TYPES = {
 
 
 def write(file: BinaryIO, model: Decides) -> None:
-    """Write a model of a kernel, or a linear one.  Raises UsageError for one that the format cannot hold."""
+    """Write a kernel model, or a linear model.  Raises UsageError if the format cannot hold it."""
     refuse_scaled(model, NAME)
     if model.n_models > 1 and not model.pairs:
         raise UsageError(
-            "LIBSVM tells several classes apart by pairs, and this model each from the rest",
-            hint="--format liblinear for a linear model, onnx for any",
+            "LIBSVM's format holds several classes one against one, and this model is one against the rest",
+            hint="--format liblinear for a linear model, onnx for any model",
         )
     n_classes = 0 if model.one_class else len(model.classes)
     labels = [] if model.one_class else whole_labels(model, NAME)
@@ -79,13 +80,13 @@ def _kernel_lines(model: Decides) -> list[str]:
 
 
 def _classes_of_support(beta: np.ndarray, n_classes: int) -> np.ndarray:
-    """Place of each support vector's class in the file's order, from beta (n_models, n_support); int64."""
+    """The class of each support vector, as a position in the file's order; int64.  beta : (n_models, n_support)"""
     codes = np.zeros(beta.shape[1], np.int64)
     if n_classes == 2:
         return np.where(beta[0] > 0, 0, 1)
     if n_classes > 2:
-        # A vector of class i has a part in pairs with i alone, and positive coefficients where i is the first; but for
-        # nu-SVC, which divides them by an r of any sign.
+        # A support vector of class i has coefficients only in pairs with i, and they are positive if i is the first
+        # class. (Except in nu-SVC, which divides them by an r of either sign.)
         parts, of_class = np.count_nonzero(beta, axis=0), np.zeros((n_classes, beta.shape[1]), np.int64)
         for m, (first, second) in enumerate(zip(*models_of(n_classes, True), strict=True)):
             codes[beta[m] > 0], codes[beta[m] < 0] = first, second
@@ -97,21 +98,26 @@ def _classes_of_support(beta: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _by_class(beta: np.ndarray, codes: np.ndarray, n_classes: int) -> np.ndarray:
-    """(n_classes - 1, n_support) from a row for each pair.  Raises UsageError where a vector is of no one class."""
+    """LIBSVM's coefficients, (n_classes - 1, n_support), from one row of beta for each pair.
+
+    Raises UsageError if a support vector has coefficients in pairs without its class.
+    """
     if n_classes <= 2:
         return beta
     out = np.zeros((n_classes - 1, beta.shape[1]))
     for m, (i, j) in enumerate(zip(*models_of(n_classes, True), strict=True)):
         of_first, of_second = codes == i, codes == j
         if np.any(beta[m][~(of_first | of_second)]):
-            raise UsageError("a support vector has a part in pairs of other classes, which LIBSVM's format cannot hold")
+            raise UsageError(
+                "a support vector has coefficients in pairs without its class, which LIBSVM's format cannot hold"
+            )
         out[j - 1, of_first] = beta[m, of_first]
         out[i, of_second] = beta[m, of_second]
     return out
 
 
 def _support_lines(model: Any, order: np.ndarray) -> Iterator[str]:
-    """`index:value ...` of support vectors in an order."""
+    """`index:value ...` of each support vector, in the given order."""
     if isinstance(model, LinearModel):
         for m in order:
             yield _entries(np.flatnonzero(model.coef[m]), model.coef[m])

@@ -1,4 +1,4 @@
-"""LIBSVM's model text, read; the format is in `libsvm.py`."""
+"""The reader of LIBSVM's model files, whose format is described in `libsvm.py`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOSSES: dict[str, str | None] = {
     "nu_svr": None,
     "one_class": None,
 }
-"""svm_type -> our loss; None where the file does not say enough of the problem to prove anything."""
-_MOST_WEIGHTS = 1 << 28  # 2 GiB: one index makes a model so wide
+"""svm_type -> bigsvm's loss; None if the file does not record enough of the problem for a certificate."""
+_MOST_WEIGHTS = 1 << 28  # 2 GiB; a single large index in the file makes a linear model that wide
 _NAMES = {theirs: ours for ours, theirs in KERNEL_TYPES.items()}
 _PROBABILITIES = ("probA", "probB", "prob_density_marks")
 _HEAD = frozenset((
@@ -33,9 +33,9 @@ _HEAD = frozenset((
 
 
 def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]:
-    """(the model, warnings).  `about` says the problem as far as the file does.
+    """(model, warnings).  `about` describes the problem as far as the file does.
 
-    n_features : of the rows to come; None: the highest that a support vector has, the file does not say
+    n_features : number of features of rows to be scored; None: the highest feature of a support vector
 
     Raises DataError.
     """
@@ -43,7 +43,7 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
     head = lines.head("SV", _HEAD)
     kind = one(head, "svm_type", where)
     if kind not in _LOSSES:
-        raise DataError(f"svm_type {kind[:40]} gives neither classes nor values", where)
+        raise DataError(f"svm_type {kind[:40]} is neither classification nor regression", where)
     kernel, n_classes, total = (
         _kernel(head, where),
         whole(head, "nr_class", where, 2),
@@ -58,17 +58,17 @@ def read(lines: Lines, n_features: int | None = None) -> tuple[Model, list[str]]
     if not alone:
         counts = lines.numbers(head.get("nr_sv", []), n_classes, "nr_sv")
         if np.any(counts < 0) or np.any(counts != np.floor(counts)) or counts.sum() != total:
-            raise DataError(f"nr_sv does not add up to the {total} support vectors", where)
+            raise DataError(f"the numbers in nr_sv do not add up to total_sv {total}", where)
     coef, support = _support(lines, n_coef, total)
-    codes = np.repeat(np.arange(len(counts)), counts.astype(np.int64))  # now that so many are there
+    codes = np.repeat(np.arange(len(counts)), counts.astype(np.int64))  # only now: the check above bounds the length
     about: dict[str, Any] = {"imported": {"program": NAME, "svm_type": kind, **label_order(labels)}}
     loss = _LOSSES[kind]
     about["problem"] = {"bias": "free", "bias_scale": 1.0, **({"loss": loss} if loss else {})}
     warnings = []
     if any(name in head for name in _PROBABILITIES):
-        warnings.append("the probabilities of the file are left out: labels and scores are those of the classifier")
+        warnings.append("the probabilities in the file (probA, probB) are left out; labels and scores are kept")
     beta, intercept = _as_ours(coef, -rho, codes, labels)
-    if kind == "one_class":  # what is like the rows is 1 there, and all else -1
+    if kind == "one_class":  # rows like the training rows have label 1, all others -1
         about["problem"]["loss"], labels = kind, np.array([-1, 1])
     model = _model(kernel, support, beta, intercept, np.sort(labels), n_features, about, where)
     return model, warnings
@@ -81,7 +81,7 @@ def _kernel(head: dict[str, list[str]], where: str) -> Kernel:
         gamma, coef0, degree = map(plain, texts)
         return Kernel(_NAMES[name], float(gamma), int(degree), float(coef0))
     except (KeyError, ValueError, UsageError) as error:
-        raise DataError(f"its kernel is none of ours: {error}", where) from error
+        raise DataError(f"bigsvm does not have its kernel: {error}", where) from error
 
 
 def _support(lines: Lines, n_coef: int, total: int) -> tuple[np.ndarray, CSR]:
@@ -107,7 +107,7 @@ def _support(lines: Lines, n_coef: int, total: int) -> tuple[np.ndarray, CSR]:
         data[indptr[-1] :] = lines.numbers(data[indptr[-1] :], len(data) - indptr[-1], "values").tolist()
         indptr.append(len(data))
     if len(coef) != total:
-        raise DataError(f"has {len(coef)} support vectors, not {total}: it is cut off", lines.where)
+        raise DataError(f"the file is cut off: it has {len(coef)} of {total} support vectors", lines.where)
     rows = CSR(np.array(data, np.float64), np.array(indices, np.int64), np.array(indptr, np.int64))
     return np.array(coef).reshape(total, n_coef).T, rows
 
@@ -115,11 +115,11 @@ def _support(lines: Lines, n_coef: int, total: int) -> tuple[np.ndarray, CSR]:
 def _as_ours(
     coef: np.ndarray, intercept: np.ndarray, codes: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """beta (n_models, n_support) and intercepts, for classes in ascending order, from LIBSVM's order of labels."""
+    """From LIBSVM's order of labels to ascending classes: (beta (n_models, n_support), intercepts)."""
     n_classes = len(labels)
     if n_classes == 0:
         return coef, intercept
-    if n_classes == 2:  # there the positive class is the first label, here the last in order
+    if n_classes == 2:  # in LIBSVM the first label is the positive class, in bigsvm the last in ascending order
         sign = 1.0 if labels[0] > labels[1] else -1.0
         return sign * coef, sign * intercept
     ranks = np.argsort(np.argsort(labels))
@@ -142,26 +142,28 @@ def _model(
     codes = models_of(len(classes), True)
     if kernel.name == "precomputed":
         if np.any(support.indices != -1) or len(support.data) != beta.shape[1] or np.any(support.data % 1):
-            raise DataError("has support vectors of a precomputed kernel that are not '0:ROW'", where)
+            raise DataError("a support vector of a precomputed kernel is not '0:ROW'", where)
         rows = support.data.astype(np.int64) - 1
         order = np.argsort(rows, kind="stable")
         rows = rows[order]
         if len(rows) and (rows[0] < 0 or np.any(np.diff(rows) == 0)):
-            raise DataError("names a row twice, or row 0, as a support vector of a precomputed kernel", where)
+            raise DataError(
+                "a row is named twice, or is row 0, among the support vectors of a precomputed kernel", where
+            )
         n_features = int(rows[-1]) + 1 if n_features is None and len(rows) else n_features or 1
         if len(rows) and rows[-1] >= n_features:
             raise UsageError(f"row {rows[-1] + 1} is a support vector, and only {n_features} features were asked for")
         beta = np.ascontiguousarray(beta[:, order])
         return KernelModel(kernel, None, rows, beta, intercept, classes, n_features, *codes, about)
     if np.any(support.indices < 0):
-        raise DataError("has a support vector with index 0", where, "indices are from 1")
+        raise DataError("a support vector has index 0", where, "indices are from 1")
     top = int(support.indices.max(initial=0)) + 1
     if n_features is not None and n_features < top:
         raise UsageError(f"support vectors have {top} features, and {n_features} were asked for", where)
     n_features = top if n_features is None else n_features
     if kernel.name == "linear":
         if n_features * len(intercept) > _MOST_WEIGHTS:
-            raise DataError(f"has {n_features:,} features, more than the weights of a linear model may be", where)
+            raise DataError(f"{n_features:,} features are more than a linear model may have", where)
         coef = np.zeros((len(intercept), n_features))
         of = np.repeat(np.arange(beta.shape[1]), np.diff(support.indptr))
         for m, each in enumerate(beta):
@@ -169,5 +171,5 @@ def _model(
         return LinearModel(coef, intercept, classes, about, *codes)
     if n_features <= 2**31:
         support = support._replace(indices=support.indices.astype(np.int32))
-    rows = np.arange(beta.shape[1])  # the file does not say which rows they were
+    rows = np.arange(beta.shape[1])  # the file does not record the numbers of the training rows
     return KernelModel(kernel, support, rows, beta, intercept, classes, n_features, *codes, about)

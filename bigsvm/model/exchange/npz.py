@@ -1,11 +1,11 @@
-"""A model as one .npz of plain arrays, for programs that read NumPy's files; nothing in it is pickled.
+"""A model as one .npz of plain arrays, for programs that read NumPy's files.  Nothing in it is pickled.
 
 kind             'linear' or 'kernel'
 classes          labels in ascending order; none for regression
 positive, negative   int32, (n_models,)   class codes; negative is -1 for all others
 intercept        float64, (n_models,)
-coef             float64, (n_models, n_features)                    of a linear model
-dual_coef        float64, (n_models, n_support)                     of a kernel model, with what follows
+coef             float64, (n_models, n_features)                    linear models only
+dual_coef        float64, (n_models, n_support)                     kernel models only, like the following arrays
 support          (n_support, n_features), or support_data, support_indices, support_indptr of CSR rows
 support_rows     int64, (n_support,)
 n_features       int64
@@ -36,7 +36,7 @@ from bigsvm.problem.kernel import Kernel
 
 
 def write(file: BinaryIO, model: Model) -> None:
-    """Write it."""
+    """Write the model."""
     arrays: dict[str, Any] = {
         "kind": np.array(model.kind), "classes": model.classes, "positive": model.positive,
         "negative": model.negative, "intercept": model.intercept, "n_features": np.array(model.n_features, np.int64),
@@ -57,39 +57,39 @@ def write(file: BinaryIO, model: Model) -> None:
 
 
 def read(file: BinaryIO, path: Path) -> Model:
-    """The model that `write` wrote, in memory: the same arrays to the last bit, and all that is said of it.
+    """Read a model that `write` wrote: the same arrays to the last bit, and the same `about`.
 
-    It is held to all that a model's folder is held to.  Raises DataError, naming `path`, where it is no such model.
+    The checks are those of a model's folder.  Raises DataError, naming `path`, if it is not such a model.
     """
     if not zipfile.is_zipfile(file):
-        raise DataError("no whole .npz file", str(path))
+        raise DataError("not a complete .npz file", str(path))
     file.seek(0)
     try:
         model = _model(load_arrays(file))
     except KeyError as error:
-        raise DataError(f"no model that bigsvm export wrote: it has no {error}", str(path)) from error
+        raise DataError(f"not a model that bigsvm export wrote: it lacks {error}", str(path)) from error
     except (ValueError, TypeError, AttributeError, UsageError, RecursionError, *_BROKEN) as error:
-        raise DataError(f"no model that bigsvm export wrote: {error}", str(path)) from error
+        raise DataError(f"not a model that bigsvm export wrote: {error}", str(path)) from error
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
         try:
             model.save(Path(folder) / "model")
             load_model(Path(folder) / "model")
         except DataError as error:
-            raise DataError(f"no model that can be used: {error.what}", str(path)) from error
+            raise DataError(f"the model cannot be used: {error.what}", str(path)) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DataError(f"no model that can be used: {error}", str(path)) from error
+            raise DataError(f"the model cannot be used: {error}", str(path)) from error
     return model
 
 
 _BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError)
-"""What Python's reader of zip files says of damage."""
+"""The exceptions of Python's zipfile for a damaged file."""
 
 
 def _model(arrays: dict[str, np.ndarray]) -> Model:
-    """Raises KeyError for an array that is missing, ValueError and the like for one that is not as it should be."""
+    """The model in these arrays.  Raises KeyError if one is missing, and ValueError or others if one is malformed."""
     about = json.loads(str(arrays["about"]))
     if not isinstance(about, dict):
-        raise ValueError("'about' is no JSON object")
+        raise ValueError("'about' is not a JSON object")
     about.pop("digests", None)
     kind, classes, intercept = str(arrays["kind"]), arrays["classes"], arrays["intercept"]
     codes = arrays["positive"], arrays["negative"]
@@ -97,12 +97,12 @@ def _model(arrays: dict[str, np.ndarray]) -> Model:
         raise ValueError("'classes', 'positive', 'negative' and 'intercept' do not fit each other")
     expected = models_of(len(classes), bool(np.any(codes[1] >= 0)))
     if not all(np.array_equal(ours, theirs) for ours, theirs in zip(codes, expected, strict=True)):
-        raise ValueError("'positive' and 'negative' are not the models of these classes")
+        raise ValueError("'positive' and 'negative' do not belong to these classes")
     codes = codes[0].astype(np.int32), codes[1].astype(np.int32)
     if kind == "linear":
         return LinearModel(_floats(arrays, "coef"), _floats(arrays, "intercept"), classes, about, *codes)
     if kind != "kernel":
-        raise ValueError(f"a model of kind {kind!r}")
+        raise ValueError(f"unknown kind of model {kind!r}")
     support: Any = arrays.get("support")
     sparse = [name.removesuffix(".npy") for name in SPARSE]
     kernel = Kernel.of_document(about["problem"]["kernel"])

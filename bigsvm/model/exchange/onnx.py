@@ -1,13 +1,14 @@
-"""A model as an ONNX graph, put together by hand: scaling of rows, kernel, scores and labels, as `predict` has them.
+"""A model as an ONNX graph, built node by node: scaling of rows, kernel, scores and labels as in `predict`.
 
-    input   X       float32, (n, n_features)   of a precomputed kernel the kernel values with the rows trained on
-    output  label   (n,), of the classes' type: int64, double, bool or string; of regression `value`, float32, (n,)
+    input   X       float32, (n, n_features)   precomputed kernel: kernel values with each training row
+    output  label   (n,), in the type of the classes: int64, double, bool or string; regression: `value`, float32, (n,)
     output  scores  float32, (n,) for one model, else (n, n_models): classes, or pairs in the order (0, 1), (0, 2), ...
-    output  probabilities  float32, (n, n_classes), of a model that was calibrated
+    output  probabilities  float32, (n, n_classes), if the model is calibrated
 
-All arithmetic is float64, so that scores are those of bigsvm but for the last rounding to float32, and labels are
-decided before it.  Of rbf, rows and support vectors are first moved by the median of the latter: distances stay, and
-lose no digits where all lie far from the origin.  Of the few that lie far from the others differences are taken.
+All arithmetic is float64, so scores equal bigsvm's except for the last rounding to float32, and labels are decided
+before that rounding.  For the rbf kernel the median of the support vectors is first subtracted from rows and support
+vectors.  This leaves distances as they are, and loses no digits if all vectors are far from the origin.  For the few
+support vectors far from the others, distances are computed from differences.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from bigsvm.model.linear_model import LinearModel
 from bigsvm.model.support import gathered
 from bigsvm.store.transforms.scaling import Scaling
 
-OPSET, IR = 17, 8  # what runtimes of 2022 read
-_DIGITS = 1e-9  # of the exponent of rbf: what may be lost where |x - s|^2 is made of squares and products
-_MOST_FAR = 256  # support vectors of which differences are taken: a row of each, and each feature, at one time
-_MOST_BYTES = 2**31 - (1 << 20)  # protobuf's limit
+OPSET, IR = 17, 8  # the versions that runtimes of 2022 read
+_DIGITS = 1e-9  # tolerated error of the exponent of rbf, where |x - s|^2 is computed from squares and products
+_MOST_FAR = 256  # limit of support vectors whose distances come from differences: each takes n_features values a row
+_MOST_BYTES = 2**31 - (1 << 20)  # just below protobuf's limit of 2 GiB
 
 
 class _Graph:
-    """Nodes and constants, each named by its output."""
+    """Nodes and constants, each named after its output."""
 
     def __init__(self, helper: Any, numpy_helper: Any) -> None:
         self._helper, self._numpy_helper = helper, numpy_helper
@@ -41,7 +42,7 @@ class _Graph:
         self.constants: list[Any] = []
 
     def add(self, op: str, *inputs: str | np.ndarray, name: str = "", **attributes: Any) -> str:
-        """A node; its output's name.  Arrays among the inputs become constants."""
+        """Add a node, and return the name of its output.  Arrays among the inputs become constants."""
         names = [self.constant(part) if isinstance(part, np.ndarray) else part for part in inputs]
         output = name or f"{op.lower()}_{len(self.nodes)}"
         self.nodes.append(self._helper.make_node(op, names, [output], **attributes))
@@ -54,7 +55,7 @@ class _Graph:
 
 
 def write(file: BinaryIO, model: Decides) -> None:
-    """Write the graph.  Raises UsageError where `onnx` is not installed, or the format cannot hold the model."""
+    """Write the graph.  Raises UsageError if `onnx` is not installed, or the format cannot hold the model."""
     try:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
@@ -102,16 +103,19 @@ def _f64(values: Any) -> np.ndarray:
 
 
 def _check_size(model: Any) -> None:
-    """Refuse what one file cannot hold: weights and support vectors are dense in it.  Raises UsageError."""
+    """Raise UsageError if the model is too large for one file, in which weights and support vectors are dense."""
     wide = model.n_features if isinstance(model, LinearModel) or model.support is not None else 1
     many = model.n_models if isinstance(model, LinearModel) else model.n_support
     nbytes = 8 * many * (wide + (0 if isinstance(model, LinearModel) else model.n_models)) + 16 * model.n_features
     if nbytes > _MOST_BYTES:
-        raise UsageError(f"the graph would take {nbytes:,} bytes, and ONNX holds {_MOST_BYTES:,}", hint="--format npz")
+        raise UsageError(
+            f"the graph would take {nbytes:,} bytes, and an ONNX file holds at most {_MOST_BYTES:,}",
+            hint="--format npz",
+        )
 
 
 def _scaled(graph: _Graph, scaling: Scaling | None, types: Any) -> str:
-    """Rows as the model was trained on them, in float64: scaled in the steps and to the digits of `Scaling.apply`."""
+    """The node of scaled rows, in float64: the steps and the rounding of `Scaling.apply`."""
     if scaling is None:
         return graph.add("Cast", "X", to=types.DOUBLE)
     if scaling.centred and scaling.mean is not None and scaling.largest is not None:
@@ -133,7 +137,7 @@ def _scaled(graph: _Graph, scaling: Scaling | None, types: Any) -> str:
 
 
 def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
-    """sum_s dual_coef K(s, x), (n, n_models)."""
+    """The node of sum_s dual_coef K(s, x), (n, n_models)."""
     kernel, coef = model.kernel, _f64(model.dual_coef).T
     if model.support is None:
         return graph.add("MatMul", graph.add("Gather", X, np.asarray(model.support_rows), axis=1), coef)
@@ -149,7 +153,7 @@ def _of_kernel(graph: _Graph, model: Any, X: str) -> str:
 
 
 def _of_rbf(graph: _Graph, gamma: float, S: np.ndarray, coef: np.ndarray, X: str) -> str:
-    """sum_s dual_coef exp(-gamma |x - s|^2), (n, n_models), of dense support vectors, (n_support, n_features)."""
+    """The node of sum_s dual_coef exp(-gamma |x - s|^2), (n, n_models).  S : dense, (n_support, n_features)"""
     middle, S, squares = _moved(S)
     X = graph.add("Sub", X, middle)
     far = far_from_others(gamma, squares)
@@ -167,25 +171,25 @@ def _of_rbf(graph: _Graph, gamma: float, S: np.ndarray, coef: np.ndarray, X: str
 
 
 def _moved(S: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(median of support vectors, (n_features,); the vectors less it; squares of their lengths then, (n_support,))."""
+    """(median of the support vectors, (n_features,); the vectors minus it; their squared norms then, (n_support,))."""
     middle = np.median(S, axis=0) if len(S) else np.zeros(S.shape[1])
     S = S - middle
     return middle, S, np.einsum("ij,ij->i", S, S)
 
 
 def far_from_others(gamma: float, squares: np.ndarray) -> np.ndarray:
-    """Which support vectors lie so far from the middle that the squares of their distances to it hide small ones.
+    """Which support vectors are so far from the median that |x|^2 + |s|^2 - 2 x.s would lose small distances.
 
-    squares : of these distances, float64, (n_support,)
+    squares : their squared distances from the median, float64, (n_support,)
     """
     far = gamma * squares * np.finfo(np.float64).eps > _DIGITS
-    if np.count_nonzero(far) > _MOST_FAR:  # the farthest
+    if np.count_nonzero(far) > _MOST_FAR:  # keep the farthest
         far &= squares >= np.sort(squares)[-_MOST_FAR]
     return np.asarray(far)
 
 
 def digits_are_lost(model: Any) -> bool:
-    """Whether scores of the graph of an rbf model may differ from the model's in digits that count."""
+    """Whether the scores of the graph of an rbf model may differ from bigsvm's in significant digits."""
     if not isinstance(model, KernelModel) or model.kernel.name != "rbf" or model.support is None:
         return False
     _, _, squares = _moved(_dense(model.support, model.n_features))
@@ -207,7 +211,7 @@ def _dense(support: Any, n_features: int) -> np.ndarray:
 
 
 def _codes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
-    """Class codes (n,), int64, as `Decides.codes` makes them: a score of 0 is the negative class, ties the first."""
+    """The node of class codes (n,), int64, as in `Decides.codes`: 0 is the negative class, the first wins ties."""
     order, zero = model.tie_order, np.array(0.0)
     if model.n_models == 1:
         compare = "Greater" if order is None else "GreaterOrEqual"
@@ -219,7 +223,7 @@ def _codes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
 
 
 def _votes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
-    """Votes of the pairs, float64, (n, n_classes)."""
+    """The node of votes of the classes, float64, (n, n_classes); for one against one."""
     order, n_classes = model.tie_order, len(model.classes)
     first, second = np.eye(n_classes)[model.positive], np.eye(n_classes)[model.negative]
     earlier = np.arange(n_classes) if order is None else np.argsort(order)
@@ -231,7 +235,7 @@ def _votes(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
 
 
 def _class_scores(graph: _Graph, model: Decides, scores: str, types: Any) -> str:
-    """One score for each class as `Decides.class_scores` makes it, float64: what a calibration was made of."""
+    """The node of `Decides.class_scores`, float64: the input of a calibration."""
     if not model.pairs:
         return scores
     n_classes = len(model.classes)

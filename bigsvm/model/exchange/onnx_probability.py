@@ -1,7 +1,7 @@
-"""Probabilities in an ONNX graph: the arithmetic of `probability/calibration.py`, in float64, on the scores of a graph.
+"""Probabilities in an ONNX graph: the float64 arithmetic of `probability/calibration.py`, as nodes.
 
-An isotonic curve is a rising line through points.  Where two of them lie so near each other that the order in which a
-score is summed decides on which side it falls, no other program can repeat the curve, and it is refused.
+An isotonic curve is piecewise linear and ascending.  If two of its points are so near each other that the order of
+summation in a score decides on which side the score falls, another program cannot repeat the curve; it is refused.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from bigsvm.errors import UsageError
 from bigsvm.model.decide import Decides
 
 _ROUNDING = 1e-13
-"""What sums in another order may differ by, of the size of the scores."""
+"""Relative difference that another order of summation may cause in a score."""
 _AGREED = 1e-6
-"""What probabilities may differ by."""
+"""Difference of probabilities that is accepted."""
 
 
 def check_curves(model: Decides) -> None:
-    """Refuse an isotonic curve that is steeper than rounding allows.  Raises UsageError."""
+    """Raise UsageError for an isotonic curve that is so steep that rounding of the scores shows in it."""
     calibration = model.about["calibration"]
     if calibration["method"] != "isotonic":
         return
@@ -37,14 +37,14 @@ def check_curves(model: Decides) -> None:
             raise UsageError(
                 f"the isotonic curve of class {label} rises by {y[at + 1] - y[at]:.2g} between scores that are "
                 f"{x[at + 1] - x[at]:.2g} apart, which ONNX cannot repeat to {_AGREED:g}",
-                hint="fit with --calibrate sigmoid, or --format npz",
+                hint="fit with --calibrate sigmoid, or export with --format npz",
             )
 
 
 def add_probabilities(graph: Any, calibration: Mapping[str, Any], class_scores: str, types: Any) -> None:
-    """The output `probabilities`, float32, (n, n_classes).
+    """Add the output `probabilities`, float32, (n, n_classes).
 
-    class_scores : name of float64, (n, 1) of two classes, else (n, n_classes)
+    class_scores : name of the node of class scores, float64, (n, 1) for two classes, else (n, n_classes)
     """
     curves = calibration["curves"]
     if calibration["method"] == "sigmoid":
@@ -64,7 +64,7 @@ def add_probabilities(graph: Any, calibration: Mapping[str, Any], class_scores: 
 
 
 def _sigmoid(graph: Any, curves: Any, scores: str) -> str:
-    """1 / (1 + exp(A s + B)), of all classes at once; nothing overflows."""
+    """1 / (1 + exp(A s + B)) for all classes at once, in a form that cannot overflow."""
     one = np.ones((), np.float64)
     A, B = (np.array([curve[name] for curve in curves], np.float64) for name in ("A", "B"))
     z = graph.add("Add", graph.add("Mul", scores, A), B)
@@ -74,7 +74,7 @@ def _sigmoid(graph: Any, curves: Any, scores: str) -> str:
 
 
 def _isotonic(graph: Any, curve: Mapping[str, Any], scores: str, k: int, types: Any) -> str:
-    """`numpy.interp` of column k, (n, 1): the point at or before each score, and the slope from there."""
+    """`numpy.interp` for column k, (n, 1): finds the point at or before each score, then adds slope times distance."""
     x, y = np.asarray(curve["x"], np.float64), np.asarray(curve["y"], np.float64)
     slope = np.append(np.diff(y) / np.diff(x), 0.0)
     column = graph.add("Gather", scores, np.array([k], np.int64), axis=1)

@@ -1,1 +1,1 @@
-"""Probabilities of classes from scores: what a calibration is, and its file beside a model."""
+"""Probabilities of classes from scores: the document of a calibration, its application, and its file."""

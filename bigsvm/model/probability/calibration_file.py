@@ -1,4 +1,4 @@
-"""`calibration.json` of a model: how its scores become probabilities (`calibration.py`)."""
+"""The file `calibration.json` of a model (the document is described in `calibration.py`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "calibration.json"
 
 
 def write_calibration(folder: Path, calibration: Mapping[str, Any]) -> str:
-    """Write `calibration.json`; its digest."""
+    """Write `calibration.json`; returns its digest."""
     text = json.dumps(calibration, indent=1, sort_keys=True, allow_nan=False)
     (folder / FILE).write_bytes(text.encode() + b"\n")
     return file_digest(folder / FILE)
@@ -27,7 +27,7 @@ def read_calibration(folder: Path, document: Mapping[str, Any]) -> dict[str, Any
 
     Raises DataError where it is damaged, MissingInput where it may not be read.
 
-    document : model.json, with `digests` and `classes`
+    document : model.json, with its `digests` and `classes`
     """
     digests = document.get("digests")
     if not isinstance(digests, dict) or FILE not in digests:
@@ -44,5 +44,5 @@ def read_calibration(folder: Path, document: Mapping[str, Any]) -> dict[str, Any
     classes = document.get("classes")
     fault = fault_of(found, len(classes) if isinstance(classes, list) else 0)
     if fault:
-        raise DataError(f"no calibration: {fault}", where, hint)
+        raise DataError(f"not a valid calibration: {fault}", where, hint)
     return found
