@@ -1,1 +1,1 @@
-"""Files that are whole or not there, locks, names of paths, sealed documents: no word of SVMs."""
+"""Files that are complete or absent, locks, checks of paths, sealed documents: nothing here knows of SVMs."""

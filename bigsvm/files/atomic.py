@@ -1,7 +1,7 @@
-"""The one way anything becomes visible on disk: written aside, flushed, then renamed into place.
+"""Atomic outputs: whatever bigsvm makes is written under a temporary name, flushed, and renamed into place.
 
-A reader sees the old thing, the new thing or nothing, at every instant; a crash leaves a temporary whose
-name says who wrote it.
+So a reader sees the old output, the new one, or nothing.  A crash leaves a temporary whose name says which process
+wrote it, so that it can be removed later.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
-_AT_ONCE = 8  # files that are flushed
-_REMOVALS = 20  # of a folder, where something new comes into it meanwhile
-_LONGEST_NAME, _LONGEST_PATH = 255, 4000  # bytes, of Linux's file systems; of a path with room for what lies in it
+_AT_ONCE = 8  # files that are flushed at the same time
+_REMOVALS = 20  # attempts to remove a folder in which another process still makes files
+_LONGEST_NAME, _LONGEST_PATH = (
+    255,
+    4000,
+)  # limits of Linux's file systems in bytes; a path leaves room for the names of files inside
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # renameat2(2)
 
 
@@ -35,13 +38,13 @@ _TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<machine>[0-9a-f]{8})-(?P<pid>[
 
 
 def temporary_name(final: Path) -> Path:
-    """A name beside `final` that no other process chooses, and that says who chose it."""
+    """A name beside `final` that is unique to this process, and tells which process chose it."""
     machine, pid, started = this_process()
     return final.with_name(f".{final.name}.tmp-{machine}-{pid}-{started}-{os.urandom(4).hex()}")
 
 
 def remove_dead(folder: Path, name: str | None = None) -> None:
-    """Remove the temporaries in a folder whose writers are gone; of one output, or of all."""
+    """Remove the temporaries in a folder whose processes have ended; of the output `name`, or of all outputs."""
     try:
         entries = [entry for entry in os.scandir(folder) if ".tmp-" in entry.name]
     except OSError:
@@ -55,9 +58,10 @@ def remove_dead(folder: Path, name: str | None = None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a folder; that it is gone or stays is no error.
+    """Delete a file, a link or a folder.  No error is raised if it is missing or cannot be deleted.
 
-    A worker that was not told that it works in vain may still make files in a folder, until there is none.
+    Several attempts may be needed: a worker that does not know that its work is void may still make files in the
+    folder.
     """
     if path.is_dir() and not path.is_symlink():
         for _ in range(_REMOVALS):
@@ -88,12 +92,12 @@ def _sync(path: str) -> None:
 
 @contextmanager
 def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """A temporary file that takes the name `final` when the block ends well, durably, and vanishes when not.
+    """A temporary file that is renamed to `final`, durably, if the block ends well, and is removed otherwise.
 
-    nbytes : how much will be written, for the message where it does not fit
-    overwrite : it may take the place of another file, also of one that came meanwhile
+    nbytes : the bytes that will be written, for the error message if the disk is full
+    overwrite : replace an existing file, also one that appeared in the meantime
 
-    Raises OutputError naming the path, for every OSError inside.
+    Every OSError inside the block is raised as OutputError naming the path.
     """
     remove_dead(final.parent, final.name)
     temporary = temporary_name(final)
@@ -108,7 +112,7 @@ def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> 
             _take_free_name(temporary, final)
         sync_directory(final.parent)
     except OutputError as error:
-        if error.where == str(temporary):  # the name that a user knows, not the temporary's
+        if error.where == str(temporary):  # name the output, which the user knows, not the temporary
             error.where = str(final)
         raise
     except OSError as error:
@@ -119,7 +123,7 @@ def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> 
 
 @contextmanager
 def _closed_quietly(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Closed at the end; what the disk then says of buffers that were never flushed hides no earlier error."""
+    """Close the file at the end.  If the block failed, an error of closing must not hide the first error."""
     try:
         yield file
     finally:
@@ -134,26 +138,26 @@ def write_bytes(final: Path, content: bytes) -> None:
 
 
 def check_name(final: Path) -> None:
-    """Refuse what no output can be called, or what lies elsewhere.  Raises OutputError."""
+    """Raise OutputError for a name that no output can have, or that lies in a bucket or on a server."""
     check_here(final)
     if not final.name or final.name == "..":
-        raise OutputError("not a name for an output", str(final), "give one that may be made or replaced")
+        raise OutputError("not a valid name for an output", str(final), "give one that may be made or replaced")
     parts = [temporary_name(final).name, *final.parts]
     if max(len(os.fsencode(part)) for part in parts) > _LONGEST_NAME or len(os.fsencode(final)) > _LONGEST_PATH:
         raise OutputError("the name is too long", str(final), "choose a shorter one")
     if "\0" in str(final):
-        raise OutputError("not a name for an output: it holds a zero byte", repr(str(final)))
+        raise OutputError("not a valid name for an output: it contains a zero byte", repr(str(final)))
 
 
 def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
-    """Refuse an output that exists, unless it may be overwritten and is of the kind that will replace it.
+    """Raise OutputError if `final` exists, unless it may be overwritten and is of the same kind as the new output.
 
-    marks : names of files of which such a folder holds one; an empty folder may always be replaced
+    marks : file names by which a folder of this kind is recognised; an empty folder may always be replaced
+    kind : what the output is, such as "model", for messages
 
     Raises
     ------
-    OutputError : it exists, or lies in a store; or it is something else than a `kind`, which `--overwrite` must not
-    delete.
+    OutputError : `final` exists, or lies in a store; or it is not a `kind`, which `--overwrite` must not delete.
     """
     if str(final) == "-":
         raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
@@ -176,9 +180,9 @@ def new_directory(
     kind: str = "folder of ours",
     nbytes: int | None = None,
 ) -> Iterator[Path]:
-    """A temporary folder that becomes `final` when the block ends well, and vanishes when it does not.
+    """A temporary folder that is renamed to `final` if the block ends well, and is removed otherwise.
 
-    nbytes : how much will be written, for the message where it does not fit
+    nbytes : the bytes that will be written, for the error message if the disk is full
 
     Raises
     ------
@@ -192,7 +196,7 @@ def new_directory(
         yield temporary
         _publish_directory(temporary, final, overwrite, marks, kind)
     except OutputError as error:
-        if Path(error.where).is_relative_to(temporary):  # the name that a user knows, not the temporary's
+        if Path(error.where).is_relative_to(temporary):  # name the output, which the user knows, not the temporary
             error.where = str(final)
         raise
     except OSError as error:
@@ -202,12 +206,12 @@ def new_directory(
 
 
 def _publish_directory(temporary: Path, final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
-    """Flush every file below `temporary` and put it in the place of `final`, whose former content goes away.
+    """Flush every file in `temporary`, and rename it to `final`; a former folder of that name is deleted.
 
-    Where the system can exchange two names in one step (Linux), one of the two is there at every instant.  Work may
-    take hours: what has come to lie there meanwhile is looked at again, as `check_replaceable` did before the work.
+    On Linux the two names are exchanged in one step, so that one of the two folders is there at every instant.  The
+    work may have taken hours, so whatever is at `final` by now is checked again with `check_replaceable`.
     """
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a disk takes some at one time for hardly more than one
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # a disk flushes several files in hardly more time than one
         for folder, _, names in os.walk(temporary):
             for _ in pool.map(_sync, [os.path.join(folder, name) for name in names]):
                 pass
@@ -232,7 +236,7 @@ def _publish_directory(temporary: Path, final: Path, overwrite: bool, marks: Seq
 
 
 def _take_free_name(temporary: Path, final: Path) -> None:
-    """Rename, and leave alone what has that name.  Raises OutputError where something has."""
+    """Rename, but never over an existing file or folder.  Raises OutputError if there is one."""
     try:
         if _rename(temporary, final, _RENAME_NOREPLACE):
             return
@@ -241,14 +245,14 @@ def _take_free_name(temporary: Path, final: Path) -> None:
             return
     except FileExistsError:
         pass
-    what = "the output exists: it came while this one was made"
+    what = "the output exists: it appeared while this one was being made"
     raise OutputError(what, str(final), "choose another name or use --overwrite")
 
 
 def _rename(one: Path, other: Path, how: int) -> bool:
-    """Exchange two names, or take one that is free, in one step; False where the system or the file system cannot.
+    """Exchange two names, or take a free one, in one step; False if the system or the file system cannot do that.
 
-    Raises OSError, where `other` is taken FileExistsError.
+    Raises OSError; FileExistsError if `other` was to be free and is not.
     """
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:
@@ -262,9 +266,9 @@ def _rename(one: Path, other: Path, how: int) -> bool:
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor for reading a plain file; a link to one will do.
+    """Open a plain file, or a link to one, for reading; returns the descriptor.
 
-    Raises OSError: it is not there, or a folder; or a pipe or device, which may have no end or never begin.
+    Raises OSError if it is missing or a folder, and for pipes and devices, which could block or never end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
@@ -283,9 +287,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_unlinked(path: str, nbytes: int) -> tuple[bytes, os.stat_result] | None:
-    """The content of a plain file of exactly `nbytes` bytes and its status, in four system calls.
+    """(content, status) of a plain file of exactly `nbytes` bytes, with only four system calls.
 
-    None if it is anything else: a link, of another size, not there, or not to be read.  Errors are for slower ways.
+    None for anything else: a link, another size, a missing or unreadable file.  The caller then takes the slow way,
+    which raises the proper error.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -313,12 +318,12 @@ def file_digest(path: Path) -> str:
 
 
 def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:
-    """The OutputError for an OSError while writing `path`, with the space needed where it is known."""
+    """The OutputError for an OSError while writing `path`; says how much space is needed, if that is known."""
     what = f"cannot write: {error.strerror or error}"
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if nbytes is not None:
         what += f", {nbytes} bytes needed"
-    if full and not str(path).startswith("<"):  # a stream lies on no disk that we know
+    if full and not str(path).startswith("<"):  # "<...>" is the name of a stream, whose disk is unknown
         with suppress(OSError):
             there = os.statvfs(_there(path))
             if there.f_files and not there.f_favail:

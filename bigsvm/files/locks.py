@@ -1,7 +1,7 @@
-"""Locks that name their holder, and that no dead holder keeps: the kernel lets go of them (flock).
+"""Locks (flock) that name their holder, and that the kernel releases when the holder ends.
 
-It does so when the last descriptor of the lock is closed.  A forked child has them all, and would keep the locks of
-a parent that was killed; so each lock taken here is let go in a child as soon as it is forked.
+The kernel releases a lock when its last descriptor is closed.  A forked child inherits the descriptors, and would keep
+the locks of a parent that was killed.  So a child gives up all inherited locks as soon as it is forked.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from bigsvm.process import Process, this_process
 
 _LOOK_S = 0.01
 _UNTOLD_S = 1.0
-"""So long a lock is waited for without a word: most are held for less."""
-_LOOKS = 200  # at the lock of a process that is gone, before it is taken for held
+"""Seconds to wait for a lock before the user is told of it; most locks are held for less."""
+_LOOKS = 200  # attempts to get a lock whose holder has ended, before it is reported as held
 _NOBODY_KNOWN = "another process"
 _locks: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
-"""All files that were locked here and may still be open."""
+"""All lock files of this process that may still be open."""
 
 
 def _let_go_in_child() -> None:
-    """Another file takes the place of each lock: its number stays in use, so that closing it harms nobody."""
+    """Redirect each lock's descriptor to another file: so it stays valid, and closing it later does no harm."""
     if not _locks:
         return
     with suppress(OSError):
         nothing = os.open(os.devnull, os.O_RDWR)
         for lock in list(_locks):
-            with suppress(OSError, ValueError):  # closed already
+            with suppress(OSError, ValueError):  # it was already closed
                 os.dup2(nothing, lock.fileno(), inheritable=False)
         os.close(nothing)
 
@@ -48,11 +48,11 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 @contextmanager
 def alone(path: Path, what: str) -> Iterator[None]:
-    """Hold `path` while the block runs, or fail at once; the file goes away at the end.
+    """Hold the lock `path` during the block, or fail at once; the lock file is deleted at the end.
 
-    what : what is held, such as "the run"
+    what : what the lock protects, such as "the run", for messages
 
-    Raises OutputError: another process holds it (named), or the lock cannot be written.
+    Raises OutputError if another process holds the lock (the message names it), or the file cannot be written.
     """
     looks = 0
     while True:
@@ -64,7 +64,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
             if not take(lock, fcntl.LOCK_EX):
                 looks += 1
                 if looks < _LOOKS and _holder_is_gone(lock):
-                    time.sleep(_LOOK_S)  # a child that it had just forked has not let go yet
+                    time.sleep(_LOOK_S)  # a child that the dead holder had just forked has not released it yet
                     continue
                 raise _in_use(path, what, lock)
             if not is_that(path, lock):
@@ -79,7 +79,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
 
 
 def take(lock: IO[Any], how: int) -> bool:
-    """Take a lock if it is free now.
+    """Take a lock if it is free now; returns whether it was.
 
     how : fcntl.LOCK_SH or LOCK_EX
     """
@@ -92,9 +92,9 @@ def take(lock: IO[Any], how: int) -> bool:
 
 
 def wait_for(lock: IO[Any], tell: Callable[[str], None] | None = None) -> None:
-    """Take a lock alone, however long others hold it.
+    """Take an exclusive lock, however long others hold it.
 
-    tell : is called once with who holds it, where that takes longer than a second
+    tell : called once with the name of the holder, if the wait takes longer than a second
     """
     _locks.add(lock)
     until = time.monotonic() + _UNTOLD_S
@@ -102,7 +102,7 @@ def wait_for(lock: IO[Any], tell: Callable[[str], None] | None = None) -> None:
         if take(lock, fcntl.LOCK_EX):
             return
         if time.monotonic() >= until:
-            # Who was killed has not taken its name away, and it is another one that holds the lock now.
+            # A killed process leaves its name in the file, although another one holds the lock now.
             tell(_NOBODY_KNOWN if _holder_is_gone(lock) else holder(lock))
             break
         time.sleep(_LOOK_S)
@@ -110,11 +110,11 @@ def wait_for(lock: IO[Any], tell: Callable[[str], None] | None = None) -> None:
 
 
 def check_free(path: Path, what: str) -> None:
-    """Refuse what another process holds by `alone`; a file that the dead left stays.  Raises OutputError naming it."""
+    """Raise OutputError naming the process that holds `path` by `alone`; a lock file of a dead process is ignored."""
     for look in range(1, _LOOKS + 1):
         try:
             lock = open(path, "r+")  # noqa: SIM115
-        except OSError:  # nobody holds what is not there; what cannot be opened is told by whoever takes it
+        except OSError:  # missing: nobody holds it; unreadable: whoever takes the lock reports it
             return
         with lock:
             if take(lock, fcntl.LOCK_SH):
@@ -129,25 +129,25 @@ def _in_use(path: Path, what: str, lock: IO[str]) -> OutputError:
 
 
 def sign(lock: IO[str]) -> None:
-    """Write into a lock that we hold who we are."""
+    """Write the name of this process into a lock that it holds."""
     machine, pid, started = this_process()
     now = datetime.now(UTC).isoformat(timespec="seconds")
     who = {"pid": pid, "host": platform.node(), "since": now, "machine": machine, "started": started}
     try:
         os.ftruncate(lock.fileno(), 0)
-        os.write(lock.fileno(), json.dumps(who).encode() + b"\n")  # appends: that is how it was opened
-    except OSError:  # a full disk: the lock holds all the same, it only does not say whose it is
+        os.write(lock.fileno(), json.dumps(who).encode() + b"\n")  # appended, because of the mode of opening
+    except OSError:  # a full disk: the lock still works, but messages cannot name its holder
         pass
 
 
 def unsign(lock: IO[str]) -> None:
-    """Take our name out of a lock whose file stays, before we let go of it."""
+    """Remove the name of this process from a lock whose file stays, before the lock is released."""
     with suppress(OSError):
         os.ftruncate(lock.fileno(), 0)
 
 
 def holder(lock: IO[str]) -> str:
-    """Who signed a lock, for a message."""
+    """The process that signed a lock, for a message."""
     try:
         lock.seek(0)
         who = json.loads(lock.read())
@@ -157,14 +157,14 @@ def holder(lock: IO[str]) -> str:
 
 
 class Holder(NamedTuple):
-    """Who signed a lock, and whether that process has certainly ended."""
+    """The process that signed a lock, and whether it has certainly ended."""
 
     who: str
     gone: bool
 
 
 def signed_by(path: Path) -> Holder | None:
-    """Who signed the lock at `path`, which is left alone; None where there is none."""
+    """The holder named in the lock at `path`, which is not touched; None if there is no such lock."""
     try:
         with open(path) as lock:
             return Holder(holder(lock), _holder_is_gone(lock))

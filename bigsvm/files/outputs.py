@@ -1,4 +1,4 @@
-"""What a user names as an output: checked before any work, and never a thing that could wait for ever."""
+"""Checks of the outputs that a user names, made before any work; none may block for ever."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write, check_name, new_file
 from bigsvm.files.paths import check_outside_stores, contains
 
-_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # of this process: open already, as shells hand them over
+_DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # descriptors of this process, as shells pass them; they are already open
 
 
 def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -> None:
-    """Refuse outputs with a name that is none, in a store, or in (or around) an input or one another.
+    """Raise OutputError for an output with an invalid name, in a store, or inside (or around) another path.
 
-    outputs, inputs : by what they are called in the message, such as "the model"; inputs that are no paths of this
-        machine are passed over
-
-    Raises OutputError.
+    outputs, inputs : their names in messages, such as "the model" -> path; inputs that are not local paths are skipped
     """
     for path in outputs.values():
         check_name(path)
@@ -40,18 +37,18 @@ def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -
 
 
 def standard_output() -> BinaryIO:
-    """Standard output, for data that were asked for there.
+    """The binary standard output, for results that were asked for there.
 
-    Raises OutputError where the caller of this process closed it (`>&-`): what is written would be lost in silence.
+    Raises OutputError if the caller closed it (`>&-`), because the result would be lost silently.
     """
-    if sys.__stdout__ is None:  # Python's mark of a descriptor that was closed at the start
+    if sys.__stdout__ is None:  # Python sets None if the descriptor was closed at the start
         raise OutputError("standard output is closed", "-", "redirect it, or name a file")
     return sys.stdout.buffer
 
 
 @contextmanager
 def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
-    """Standard output for "-", else a `new_output`."""
+    """Standard output if `out` is "-", else `new_output`."""
     if str(out) == "-":
         file = standard_output()
         yield file
@@ -63,14 +60,14 @@ def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
 
 @contextmanager
 def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
-    """A temporary file that becomes `final` when the block ends well, and vanishes when it does not.
+    """A temporary file that is renamed to `final` if the block ends well, and is removed otherwise.
 
-    A descriptor of this process (/dev/fd/3) and /dev/null are written to as they are.
+    A descriptor of this process (/dev/fd/3) and /dev/null are written to directly.
 
     Raises
     ------
-    OutputError : it exists (unless overwrite), has no proper name, lies in a store, or cannot be written; it is a pipe
-    or a device: a pipe that nobody reads would be waited for without end.
+    OutputError : the output exists (unless overwrite), has an invalid name, lies in a store, or cannot be written; or
+        it is a pipe or a device (opening a pipe that nobody reads would block for ever).
     """
     if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
         try:
@@ -86,9 +83,9 @@ def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
 
 
 def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False) -> None:
-    """Refuse what `new_output` would refuse, or what it could not write.
+    """Check, before the work, everything for which `new_output` would fail at its end.
 
-    makes_folders : folders above it that are missing will be made
+    makes_folders : missing folders above the output will be made
 
     Raises OutputError.
     """
@@ -100,7 +97,7 @@ def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False
     try:
         mode = final.stat().st_mode
     except FileNotFoundError:
-        # A link to nothing has the name, too: what takes it at the end of the work would find it taken.
+        # A dangling link occupies the name as well.
         mode = stat.S_IFREG if final.is_symlink() else None
     except OSError as error:
         raise cannot_write(final, error) from error
@@ -120,9 +117,9 @@ def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that nothing could be written into; it may be missing, and folders above it.  Raises OutputError.
+    """Raise OutputError for a folder into which nothing can be written; it may be missing, and folders above it.
 
-    A link to nothing is in the way of such a folder.
+    A dangling link occupies the name of such a folder.
     """
     there = folder.absolute()
     while not os.path.lexists(there):

@@ -1,4 +1,4 @@
-"""Many strings without an object for each: names of hundreds of thousands of features, which a budget must know of."""
+"""Many strings without a Python object for each, such as names of hundreds of thousands of features."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import overload
 import numpy as np
 
 MANY_BYTES = 1 << 20
-"""Up to so many bytes strings are a plain list, which is part of what every plan leaves to small things."""
+"""Up to this total size strings stay a plain list, and are not counted in a budget."""
 
 
 class TextSequence(Sequence[str]):
-    """Strings by their place, equal to any sequence that has the same ones; a subclass has `text` and `__len__`.
+    """Strings by position; equal to any sequence of the same strings.  A subclass adds `text` and `__len__`.
 
-    nbytes : that are held for them
+    nbytes : bytes that are held for the strings
     """
 
     nbytes: int
     __hash__ = None  # type: ignore[assignment]
 
     def text(self, place: int) -> str:
-        """The string at a place from 0 on."""
+        """The string at a position, counted from 0."""
         raise NotImplementedError
 
     @overload
@@ -43,7 +43,7 @@ class TextSequence(Sequence[str]):
 
 
 class PackedText(TextSequence):
-    """Strings as one piece of UTF-8, and where each ends."""
+    """Strings as one piece of UTF-8, with the end of each."""
 
     def __init__(self, encoded: bytes | bytearray, ends: np.ndarray) -> None:
         self._encoded, self._ends = encoded, ends
@@ -58,7 +58,7 @@ class PackedText(TextSequence):
 
 
 def packed(parts: Iterable[Iterable[str]]) -> Sequence[str]:
-    """The strings of all parts, of which one at a time is held: a list where they are few."""
+    """The strings of all parts, of which one at a time is held: packed, or a plain list if they are few."""
     encoded, lengths = bytearray(), []
     for part in parts:
         found = [text.encode("utf-8", "surrogatepass") for text in part]
@@ -69,12 +69,12 @@ def packed(parts: Iterable[Iterable[str]]) -> Sequence[str]:
 
 
 def listed(strings: object) -> list[str]:
-    """For `json.dumps(..., default=listed)`.  Raises TypeError, as it does, for what is something else."""
+    """The `default` of `json.dumps`: a `TextSequence` as a list.  Raises TypeError for other objects, as json does."""
     if isinstance(strings, TextSequence):
         return list(strings)
-    raise TypeError(f"a {type(strings).__name__} is no JSON")
+    raise TypeError(f"a {type(strings).__name__} is not JSON serializable")
 
 
 def text_bytes(strings: Sequence[str] | None) -> int:
-    """What is held for strings and is to be counted; of a few nothing is."""
+    """Bytes of strings that must be counted in a budget; 0 for few strings."""
     return strings.nbytes if isinstance(strings, TextSequence) else 0

@@ -1,4 +1,4 @@
-"""Where things may lie: the cache folder, and files inside a store and nowhere else."""
+"""Places of files: the cache folder, and checks that paths do not lead out of a store or into one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from bigsvm.errors import DataError, MissingInput, OutputError
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
-"""Files by which a folder is known as a Zarr store, or as a part of one."""
+"""Files by which a folder is recognised as a Zarr store, or as a part of one."""
 BUCKETS = ("s3", "gs", "az")
-"""Schemes of stores elsewhere that list their objects."""
+"""URL schemes of object stores, whose objects can be listed."""
 SCHEMES = (*BUCKETS, "http", "https")
-"""Schemes of what lies elsewhere."""
+"""URL schemes of all remote stores."""
 _ELSEWHERE = re.compile(rf"({'|'.join(SCHEMES)}):/+(?:[^/]*@)?([^?]*)", re.IGNORECASE)
 
 
 def cache_folder() -> Path:
-    """$BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache, and `bigsvm` below it; not created here."""
+    """The folder `bigsvm` below $BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache; it is not created here."""
     base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "bigsvm"
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Make a folder in the cache folder, where it is not there.  Raises OutputError where it cannot be."""
+    """Make a folder in the cache folder, if it is missing.  Raises OutputError if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,24 +34,24 @@ def make_cache_folder(folder: Path) -> None:
 
 
 def no_such_store(named: str) -> MissingInput:
-    """The error of a store that is not where a user named it, with a name there that comes close, if one does."""
+    """The error for a store that is missing; its hint suggests a similar name in the same folder, if there is one."""
     if Path(named).is_file():
-        return MissingInput("is a file, and no store", named, f"make one of it: bigsvm ingest {named} STORE")
+        return MissingInput("is a file, not a store", named, f"convert it first: bigsvm ingest {named} STORE")
     return _not_there("no such store", named)
 
 
 def no_such_file(named: str) -> MissingInput:
-    """The same of a file."""
+    """The error for a file that is missing, with the same hint."""
     return _not_there("no such file", named)
 
 
 def _not_there(what: str, named: str) -> MissingInput:
-    import difflib  # of use here alone: `bigsvm --help` goes without
+    import difflib  # here, because `bigsvm --help` does not need it
 
     path = Path(named)
     folder = path.absolute().parent
     if path.is_symlink() and not path.exists():
-        return MissingInput(what, named, f"it is a link to {os.readlink(path)}, where nothing is")
+        return MissingInput(what, named, f"it is a link to {os.readlink(path)}, which does not exist")
     try:
         close = difflib.get_close_matches(path.name, os.listdir(folder), 1)
     except OSError:
@@ -70,12 +70,12 @@ def local_path(root: Path, key: str) -> Path:
 
     Raises
     ------
-    DataError : the key, or a link on its way, leads out of the store.
+    DataError : the key, or a link in its path, leads out of the store.
     """
     if _names_another_place(key):
         raise DataError("leads out of the store", key, "a store may not point to other places")
     path = root / key
-    # Chunks share a folder, which is looked at once; a chunk costs one lstat.
+    # Chunks of an array share a folder, whose check is cached; so a chunk costs one lstat.
     inside = _folder_is_inside(os.fspath(path.parent), os.fspath(root))
     if not inside or (os.path.islink(path) and not _is_inside(path, root)):
         raise DataError("links out of the store", key, "a store may not point to other places")
@@ -83,9 +83,9 @@ def local_path(root: Path, key: str) -> Path:
 
 
 def unlinked_path(root: str, key: str) -> str | None:
-    """The path of `key` in the store at `root`; None where a folder on its way, or the key, leads out of the store.
+    """The path of `key` in the store at `root`; None if the key, or a folder in its path, leads out of the store.
 
-    Of its last part nothing is said, which saves an lstat: whoever opens it does not follow a link.
+    The last component is not checked, which saves an lstat: the caller must open it without following links.
     """
     if _names_another_place(key):
         return None
@@ -94,9 +94,9 @@ def unlinked_path(root: str, key: str) -> str | None:
 
 
 def plain_path(root: Path, key: str) -> Path:
-    """`local_path`, of a plain file, a folder or nothing.  Raises DataError for a pipe or a device as well.
+    """`local_path`, if it is a plain file, a folder or nothing.  Raises DataError for a pipe or a device as well.
 
-    Whoever opens a pipe that nobody writes to waits for ever, and so does the thread that was told to.
+    Opening a pipe that nobody writes to would block for ever.
     """
     path = local_path(root, key)
     try:
@@ -109,13 +109,13 @@ def plain_path(root: Path, key: str) -> Path:
 
 
 def check_own_files(folder: Path, kind: str) -> None:
-    """Refuse a folder of ours in which a link leads elsewhere, or a pipe or device stands for a file.
+    """Raise DataError if a folder made by bigsvm contains a link to elsewhere, a pipe or a device.
 
-    What lies elsewhere may change; who opens a pipe may wait for ever.
+    The target of a link may change, and opening a pipe may block for ever.
 
-    kind : what the folder is, such as "model"
+    kind : what the folder is, such as "model", for the message
 
-    Raises DataError; a folder that cannot be listed is left to whoever reads it.
+    A folder that cannot be listed is not an error here; whoever reads it reports that.
     """
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -129,18 +129,18 @@ def check_own_files(folder: Path, kind: str) -> None:
 
 
 def check_here(output: str | Path) -> None:
-    """Refuse an output that would lie in a bucket or on a web server.  Raises OutputError."""
+    """Raise OutputError for an output in a bucket or on a web server."""
     elsewhere = _ELSEWHERE.match(str(output))
     if elsewhere:
         raise OutputError(
-            "outputs are written to local disks only, where they become visible whole or not at all",
+            "outputs are written only to local disks, where they appear complete or not at all",
             f"{elsewhere[1].lower()}://{elsewhere[2]}",
-            "name a local path, then copy what is there: aws s3 cp --recursive, gcloud storage cp -r, azcopy copy",
+            "name a local path, then copy it: aws s3 cp --recursive, gcloud storage cp -r, azcopy copy",
         )
 
 
 def check_outside_stores(output: Path) -> None:
-    """Refuse an output that would lie in a Zarr store, whatever links lead there.  Raises OutputError."""
+    """Raise OutputError for an output that would lie in a Zarr store; links are followed."""
     for folder in Path(os.path.realpath(output)).parents:
         if any((folder / mark).is_file() for mark in STORE_MARKS):
             hint = "choose another folder: only ingest and seal write into a store"
@@ -148,7 +148,7 @@ def check_outside_stores(output: Path) -> None:
 
 
 def contains(folder: str | Path, path: str | Path) -> bool:
-    """Whether a path is the folder or lies in it, whatever links lead there; neither need exist."""
+    """Whether `path` is the folder or lies in it; links are followed, and neither needs to exist."""
     return _is_inside(path, folder)
 
 

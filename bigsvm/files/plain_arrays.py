@@ -1,8 +1,8 @@
-"""Arrays in NumPy's file format, read from any thread of a process.
+"""Reading arrays in NumPy's file format, safely from several threads.
 
-NumPy has Python's parser read a header.  In Python 3.11 that parser keeps one count of depths for all threads of a
-process.  Where a garbage collection calls Python code meanwhile (Dask's workers have it do so), another thread may
-parse before the first is done, and the first ends with a SystemError that says nothing of its text.
+NumPy parses headers with Python's parser.  In Python 3.11 that parser has one depth counter for all threads.  If a
+garbage collection runs Python code during a parse (as Dask's workers do), another thread may start to parse, and the
+first one fails with a SystemError that says nothing about its header.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import numpy as np
 _Read = TypeVar("_Read")
 
 _TRIES = 100
-"""Of one header.  A collision is one parse of a thousand where threads do nothing but parse."""
+"""Attempts to parse one header; even threads that only parse collide in about one parse of a thousand."""
 
 
 def parsed(read: Callable[[], _Read]) -> _Read:
-    """What `read` gives, which has a header parsed; it is asked again where other threads got in its way.
+    """Call `read`, which parses a header, and repeat it if another thread disturbed it.
 
-    Raises what `read` raises; SystemError if that is what it says `_TRIES` times.
+    Raises what `read` raises, or the SystemError if it came `_TRIES` times.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -34,23 +34,23 @@ def parsed(read: Callable[[], _Read]) -> _Read:
 
 
 def load_array(path: Path, mapped: bool = True) -> np.ndarray:
-    """The array of a .npy file: a read-only map, or in memory.  Python objects are refused.
+    """The array of a .npy file, as a read-only map or in memory.  Python objects are refused.
 
-    Raises OSError for a file that cannot be read, ValueError and its like for one that is no plain array.
+    Raises OSError if the file cannot be read, ValueError and others if it is not a plain array.
     """
     return parsed(lambda: np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
 
 
 def load_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
-    """The arrays of a .npz, in memory.  Python objects are refused.  Raises what np.load does, or zipfile or zlib."""
+    """The arrays of a .npz, in memory.  Python objects are refused.  Raises what np.load, zipfile and zlib raise."""
     with np.load(file, allow_pickle=False) as held:
         return {name: parsed(partial(held.__getitem__, name)) for name in held.files}
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether column-major, and dtype of an array at the start of a file that can seek.
+    """(shape, whether column-major, dtype) from the header of an array at the start of a seekable file.
 
-    The file is left at the array's first byte.  Raises ValueError for what is no such header.
+    Leaves the file at the first byte of the array.  Raises ValueError if there is no valid header.
     """
 
     def read() -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

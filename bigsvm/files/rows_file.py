@@ -1,4 +1,4 @@
-"""`rows.json` of a model, written and read line by line: it may name a million features."""
+"""`rows.json` of a model, written and read line by line, because it may name a million features."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FILE = "rows.json"
 _OPENING, _CLOSING = b' "features": [\n', (b" ],\n", b" ]\n")
 _AT_ONCE = 1 << 12
 _NAMES: WeakValueDictionary[str, TextSequence] = WeakValueDictionary()
-"""Of files of models that somebody holds, by their digests."""
+"""Digest -> names of features, for the models that are still in use."""
 _ENCODER = json.JSONEncoder(indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
 
 
 def write_rows(folder: Path, rows: Mapping[str, Any]) -> str:
-    """Write `rows.json`; its digest."""
+    """Write `rows.json`; returns its digest."""
     with open(folder / FILE, "wb") as file:
         for text in _pieces_of(rows):
             file.write(text.encode())
@@ -31,13 +31,13 @@ def write_rows(folder: Path, rows: Mapping[str, Any]) -> str:
 
 
 def _pieces_of(rows: Mapping[str, Any]) -> Iterator[str]:
-    """The text of `rows.json`, a string after the other: a million of them would be held again as one text."""
+    """The text of `rows.json` in pieces, because one string would hold a million names again."""
     for k, (name, value) in enumerate(sorted(rows.items())):
         yield f"{',' if k else '{'}\n {_ENCODER.encode(name)}: "
         if isinstance(value, TextSequence):
             yield from (f"{',' if j else '['}\n  {_ENCODER.encode(text)}" for j, text in enumerate(value))
             yield "\n ]"
-        else:  # the lines of which are those of a part; a line end within a string is written otherwise
+        else:  # nested values are indented; a line break inside a string is always escaped
             yield from (piece.replace("\n", "\n ") for piece in _ENCODER.iterencode(value))
     yield "\n}\n" if rows else "{}\n"
 
@@ -61,15 +61,15 @@ def read_rows(folder: Path, digests: Any) -> dict[str, Any]:
     names = found.get("features", []) if isinstance(found, dict) else None
     of_text = isinstance(names, TextSequence) or (isinstance(names, list) and all(isinstance(n, str) for n in names))
     if not of_text:
-        raise DataError("does not say how rows are made", where)
+        raise DataError("is not a JSON object", where)
     return found
 
 
 def _read(path: Path, digest: str) -> Any:
-    """The content of `rows.json`, names of features line by line as `write_rows` puts them there.
+    """The content of `rows.json`; the names of features are parsed line by line, as `write_rows` wrote them.
 
-    As one document a million of them would be held four times: as bytes, as text, and as objects in a list.  Who reads
-    a model twice, for its rows and for its weights, has the names once.
+    Parsed as one document, a million names would be held four times: as bytes, as text, and as objects in lists.  If a
+    model is read twice, for its rows and for its weights, the second reading reuses the names.
     """
     known, names, others = _NAMES.get(digest), None, []
     with open(path, "rb") as file:
@@ -78,7 +78,7 @@ def _read(path: Path, digest: str) -> Any:
             if line == _OPENING:
                 lines = _lines(file, others)
                 names = known if known is not None else packed(map(_names_of, lines))
-                deque(lines, maxlen=0)  # what is known is passed over
+                deque(lines, maxlen=0)  # the names are known already
     found = json.loads(b"".join(others))
     if names is not None:
         found["features"] = names
@@ -88,7 +88,7 @@ def _read(path: Path, digest: str) -> Any:
 
 
 def _lines(file: BinaryIO, others: list[bytes]) -> Iterator[list[bytes]]:
-    """Lines of names, some at a time, up to the one that ends them, which goes to the others."""
+    """Batches of the lines of names; the line that ends them is appended to `others`."""
     found: list[bytes] = []
     for line in file:
         if line in _CLOSING:
@@ -103,8 +103,8 @@ def _lines(file: BinaryIO, others: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def _names_of(lines: list[bytes]) -> list[str]:
-    """Names, each on a line.  Raises ValueError."""
+    """The names on the lines, one on each.  Raises ValueError."""
     names = json.loads(b"[" + b"".join(lines).rstrip().removesuffix(b",") + b"]")
     if not all(isinstance(name, str) for name in names):
-        raise ValueError("a name is no text")
+        raise ValueError("a name is not a string")
     return names

@@ -1,4 +1,4 @@
-"""Small JSON files of ours that carry the digest of their content: whole, or not there."""
+"""Small JSON files with a digest of their content, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps between which no signal may come, and the step after which a signal comes too late."""
+"""Blocks that no signal interrupts, and the point of a command after which a signal comes too late."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_places: list[str] = []  # what the command that goes on is to change
-_done: set[str] = set()  # of them, what it has changed
+_places: list[str] = []  # the places that the running command is to change
+_done: set[str] = set()  # those of them that it has changed
 
 
 @contextmanager
 def that_is_done_once(place: Path) -> Iterator[None]:
-    """Around a command which must not be repeated once it has changed `place`: adding rows, promoting a model.
+    """Around a command that must not be repeated once it has changed `place`: appending rows, promoting a model.
 
-    Its last step calls `it_is_done`.  What comes after only tells of it, so a signal must not say that it failed.
+    Its last step calls `it_is_done`.  After that the command only reports, so a signal must not make it look failed.
     """
     _places.append(os.path.realpath(place))
     try:
@@ -28,28 +28,28 @@ def that_is_done_once(place: Path) -> Iterator[None]:
 
 
 def it_is_done(place: Path) -> None:
-    """What a `that_is_done_once` is for has been done, if `place` is its own; small work elsewhere is none of it."""
+    """Record that the change of `place` is complete, if the running command is about `place`; else nothing."""
     found = os.path.realpath(place)
     if found in _places:
         _done.add(found)
 
 
 def is_done() -> bool:
-    """Whether a signal comes too late to stop what the program was called for."""
+    """Whether everything that the command was called for is done, so that a signal comes too late to stop it."""
     return bool(_done)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Of SIGTERM, SIGINT and SIGHUP that come while the block runs the first is sent again after it.
+    """Defer SIGTERM, SIGINT and SIGHUP until the block ends; then send the first of them again.
 
-    Only the main thread handles signals: in another one nothing is changed, and nothing is interrupted.
+    Python handles signals in the main thread only, so in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
-    # What is ignored stays so; what a library of C handles is none of Python's.
+    # Leave signals alone that are ignored, or handled by a C library (None).
     heeded = [number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     former = {each: signal.signal(each, lambda number, _: came.append(number)) for each in heeded}
     try:
@@ -57,5 +57,5 @@ def undisturbed() -> Iterator[None]:
     finally:
         for each, handler in former.items():
             signal.signal(each, handler)
-        for number in came[:1]:  # several at once are no impatience
+        for number in came[:1]:  # several Ctrl-C during the block must not count as a second, impatient one
             os.kill(os.getpid(), number)

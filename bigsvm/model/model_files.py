@@ -104,7 +104,7 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     version = document.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise DataError(
-            f"model format version {version!r} is unknown: this program reads versions up to {FORMAT_VERSION}",
+            f"model format version {version!r} is unknown, or newer than the {FORMAT_VERSION} of this program",
             where,
             "upgrade bigsvm",
         )

@@ -54,7 +54,8 @@ def test_a_mistyped_command_and_a_mistyped_store_are_answered_with_what_is_there
         (tmp_path / "loop.zarr").unlink()
         (tmp_path / "loop.zarr").symlink_to(tmp_path / target)
         assert (
-            f"it is a link to {tmp_path}/{target}, where nothing is" in bigsvm("fit", str(tmp_path / "loop.zarr")).err
+            f"it is a link to {tmp_path}/{target}, which does not exist"
+            in bigsvm("fit", str(tmp_path / "loop.zarr")).err
         )
     (tmp_path / "people.csv").write_text("age,label\n")
     said = bigsvm("fit", str(tmp_path / "people.csv"))

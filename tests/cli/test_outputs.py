@@ -56,7 +56,7 @@ def test_standard_output_by_its_file_name(bigsvm: Bigsvm, store: Path, model: Pa
 @pytest.mark.parametrize("name", [".", "/", "", ".."])
 def test_no_name_for_a_model(bigsvm: Bigsvm, store: Path, name: str) -> None:
     said = bigsvm("fit", store, "-o", name)
-    assert (said.code, "not a name for an output" in said.err) == (73, True)
+    assert (said.code, "not a valid name for an output" in said.err) == (73, True)
 
 
 def test_names_are_checked_before_the_work(bigsvm: Bigsvm, store: Path) -> None:

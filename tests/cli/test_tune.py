@@ -84,7 +84,7 @@ def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path)
         (["--gammas", "0.1"], 2, "has no gamma"),
         (["--gammas", "x", "--kernel", "rbf"], 2, "no list of numbers"),
         (["--class-weights", "heavy"], 2, "neither 'balanced'"),
-        (["--metric", "r2"], 2, "no metric 'r2'"),
+        (["--metric", "r2"], 2, "unknown metric 'r2'"),
         (["--calibrate", "platt"], 2, "no model of classes to calibrate"),
         (["--memory", "1MiB"], 78, "would do"),
         (["-o", "taken"], 65, "holds other things"),

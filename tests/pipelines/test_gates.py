@@ -118,7 +118,7 @@ def test_a_holdout_whose_rows_weigh_nothing_passes_no_gate(
     write_rows(tmp_path / "train.zarr", 3, positive=0.1)
     answer = retrain(job(gates=gates), "--quiet")
     assert answer.code == 65
-    assert "every row has a weight of 0" in answer.err
+    assert "every row has weight 0" in answer.err
     assert registry.current_version(tmp_path / "reg") == 1
 
 

@@ -70,7 +70,7 @@ def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.mkdir()
     write_sealed(folder / "search.json", {})
     assert run(["plot", str(folder)]) == 66
-    assert "the search is not done" in capsys.readouterr().err
+    assert "the search is not finished" in capsys.readouterr().err
     write_sealed(folder / "found.json", found())
     assert run(["plot", str(folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["runs"] == [{"run": str(folder), "search": found()}]

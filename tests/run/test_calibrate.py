@@ -119,7 +119,7 @@ def test_scores_that_memory_does_not_hold_are_drawn_from() -> None:
     X, y, _ = rows_of(2, False)
     big = np.repeat(X, 1500, axis=0), np.repeat(y, 1500)
     result = bigsvm.fit(*big, calibrate="sigmoid", calibrate_share=0.9, memory="64MiB", tol=0.1, solver="dcd")
-    assert any("as memory allows" in message for message in result.warnings)
+    assert any("because of the memory budget" in message for message in result.warnings)
     assert 0 < result.figures["calibration"]["n_rows"] * 104 <= (32 << 20) * 1.01
 
 

@@ -122,7 +122,7 @@ def test_rows_that_all_weigh_nothing_have_no_metrics(kind: str) -> None:
         model = fit(ArrayRows(X, X[:, 0] * 2.5, task="regression"), loss="epsilon_insensitive", memory="64MiB").model
     task = "regression" if kind == "values" else "classification"
     rows = ArrayRows(X, y * 0.5 if kind == "values" else y, np.zeros(len(y)), task=task)
-    with pytest.raises(DataError, match="every row has a weight of 0"):
+    with pytest.raises(DataError, match="every row has weight 0"):
         evaluate(model, rows, CONFIG)
 
 

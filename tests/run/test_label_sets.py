@@ -140,7 +140,7 @@ def test_metrics_of_each_label_and_of_all(folder: Path, result) -> None:
     assert found["macro"]["roc_auc"] == pytest.approx(metrics.roc_auc_score(Y, scores, average="macro"))
     for k, one in enumerate(found["labels"]):
         assert one["average_precision"] == pytest.approx(metrics.average_precision_score(Y[:, k], scores[:, k]))
-    with pytest.raises(DataError, match="and these have one"):
+    with pytest.raises(DataError, match="but these rows have one each"):
         evaluate(result.model, open_store((X, Y[:, 0])), CONFIG)
 
 

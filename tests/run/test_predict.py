@@ -211,7 +211,9 @@ def test_wide_rows_are_refused_by_name(tmp_path: Path) -> None:
     assert seen.value.where.endswith("t.svm:2")
     X = CSR(np.ones(3, np.float32), np.array([0, 4, 7], np.int32), np.array([0, 1, 2, 3]))
     store = write_store(tmp_path / "s.zarr", X, np.array([1.0, -1, 1]), None)
-    with pytest.raises(DataError, match=r"row 2 has feature 7 and the model only 5 features .*--n-features 8 or more"):
+    with pytest.raises(
+        DataError, match=r"row 2 has feature 7 but the model has only 5 features .*--n-features 8 or more"
+    ):
         lines_of(model, store, "jsonl")
     with pytest.raises(DataError, match="12 features and the model 5"):
         lines_of(model, ArrayRows(np.zeros((4, 12)), np.array([0, 1, 0, 1])), "jsonl")

@@ -93,7 +93,7 @@ def test_sets_of_labels_and_values(folder: Path, name: str, tmp_path: Path) -> N
         values = open_store(out, label=column, task="regression")
         np.testing.assert_array_equal(values.labels_between(0, N), X[:, 0])
     with (
-        pytest.raises(DataError, match="40 rows were predicted of 60"),
+        pytest.raises(DataError, match="only 40 of 60 rows were predicted"),
         open_writer(tmp_path / f"short_{name}", "anndata", np.zeros(0), 1, False, source=source) as writer,
     ):
         writer.append(0, np.zeros(40), X[:40, :1])
@@ -118,7 +118,7 @@ def test_the_copy_of_a_sealed_store_is_sealed(folder: Path, model, tmp_path: Pat
     [
         ("v3.zarr", "out.h5ad", {}, UsageError, "copy of a Zarr folder is a Zarr folder.*out.zarr"),
         ("plain.h5ad", "out.zarr", {}, UsageError, "copy of an .h5ad file is an .h5ad file"),
-        ("v3.zarr", "out.zarr", {"rows": "size > 0"}, UsageError, "rows that were not chosen"),
+        ("v3.zarr", "out.zarr", {"rows": "size > 0"}, UsageError, "rows that --rows leaves out"),
         ("v3.zarr", "other.zarr", {}, OutputError, "the output exists"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_column_that_is_there_is_not_replaced(folder: Path, model, tmp_path: P
         with pytest.raises(DataError, match="obs has a column prediction already"):
             write(model, rows(tmp_path, name), tmp_path / f"more_{name}")
         assert not (tmp_path / f"more_{name}").exists()
-    with pytest.raises(UsageError, match="no AnnData"):
+    with pytest.raises(UsageError, match="not AnnData"):
         write(model, open_store((X, Y)), tmp_path / "out.zarr")
 
 

@@ -89,7 +89,7 @@ def test_many_features_are_one_list_in_parquet_and_no_csv(tmp_path: Path, monkey
     assert pq.read_schema(tmp_path / "out.parquet").field("features").type == pa.list_(pa.float32(), X.shape[1])
     holds(open_store(tmp_path / "out.parquet"), LABELS, None)
     monkeypatch.setattr(row_files, "_MOST_COLUMNS", 10)
-    with pytest.raises(DataError, match="11 features, and csv has a column for each"):
+    with pytest.raises(DataError, match="csv needs a column for each of the 11 features"):
         write_rows(store, tmp_path / "out.csv", "csv")
     assert not (tmp_path / "out.csv").exists()
 

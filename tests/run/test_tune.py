@@ -208,7 +208,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, 
     done = tune_store(store, config, dataclasses.replace(asked, refit=False), epochs.append, tmp_path / "run")
     assert [row.scores for row in done.rows] == [row.scores for row in straight.rows]
     assert not any(isinstance(event, EpochEnd) for event in epochs)
-    with pytest.raises(DataError, match="of another search"):
+    with pytest.raises(DataError, match="holds another search"):
         tune_store(store, dataclasses.replace(config, tol=1e-2), asked, run=tmp_path / "run")
 
 
@@ -323,7 +323,7 @@ def test_costs_as_they_are_typed() -> None:
     ("options", "error", "said"),
     [
         ({"Cs": "1e-3:1e3"}, UsageError, "neither LOW:HIGH:N"),
-        ({"Cs": "0:1:3"}, UsageError, "no grid"),
+        ({"Cs": "0:1:3"}, UsageError, "not a grid"),
         ({"Cs": []}, UsageError, "some positive numbers"),
         ({"Cs": [1.0, 1.0]}, UsageError, "twice"),
         ({"folds": 1}, UsageError, "1 folds"),
@@ -333,8 +333,8 @@ def test_costs_as_they_are_typed() -> None:
         ({"group": np.zeros(39, int)}, DataError, "for 40 rows"),
         ({"fold": np.arange(40) % 2 * np.nan}, DataError, "row 0 has no fold"),
         ({"fold": np.arange(40) % 2, "group": np.arange(40)}, UsageError, "exclude"),
-        ({"fold": "obs/fold"}, UsageError, "these rows have none"),
-        ({"metric": "r2"}, UsageError, "no metric 'r2'"),
+        ({"fold": "obs/fold"}, UsageError, "these rows have no columns"),
+        ({"metric": "r2"}, UsageError, "unknown metric 'r2'"),
         ({"gammas": [0.1]}, UsageError, "has no gamma"),
         ({"kernel": "rbf", "gammas": [-1.0]}, UsageError, "gamma must be"),
         ({"C": 2.0}, UsageError, "C is what is searched"),

@@ -94,7 +94,9 @@ def test_where_no_candidate_can_be_compared_none_is_chosen(metric: str) -> None:
     if metric == "accuracy":
         assert len(bigsvm.tune((X, Y), Cs=[1e-3, 1.0], fold=fold, metric=metric, tol=0.1).rows) == 2
     else:
-        with pytest.raises(DataError, match=f"no candidate has a mean {metric}: the rows of fold .*2 give none"):
+        with pytest.raises(
+            DataError, match=f"no candidate has a mean {metric}: it is undefined for the rows of fold .*2"
+        ):
             bigsvm.tune((X, Y), Cs=[1e-3, 1.0], fold=fold, metric=metric, tol=0.1)
 
 

@@ -289,7 +289,7 @@ def test_secrets_are_in_nothing_that_is_written(
 )
 def test_outputs_elsewhere_are_refused_before_any_work(arguments: list[str], capsys: Any) -> None:
     assert run(arguments) == OutputError.code
-    assert "outputs are written to local disks only" in capsys.readouterr().err
+    assert "outputs are written only to local disks" in capsys.readouterr().err
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

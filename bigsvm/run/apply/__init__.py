@@ -1,1 +1,1 @@
-"""Models at work: predictions, scores, evaluation."""
+"""Applying models: scoring, predictions and their files, evaluation, calibration, inspection."""

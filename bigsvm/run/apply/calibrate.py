@@ -1,4 +1,4 @@
-"""Calibration of a model on rows that were held out of its training: their scores in one reading, then the curves."""
+"""Calibration of a model: the scores of rows held out of its training, in one pass, and curves fitted to them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import over_shares
 
-_ROW = 96  # bytes of a held-out row while one curve is made of all
-_SHARE = 2  # of the budget: a half at most
+_ROW = 96  # bytes for each held-out row while one curve is fitted to all of them
+_SHARE = 2  # 1 / the part of the budget that scores may use
 
 
 class Share(NamedTuple):
-    """What a worker needs to score the held-out rows of a block."""
+    """The input of a task that scores the held-out rows of a block."""
 
     data: RowBlocks
     ref: BlockRef
@@ -35,7 +35,7 @@ class Share(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Held-out rows: scores (n, n_models), class codes (n,), weights (n,) or None."""
+    """Scores (n, n_models), class codes (n,) and weights (n,) or None of held-out rows."""
 
     scores: np.ndarray
     y: np.ndarray
@@ -43,17 +43,17 @@ class Held(NamedTuple):
 
 
 def held_out_for(store: RowBlocks, config: FitConfig) -> WithheldRows:
-    """The rows that a fit with `calibrate` trains on: those held out weigh 0."""
+    """The store for a fit with `calibrate`: the held-out rows weigh 0."""
     return WithheldRows(store, HashedShare(config.calibrate_share, config.seed))
 
 
 def held_out_rows(store: RowBlocks, config: FitConfig) -> int:
-    """How many rows these are."""
+    """The number of held-out rows."""
     return HashedShare(config.calibrate_share, config.seed).count(store.n_samples)
 
 
 def score_held(share: Share) -> Held:
-    """Task: the scores of the held-out rows of a block.  Pure."""
+    """Task: score the held-out rows of a block.  A pure function."""
     block = share.data.read(share.ref)
     rows = np.flatnonzero(share.which.withheld(block.start, block.stop))
     weight = None if block.sample_weight is None else block.sample_weight[rows]
@@ -65,13 +65,14 @@ def score_held(share: Share) -> Held:
 
 
 def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, stop: Stop) -> dict[str, Any]:
-    """The calibration of a model on the rows of `store` that were held out: a document for `about["calibration"]`.
+    """Calibrate a model on the held-out rows of `store`; returns the document for `about["calibration"]`.
 
-    All of them are used where half of the budget holds their scores, else as many as it holds, drawn by the same hash.
+    If the scores of all held-out rows do not fit half of the budget, a smaller share of them is used, drawn by the same
+    hash.
 
     Raises
     ------
-    DataError : a class has no held-out row, or nothing but them.  Interrupted : a signal came.
+    DataError : a class has no held-out row, or only held-out rows.  Interrupted : a signal came.
     """
     assert store.classes is not None
     budget = budget_of(config)
@@ -92,7 +93,9 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
                     parts.append(held._replace(scores=model.class_scores(held.scores)))
                 emit(WorkAdvanced("calibrating", ref.stop))
                 if stop:
-                    raise Interrupted(f"stopped by {stop.by} while calibrating", hint="the same command goes on")
+                    raise Interrupted(
+                        f"stopped by {stop.by} while calibrating", hint="repeat the same command to continue"
+                    )
         emit(WorkEnded("calibrating", time.monotonic() - began))
         curves = curves_of(config.calibrate or "", store.classes, parts)
     rows = {"share": config.calibrate_share, "seed": config.seed, "n_rows": sum(len(part.y) for part in parts)}
@@ -100,28 +103,30 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
 
 
 def held_share(share: float, n_samples: int, model: Model, budget: MemoryBudget, emit: Emit) -> float:
-    """`share` of the rows, or less where half of the budget does not hold their scores: then a warning says so."""
+    """`share`, or less if the scores of so many rows do not fit half of the budget; then a warning is emitted."""
     room = budget.limit // _SHARE / held_bytes(1.0, 1, model)
     if share * n_samples <= room:
         return share
-    emit(Warned(f"calibration uses {room / n_samples:.2%} of the rows, as many as memory allows (see --memory)"))
+    emit(
+        Warned(f"calibration uses only {room / n_samples:.2%} of the rows, because of the memory budget (see --memory)")
+    )
     return room / n_samples
 
 
 def held_bytes(share: float, n_samples: int, model: Model) -> int:
-    """Bytes of the scores of so many held-out rows, and of making a curve of them."""
+    """Bytes of the scores of this share of the rows, and of fitting a curve to them."""
     return int(share * n_samples * (8 * (1 if model.n_models == 1 else len(model.classes)) + _ROW))
 
 
 def curves_of(method: str, classes: np.ndarray, parts: list[Held]) -> list[dict[str, Any]]:
-    """A curve for each class, or one for the last of two.
+    """Fit a curve for each class, or for two classes one curve for the last.
 
-    parts : scores are those of `Decides.class_scores`
+    parts : with scores as from `Decides.class_scores`
 
-    Raises DataError where rows of a class, or rows of others, are missing.
+    Raises DataError if a class has no rows, or all rows.
     """
     if not parts:
-        raise DataError("no row is held out for the calibration", "", "a larger --calibrate-share")
+        raise DataError("no row is held out for the calibration", "", "use a larger --calibrate-share")
     y = np.concatenate([part.y for part in parts])
     weights = [part.sample_weight for part in parts if part.sample_weight is not None]
     weight = np.concatenate(weights) if weights else None
@@ -133,6 +138,6 @@ def curves_of(method: str, classes: np.ndarray, parts: list[Held]) -> list[dict[
             lacking = (
                 classes[code] if not points.positive.any() else classes[1 - code] if len(classes) == 2 else "others"
             )
-            raise DataError(f"no held-out row is of class {lacking}", "", "a larger --calibrate-share")
+            raise DataError(f"no held-out row is of class {lacking}", "", "use a larger --calibrate-share")
         curves.append(curve(method, points))
     return curves

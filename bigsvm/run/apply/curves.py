@@ -1,7 +1,7 @@
-"""Calibration curves of one class against the rest, from scores of rows that no model was trained on.
+"""Calibration curves of one class against the rest, from scores of rows that the model was not trained on.
 
 Sigmoid: Platt (1999) with his targets, by Newton's method (Lin, Lin and Weng, Machine Learning 68, 2007).  Isotonic:
-the rising step function nearest in squares, between whose points a straight line runs; as scikit-learn's.
+the ascending step function that is nearest in least squares, interpolated linearly, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _ITERATIONS = 200
-_SAME = 1e-15  # scores that are nearer than this are one
+_SAME = 1e-15  # scores that differ by less count as equal
 _HALVINGS = 40
 
 
 class Points(NamedTuple):
-    """Distinct scores, ascending, with the weight of the rows of the class and of the others; float64, (n,) each."""
+    """Distinct scores, ascending, with the weights of the rows in the class and of the others; float64, (n,) each."""
 
     score: np.ndarray
     positive: np.ndarray
@@ -24,7 +24,10 @@ class Points(NamedTuple):
 
 
 def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None) -> Points:
-    """Of rows: scores (n,), whether of the class (n,), weights (n,) or None for ones; weight 0 does not count."""
+    """Points from rows: scores (n,), whether in the class (n,), weights (n,) or None for ones.
+
+    Rows of weight 0 are left out.
+    """
     if weight is not None:
         kept = weight > 0
         score, positive, weight = score[kept], positive[kept], weight[kept]
@@ -38,13 +41,13 @@ def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
 
 
 def load(method: str) -> None:
-    """Import what curves of this method need: a seventh of a second, and memory that is not to come out of a budget."""
+    """Import what curves of this method need, before memory is measured; takes a seventh of a second."""
     if method == "isotonic":
         import scipy.optimize  # noqa: F401
 
 
 def curve(method: str, points: Points) -> dict[str, Any]:
-    """The curve through `points`, as `model/probability/calibration.py` has it; both kinds of rows are there."""
+    """Fit the curve to `points`, which has rows of both kinds; see `model/probability/calibration.py`."""
     return _isotonic(points) if method == "isotonic" else _sigmoid(points)
 
 
@@ -54,19 +57,19 @@ def _isotonic(points: Points) -> dict[str, Any]:
     weight = points.positive + points.negative
     y = isotonic_regression(points.positive / weight, weights=weight).x
     y = np.clip(y, 0.0, 1.0)
-    needed = np.ones(len(y), bool)  # points between two of the same height say nothing
+    needed = np.ones(len(y), bool)  # inner points of a flat stretch change nothing
     needed[1:-1] = (y[1:-1] != y[:-2]) | (y[1:-1] != y[2:])
     return {"x": points.score[needed].tolist(), "y": y[needed].tolist()}
 
 
 def _sigmoid(points: Points) -> dict[str, Any]:
-    """A and B of 1 / (1 + exp(A s + B)), of scores made small first."""
+    """A and B of 1 / (1 + exp(A s + B)), fitted to scores that were scaled to be small."""
     n_positive, n_negative = points.positive.sum(), points.negative.sum()
     scale = float(max(np.abs(points.score).max(), 1e-300))
     s = points.score / scale
     weight = points.positive + points.negative
     high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0)
-    target = points.positive * high + points.negative * low  # weight times the mean target
+    target = points.positive * high + points.negative * low  # weight times the mean of the targets
     at = np.array([0.0, np.log((n_negative + 1.0) / (n_positive + 1.0))])
     value = _loss(at, s, weight, target)
     for _ in range(_ITERATIONS):
@@ -76,7 +79,7 @@ def _sigmoid(points: Points) -> dict[str, Any]:
         lengths = 0.5 ** np.arange(_HALVINGS)
         values = ((t, _loss(at + t * step, s, weight, target)) for t in lengths)
         found = next(((t, new) for t, new in values if new < value + 1e-4 * t * descent), None)
-        if found is None:  # no smaller value in floating point
+        if found is None:  # no step decreases the loss any more in floating point
             break
         at, value = at + found[0] * step, found[1]
     return {"A": float(at[0]) / scale, "B": float(at[1])}

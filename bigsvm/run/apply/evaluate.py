@@ -1,4 +1,4 @@
-"""How well a model does on a store, in one streamed pass."""
+"""Evaluation of a model on a store or text, in one streamed pass over the rows."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ Measured = RowBlocks | TextLabels
 def evaluate(
     model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
 ) -> dict[str, Any]:
-    """Accuracy, balanced accuracy, F1, ROC AUC, average precision and the confusion matrix; of regression the errors.
+    """Accuracy, balanced accuracy, F1, ROC AUC, average precision and confusion matrix; for regression errors and R^2.
 
-    Two classes: F1, AUC and average precision of the positive class.  More: their means over the classes,
-    each against the rest, ranked as `Decides.class_scores` has them.  Regression: mean squared error, mean absolute
-    error and R^2.  Weights of the store, if it has them, weigh the rows; weight 0 takes a row out.
-    Labels that the model does not know count as wrong.
+    Two classes: F1, AUC and average precision are those of the positive class.  More classes: their means over the
+    classes, each against the rest, ranked by `Decides.class_scores`.  Regression: mean squared error, mean absolute
+    error and R^2. Rows are weighted if the store has weights; weight 0 leaves a row out.  Labels that the model does
+    not know count as wrong.
 
     Parameters
     ----------
-    source : a store, or the path of svmlight text, which is read twice: for its labels, then for its rows
-    config : of it memory, threads, scheduler and workers count
+    source : a store, or the path of svmlight text, which is read twice: first its labels, then its rows
+    config : only memory, threads, scheduler and workers are used
 
-    Returns the JSON result; a metric that the rows cannot give (one class only) is None, with a warning.
+    Returns the JSON result.  A metric that the rows do not define (e.g. one class only) is None, with a warning.
 
     Raises
     ------
-    DataError : there are no rows, or all weigh 0; the store holds a regression target and the model classes, or the
-    reverse; or rows have more features than the model, or dense ones fewer.
+    DataError : there are no rows, or all weigh 0; the store holds a regression target and the model has classes, or the
+        reverse; or the rows do not fit the number of features of the model.
     UsageError : standard input, which cannot be read twice.
     BudgetExceeded : the memory budget is too small.
     """
@@ -63,24 +63,30 @@ def evaluate(
 def counted(
     model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
 ) -> tuple[dict[str, Any], Tally | Residuals | LabelTally]:
-    """`evaluate`, and beside its result what was counted for it, of which curves can be drawn."""
+    """`evaluate`; returns also the counts behind its result, from which curves can be drawn."""
     began = time.monotonic()
     budget = budget_of(config)
     if source == "-":
-        raise UsageError("evaluate reads its rows twice, and standard input can be read once", hint="name a file")
+        raise UsageError("evaluate reads its rows twice, but standard input can be read only once", hint="name a file")
     known = _status(source)
     if isinstance(source, str):
         parts = least_of_scoring(model, source)
-        if sum(parts.values()) > budget.limit:  # what the metrics need goes by the rows: that is known later
+        if (
+            sum(parts.values()) > budget.limit
+        ):  # the memory for metrics depends on the number of rows, and is checked later
             check_least(budget, {**parts, "counts for the metrics": _least_counts(model)})
     store = read_labels(source, model, budget, zero_based) if isinstance(source, str) else source
     if store.n_samples == 0:
         raise DataError("there are no rows", store.uri, "is it empty?")
     if store.classes is None and not model.regression:
-        raise DataError("the store holds a regression target and the model classes", store.uri)
+        raise DataError(
+            "the store holds a regression target, but the model has classes",
+            store.uri,
+            "name a column of labels with --label",
+        )
     if store.classes is not None and model.regression:
         hint = "ingest with --task regression"
-        raise DataError("the store holds classes and the model is one of regression", store.uri, hint)
+        raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):
@@ -93,7 +99,9 @@ def counted(
         least = sum(parts.values())
         tally = tally_of(model, store, budget.limit // 4)
         if tally.nbytes + least > budget.limit:
-            tally = min(tally, tally_of(model, store, 0), key=lambda tally: tally.nbytes)  # as little as it can hold
+            tally = min(
+                tally, tally_of(model, store, 0), key=lambda tally: tally.nbytes
+            )  # binned counts, if exact ones would take more
         check_least(budget, {**parts, "counts for the metrics": tally.nbytes})
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
@@ -102,8 +110,8 @@ def counted(
             result = tally.result()
     if _status(source) != known:
         raise changed_meanwhile(str(source))
-    if not result["n_rows"]:  # what asks for a metric above some limit would find none, and none below it
-        raise DataError("every row has a weight of 0: nothing can be measured", store.uri, "see --weight")
+    if not result["n_rows"]:  # without this error a check such as "AUC above 0.9" could neither pass nor fail
+        raise DataError("every row has weight 0, so nothing can be measured", store.uri, "see --weight")
     for message in tally.warnings():
         emit(Warned(message))
     document = {
@@ -117,7 +125,7 @@ def counted(
 
 
 def _status(source: RowBlocks | str) -> tuple[int, ...] | None:
-    """What tells that text which is read twice is the same; None of a store, which looks itself."""
+    """Size and times of a text file, to notice a change between its two readings; None for a store."""
     if not isinstance(source, str):
         return None
     try:
@@ -128,21 +136,25 @@ def _status(source: RowBlocks | str) -> tuple[int, ...] | None:
 
 
 def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | LabelTally:
-    """What counts scored rows of a model; holds at most about `nbytes`.
+    """An object that counts the scored rows of a model; it holds about `nbytes` at most.
 
-    Raises DataError where the rows have one label and the model several, or other ones.
+    Raises DataError if the rows have one label each and the model several, or the reverse.
     """
     if model.regression:
         return Residuals(store)
     if not model.multi_label:
         if LABEL_SETS in getattr(store, "recipe", {}):
-            raise DataError("the rows have several labels and the model one a row", store.uri, "name it with --label")
+            raise DataError(
+                "the rows have several labels, but the model gives one for each row",
+                store.uri,
+                "name one column of labels with --label",
+            )
         return Tally(model, store, nbytes)
     return LabelTally(model, store, nbytes)
 
 
 def _least_counts(model: Model) -> int:
-    """Bytes with which `tally_of` counts any number of rows that have no labels but the model's."""
+    """Least bytes of `tally_of` for any number of rows, if they have only labels of the model."""
     n_classes = len(model.classes)
     if model.regression:
         return 0
@@ -151,7 +163,7 @@ def _least_counts(model: Model) -> int:
 
 
 def _coded(scored: Scored, text: TextLabels) -> Scored:
-    """Rows of text with class codes, or targets, in the place of labels."""
+    """Scored rows of text, with labels replaced by class codes or targets."""
     if LABEL_SETS in text.recipe and text.classes is not None:
         number = {name: code for code, name in enumerate(text.classes.tolist())}
         return scored._replace(y=np.array([number[name] for name in scored.y.tolist()]))
@@ -161,11 +173,11 @@ def _coded(scored: Scored, text: TextLabels) -> Scored:
 
 
 MATRICES = 4
-"""Confusion matrices in all: the counts, as whole numbers, and these as a list and as JSON."""
+"""Copies of the confusion matrix: the counts, the same as integers, as lists, and as JSON."""
 
 
 class Tally:
-    """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`."""
+    """Counts scored blocks, and computes classification metrics; holds about `nbytes` at most."""
 
     def __init__(self, model: Model, store: Measured, nbytes: int) -> None:
         assert store.classes is not None
@@ -176,7 +188,7 @@ class Tally:
             store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
         )
         self.nbytes += MATRICES * self._confusion.matrix.nbytes
-        # With two classes there is one model, and the last class is its positive one.
+        # two classes have one model, whose positive class is the last one
         self._positive = self._ours[1:] if model.n_models == 1 else self._ours
         self._n_rows = 0
         self._without_auc: list[str] = []
@@ -184,7 +196,7 @@ class Tally:
         self._unknown = [str(label) for i, label in enumerate(self._labels) if i not in known]
 
     def add(self, scored: Scored) -> None:
-        """Count a block."""
+        """Count a block of scored rows."""
         scores, weights = scored.scores, scored.sample_weight
         true = self._theirs[scored.y.astype(np.int64)]
         if weights is not None and not weights.all():
@@ -197,7 +209,7 @@ class Tally:
             ranking.add(by_class[:, m], true == self._positive[m], weights)
 
     def result(self) -> dict[str, Any]:
-        """All metrics; None where the rows cannot give one."""
+        """All metrics; None for each that the rows do not define."""
         aucs, precisions = [], []
         for ranking in self.rankings:
             counts = ranking.counts()
@@ -224,11 +236,11 @@ class Tally:
 
     @property
     def ranked(self) -> list[tuple[str, int]]:
-        """Of each ranking the label that it ranks against all others, and its number among `classes` of the result."""
+        """For each ranking: the label that is ranked against all others, and its index in `classes` of the result."""
         return [(str(self._labels[k]), int(k)) for k in self._positive]
 
     def warnings(self) -> list[str]:
-        """What the rows could not give; after `result`."""
+        """The metrics that the rows do not define, for the user; call after `result`."""
         found = []
         if self._without_auc:
             names = ", ".join(self._without_auc[:5])
@@ -240,9 +252,9 @@ class Tally:
 
 
 class Residuals:
-    """Takes scored blocks in, gives the errors of values out.
+    """Sums up scored blocks, and computes the metrics of a regression.
 
-    some : (target, value) of rows that lie evenly in the data, at most SOME
+    some : (target, value) of at most SOME rows, evenly spaced in the data
     """
 
     SOME = 2000
@@ -254,7 +266,7 @@ class Residuals:
         self.some: list[tuple[float, float]] = []
 
     def add(self, scored: Scored) -> None:
-        """Count a block."""
+        """Add a block of scored rows."""
         weights = np.ones(len(scored.y)) if scored.sample_weight is None else scored.sample_weight
         kept = weights > 0
         self._n_rows += int(np.count_nonzero(kept))
@@ -264,7 +276,7 @@ class Residuals:
         self.some += [(float(target), float(value)) for target, value, counts in pairs if counts]
 
     def result(self) -> dict[str, Any]:
-        """All metrics; None where the rows cannot give one."""
+        """All metrics; None for each that the rows do not define."""
         sums = self._sums
         return {
             "n_rows": self._n_rows,
@@ -275,18 +287,18 @@ class Residuals:
         }
 
     def warnings(self) -> list[str]:
-        """What the rows could not give."""
-        return [] if self._n_rows > 1 else ["R^2 needs two rows or more"]
+        """The metrics that the rows do not define, for the user."""
+        return [] if self._n_rows > 1 else ["R^2 needs at least two rows"]
 
 
 def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(all labels ascending, number of each of `ours` among them, number of each of `theirs`).
+    """(all labels, ascending; index of each of `ours` among them; index of each of `theirs`).
 
-    Numbers are compared as numbers, exactly; numbers and strings together are compared as text.
+    Numbers are compared exactly.  If one side has strings and the other numbers, both are compared as text.
     """
     if (ours.dtype.kind in "biuf") != (theirs.dtype.kind in "biuf"):
         ours, theirs = ours.astype(str), theirs.astype(str)
-    # As Python's numbers: NumPy would make float64 of int64 beside float64, and one label of two.
+    # As Python numbers: NumPy would convert int64 beside float64, which rounds, and may merge two labels.
     labels = sorted({*ours.tolist(), *theirs.tolist()})
     number = {label: i for i, label in enumerate(labels)}
     return (
@@ -297,6 +309,6 @@ def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _mean(values: list[float | None]) -> float | None:
-    """Mean of those that exist."""
+    """The mean of the values that are not None."""
     there = [value for value in values if value is not None]
     return float(np.mean(there)) if there else None

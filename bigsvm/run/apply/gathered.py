@@ -1,27 +1,27 @@
-"""Predictions gathered into pieces, for the files that are not made row by row."""
+"""Predictions collected into pieces, for file formats that are written in tables."""
 
 from __future__ import annotations
 
 import numpy as np
 
 _GATHER_BYTES = 1 << 20
-_PIECE_COPIES = 4  # of a piece: as it is gathered, as Arrow or the file has it, as it is encoded
+_PIECE_COPIES = 4  # copies of a piece: as collected, as an Arrow table or array, and encoded
 
 
 def gathered_bytes(n_models: int) -> int:
-    """What a writer holds of rows with so many scores, beside the block that it is given."""
+    """Bytes that a writer holds for rows with this number of scores, in addition to the block that it gets."""
     return _PIECE_COPIES * max(_GATHER_BYTES, _row_bytes(n_models, True, True))
 
 
 def _row_bytes(n_models: int, with_scores: bool, several: bool) -> int:
-    """Of a row in a piece: its scores, of which a regression has one in any case, and its label, or all of several."""
+    """Bytes of a row in a piece: its scores (a regression always has one), and its label, or an indicator of labels."""
     return 8 * (n_models if with_scores else 1) + 8 * (n_models if several else 1)
 
 
 class Gathered:
-    """Gathers small blocks into pieces of exactly `piece_rows`, so that the output is not made of crumbs.
+    """Collects small blocks into pieces of exactly `piece_rows` rows, so that the output is not fragmented.
 
-    Blocks are copied to the place of one piece as they come, since those of thousands of scores a row are large.
+    Each block is copied into the piece at once, because blocks with thousands of scores for each row are large.
     """
 
     def __init__(self, n_models: int, with_scores: bool, several: bool = False) -> None:
@@ -43,7 +43,7 @@ class Gathered:
                 self._emit()
 
     def _make_room(self, codes: np.ndarray, scores: np.ndarray) -> None:
-        """For one piece of rows like these, where there is none yet."""
+        """Allocate the arrays of a piece for rows like these, if there are none."""
         if not len(self._scores):
             self._codes = np.empty((self.piece_rows, *codes.shape[1:]), codes.dtype)
             self._scores = np.empty((self.piece_rows, *scores.shape[1:]), scores.dtype)

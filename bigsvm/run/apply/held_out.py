@@ -1,4 +1,4 @@
-"""How well a model does on the rows that were kept back from it, and whether these are the rows."""
+"""Evaluation on the rows that a split kept back, and the check that they really were kept back."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ _OF_THE_RUN = ("seconds", "memory", "n_samples")
 
 
 def add_held_out(result: FitResult, trained_on: RowBlocks, config: FitConfig, emit: Emit = silent) -> None:
-    """Add `held_out`, the metrics of `evaluate`, to the figures of a fit of rows that were split; else nothing.
+    """Add `held_out`, the metrics of `evaluate` on the rows kept back, to the figures of a fit with a split.
 
     Raises as `evaluate` does.
     """
     rows = others_of(trained_on)
     if rows is not None and rows.classes is None and result.model.one_class:
-        emit(Warned("held-out rows have targets, which cannot judge a model of one class"))
+        emit(Warned("the held-out rows have targets, so a one_class model cannot be evaluated on them"))
     elif rows is not None:
         found = evaluate(result.model, rows, config, emit)
         result.figures["held_out"] = {name: value for name, value in found.items() if name not in _OF_THE_RUN}
 
 
 def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, emit: Emit = silent) -> None:
-    """Refuse a split whose rows for training are not those of the model: nothing tells that the others are new to it.
+    """Raise DataError if the training side of a split is not what the model was trained on.
 
-    for_training : that side of the split, with the condition and the labels of the fit.  A store that has grown has
-        more rows there than the model knows, and its first ones count.  They are read once, and their content is
-        remembered while the rows stay the same
+    Otherwise nothing would tell whether the model has seen the other rows.
+
+    for_training : the training side of the split, with the condition and the labels of the fit.  If the store has
+        grown, only as many of its first rows count as the model knows.  They are read once, and their content
+        fingerprint is cached while the rows stay the same
 
     Raises
     ------
-    DataError : the rows are others, in another order, or have other labels or weights.
+    DataError : the rows differ, or their order, labels or weights.
     """
     rows = rows_trained_on(model, for_training)
     n, expected = int(model.about.get("n_samples", rows.n_samples)), model.about.get("content_fingerprint")
@@ -62,21 +64,21 @@ def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, em
             return
         found = f"content {found}, not {expected}"
     raise DataError(
-        f"its rows for training are not the {n} rows that the model was trained on ({found}): nothing tells which rows "
-        "the model has not seen",
+        f"its rows for training are not the {n} rows that the model was trained on ({found}), so nothing tells which "
+        "rows the model has not seen",
         rows.uri,
-        "give the store of the fit, to which rows may have been added, with --label, --weight and --missing as there",
+        "give the store of the fit (rows may have been appended), and the same --label, --weight and --missing",
     )
 
 
 def _content_of(rows: RowBlocks, n: int, model: Model, config: FitConfig, emit: Emit) -> str:
-    """The content fingerprint of the first n rows, as the cache has it or by reading them."""
+    """The content fingerprint of the first n rows, from the cache or by reading them."""
     of = digest_of({"rows": rows.identity.document(), "n": n})
     path = cache_folder() / "manifests" / f"content-of-{of}.json"
     try:
         return str(read_sealed(path)["content"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # the cache is ours to renew
+        pass  # a bad entry of the cache is replaced below
 
     def survey_two() -> None:
         n_classes = 0 if rows.classes is None else 2

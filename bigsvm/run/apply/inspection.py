@@ -1,4 +1,4 @@
-"""What a store or a model holds, and what it would cost: from metadata."""
+"""`bigsvm inspect`: the contents of a store or a model, and the cost of a fit, from metadata."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def inspect_store(store: RowBlocks) -> dict[str, Any]:
 
 
 def _named_counts(classes: list[Any] | None, counts: Any) -> dict[str, int] | None:
-    """Rows of each class by its label, where the store's writer counted them."""
+    """Label -> number of rows of the class, if the writer of the store counted them."""
     if classes is None or not isinstance(counts, list) or len(counts) != len(classes):
         return None
     return {str(label): int(n) for label, n in zip(classes, counts, strict=True)}
 
 
 def _cost(store: RowBlocks) -> dict[str, Any] | None:
-    """What `plan` says with default options; None where the rows cannot be fitted as they are."""
+    """The plan of a fit with default options; None if the rows cannot be fitted as they are."""
     try:
         plan = make_plan(store, FitConfig()).document()
     except PlanRefused as error:
@@ -74,22 +74,24 @@ def _cost(store: RowBlocks) -> dict[str, Any] | None:
             "scratch_bytes": 0,
             "min_memory_bytes": error.min_memory_bytes,
         }
-    except (DataError, UsageError):  # one class only, or a regression target
+    except (DataError, UsageError):  # only one class, or a regression target
         return None
     return {name: plan[name] for name in ("mode", "budget_bytes", "scratch_bytes", "min_memory_bytes")}
 
 
 def strongest(model: Model, n: int) -> list[dict[str, Any]]:
-    """The features that speak loudest for each class: `n` names and weights, the largest first, 0 left out.
+    """The features with the largest weights for each class: `n` names and weights, the largest first, without zeros.
 
-    Two classes: weights of the second, and of the first with the other sign.  Of pairs of classes one entry each.
-    Regression: the largest by their size.  Features without names go by their numbers from 0.
+    Two classes: the weights for the second class, and with opposite sign for the first.  One against one: an entry for
+    each pair.  Regression: the largest by absolute value.  Features without names are given by their numbers, from 0.
 
-    Raises UsageError for a kernel model, whose features have no weights.
+    Raises UsageError for a kernel model, which has no weights of features.
     """
     weights = model.weights
     if weights is None:
-        raise UsageError("the features of a kernel model have no weights", hint="--top is for linear models")
+        raise UsageError(
+            "a kernel model has no weights of features", hint="leave out --top, which is for linear models"
+        )
     names = model.about.get("rows", {}).get("features", [])
     classes = model.classes.tolist()
     told: list[tuple[dict[str, Any], np.ndarray]] = []
@@ -117,20 +119,20 @@ def strongest(model: Model, n: int) -> list[dict[str, Any]]:
 
 
 def _trained(about: dict[str, Any]) -> dict[str, int]:
-    """How many rows the objective is of, where some were held out for a calibration; else nothing."""
+    """The number of rows behind the objective, if some were held out for a calibration; else nothing."""
     held, n_samples = about.get("calibration", {}).get("held_out"), about.get("n_samples")
     if not held or not isinstance(n_samples, int):
         return {}
-    # Not `n_rows`, of which the curves were made: a small budget leaves some of the held-out rows out of these, too.
+    # Not `n_rows` of the calibration: that is smaller if a small budget left out some of the held-out rows.
     n_held = HashedShare(float(held["share"]), int(held["seed"])).count(n_samples)
     return {"n_trained": n_samples - n_held, "n_held_out": n_held}
 
 
 def inspect_model(path: Path, top: int | None = None, loaded: Model | None = None) -> dict[str, Any]:
-    """Problem, proof and size of a saved model.  Raises DataError where it is damaged.
+    """Problem, certificate and size of a saved model.  Raises DataError if it is damaged.
 
-    top : the strongest features of each class, so many (`strongest`)
-    loaded : the model, where it is loaded already
+    top : also give this many features with the largest weights for each class (`strongest`)
+    loaded : the model, if it is loaded already
     """
     model = loaded or load_model(path)
     about = model.about

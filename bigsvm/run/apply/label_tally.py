@@ -1,4 +1,4 @@
-"""How well a model does on rows with several labels: each label by itself, and all together."""
+"""Evaluation on rows with several labels: metrics of each label, and of all labels together."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from bigsvm.store.transforms.label_sets import LabelSets
 
 
 class LabelTally:
-    """Takes scored blocks in, gives metrics of labels out; holds at most about `nbytes`.
+    """Counts scored blocks, and computes metrics; holds about `nbytes` at most.
 
-    The rows may have labels that the model does not know, which count as false negatives of the rows' sets alone
-    (`subset_accuracy`), and lack some, which are then in no row.
+    Labels that the model does not know make the predicted set of a row wrong (`subset_accuracy`), and count nowhere
+    else. Labels of the model that the rows do not know count as absent from every row.
 
-    Raises DataError where the rows have one label each.
+    Raises DataError if the rows have one label each.
     """
 
     def __init__(self, model: Model, store: RowBlocks | TextLabels, nbytes: int) -> None:
         sets = LabelSets.of(store.recipe, store.classes)
         if sets is None:
-            hint = "--labels names the columns of labels"
-            raise DataError("the model is of rows with several labels, and these have one", store.uri, hint)
+            hint = "name the columns of labels with --labels"
+            raise DataError(
+                "the model predicts several labels for a row, but these rows have one each", store.uri, hint
+            )
         self._names = [str(name) for name in model.classes.tolist()]
         theirs = {str(name): k for k, name in enumerate(sets.names.tolist())}
         self._unknown = [name for name in theirs if name not in self._names]
@@ -43,7 +45,7 @@ class LabelTally:
         self._without_auc: list[str] = []
 
     def add(self, scored: Scored) -> None:
-        """Count a block."""
+        """Count a block of scored rows."""
         scores, y = scored.scores, scored.y.astype(np.int64)
         weights = np.ones(len(y)) if scored.sample_weight is None else scored.sample_weight
         kept = weights > 0
@@ -59,7 +61,7 @@ class LabelTally:
             ranking.add(scores[:, m], true[:, m], weights if self._weighted else None)
 
     def result(self) -> dict[str, Any]:
-        """All metrics; None where the rows cannot give one.  Sums over labels are `micro`, means over them `macro`."""
+        """All metrics; None for each that the rows do not define.  `micro`: from summed counts; `macro`: means."""
         labels: list[dict[str, Any]] = []
         for name, ranking, found in zip(self._names, self.rankings, self._counts.T, strict=True):
             ranked = ranking.counts()
@@ -85,11 +87,11 @@ class LabelTally:
 
     @property
     def ranked(self) -> list[tuple[str, int]]:
-        """Of each ranking the label that it ranks, and its number among `classes` of the result."""
+        """For each ranking: its label, and the index of that label in `classes` of the result."""
         return [(name, k) for k, name in enumerate(self._names)]
 
     def warnings(self) -> list[str]:
-        """What the rows could not give."""
+        """The metrics that the rows do not define, for the user."""
         found = []
         if self._unknown:
             found.append(f"labels that the model does not know count as wrong: {', '.join(self._unknown[:5])}")
@@ -102,7 +104,7 @@ class LabelTally:
 
 
 def _rates(true: float, false: float, missed: float) -> dict[str, float]:
-    """Precision, recall and F1 of counts, 0 where there is nothing to divide by."""
+    """Precision, recall and F1 from counts; 0 if the denominator is 0."""
     return {
         "precision": float(true / (true + false)) if true + false else 0.0,
         "recall": float(true / (true + missed)) if true + missed else 0.0,
@@ -111,6 +113,6 @@ def _rates(true: float, false: float, missed: float) -> dict[str, float]:
 
 
 def _mean(values: list[float | None]) -> float | None:
-    """Mean of those that exist."""
+    """The mean of the values that are not None."""
     there = [value for value in values if value is not None]
     return float(np.mean(there)) if there else None

@@ -1,4 +1,4 @@
-"""Labels and scores of rows, streamed from a store or from text into a file."""
+"""Predictions: labels and scores of rows, streamed from a store or from text into a file."""
 
 from __future__ import annotations
 
@@ -53,29 +53,29 @@ def predict(
     identity: dict[str, Any] | None = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
-    """Write one line, or row, for each row of `source`, in its order.
+    """Write a prediction for each row of `source`, in its order.
 
     Parameters
     ----------
     source : a store, which may have been opened without labels, or the path of svmlight text (`-`: standard input)
-    out : file to make, or an open binary stream
+    out : the file to write, or an open binary stream
     form : one of `prediction_files.FORMATS`
-    with_proba : probabilities of the classes in the place of scores, of a model that was calibrated
-    config : of it memory, threads, scheduler and workers count
-    identity : of model and rows, as JSON; Parquet and Zarr carry it as metadata
+    with_proba : write probabilities of the classes instead of scores; the model must be calibrated
+    config : only memory, threads, scheduler and workers are used
+    identity : the identity of model and rows, as JSON; stored as metadata in Parquet and Zarr
 
-    Returns the JSON result: n_samples, label_counts (of regression the values' min, mean and max), seconds, memory.
+    Returns the JSON result: n_samples, label_counts (for regression min, mean and max of the values), seconds, memory.
 
     Raises
     ------
-    DataError : a row has more features than the model (names the line or row), or the data is bad.
-    OutputError : `out` exists or cannot be written; nothing half-written stays.
-    UsageError : probabilities are asked of a model that gives none.
-    BudgetExceeded : the memory budget is too small; names the smallest that would do.
+    DataError : a row has more features than the model (names the line or row), or the data is damaged.
+    OutputError : `out` exists or cannot be written; nothing incomplete is left.
+    UsageError : probabilities are asked for, and the model is not calibrated.
+    BudgetExceeded : the memory budget is too small; names the smallest sufficient one.
     """
     began = time.monotonic()
     if with_proba:
-        model.probabilities_of(np.zeros((0, model.n_models)))  # refused before anything is made
+        model.probabilities_of(np.zeros((0, model.n_models)))  # raises UsageError before an output is made
     width, name = (len(model.classes), "proba") if with_proba else (model.n_models, "score")
     budget = budget_of(config)
     if isinstance(source, str):
@@ -129,32 +129,32 @@ def predict(
 
 
 def chosen_of(source: RowBlocks | str) -> dict[str, Any]:
-    """What a result says of rows that a condition chose; empty where all were taken."""
+    """The entry of a result about a condition on rows (--rows); empty without one."""
     found = {} if isinstance(source, str) else source.recipe.get("chosen")
     return {"chosen": dict(found)} if found else {}
 
 
 class Span:
-    """Least, mean and largest of values that come in pieces."""
+    """Minimum, mean and maximum of values that come in pieces."""
 
     def __init__(self) -> None:
         self._n, self._sum, self._least, self._most = 0, 0.0, np.inf, -np.inf
 
     def add(self, values: np.ndarray) -> None:
-        """Take values (n,) in."""
+        """Add values (n,)."""
         self._n += len(values)
         self._sum += float(values.sum())
         self._least = min(self._least, float(values.min(initial=np.inf)))
         self._most = max(self._most, float(values.max(initial=-np.inf)))
 
     def document(self) -> dict[str, float | None]:
-        """min, mean and max; None where there are none, or where they are not finite."""
+        """min, mean and max; None if there are no values, or if they are not finite."""
         found = {"min": self._least, "mean": self._sum / max(self._n, 1), "max": self._most}
         return {name: value if self._n and np.isfinite(value) else None for name, value in found.items()}
 
 
 def memory_document(memory: PeakMemory, budget: MemoryBudget) -> dict[str, int]:
-    """The `memory` part of a result: what was allowed and what was held."""
+    """The `memory` entry of a result: the budget, and the measured peak."""
     return {
         "budget_bytes": budget.limit,
         "base_bytes": memory.base_bytes,
@@ -175,11 +175,11 @@ def scored_rows(
     labelled: bool = False,
     written: int = 0,
 ) -> Iterator[Iterator[Scored]]:
-    """The scores of a store, or of text, by a mapper that lives as long as the block.
+    """The scores of a store or of text, as an iterator; the mapper lives as long as the block.
 
-    written : bytes that are held beside, by who writes them
+    written : bytes that the caller holds while it writes predictions
 
-    Raises BudgetExceeded, with the smallest budget that would do.
+    Raises BudgetExceeded, naming the smallest sufficient budget.
     """
     parts = {**least_of_scoring(model, source), "predictions being written": written}
     check_least(budget, parts)
@@ -200,7 +200,7 @@ def scored_rows(
 
 
 def least_of_scoring(model: Model, source: RowBlocks | str) -> dict[str, int]:
-    """Bytes without which no row can be scored, by what they are for: single rows on one thread."""
+    """Bytes needed to score single rows on one thread, by purpose: the least of any scoring."""
     if isinstance(source, str):
         rows = {_UNPACKING: unpacking_bytes(source), "rows": least_of_text(model)}
     else:
@@ -210,9 +210,10 @@ def least_of_scoring(model: Model, source: RowBlocks | str) -> dict[str, int]:
 
 
 def check_least(budget: MemoryBudget, parts: Mapping[str, int]) -> None:
-    """Refuse at once what is needed beside each other: else who follows the advice is refused again, for the next part.
+    """Check the sum of all parts that are needed at the same time.
 
-    Raises BudgetExceeded with the smallest budget that would do.
+    Checked one by one, a user who follows the advice of a first refusal would be refused again for the next part.
+    Raises BudgetExceeded naming the smallest sufficient budget.
     """
     named = sorted(((size, name) for name, size in parts.items() if size), reverse=True)
     what = "scoring a row (" + ", ".join(f"{name} {show_bytes(size)}" for size, name in named) + ")"

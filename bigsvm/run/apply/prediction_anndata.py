@@ -1,10 +1,10 @@
-"""Predictions into `obs` of a copy of the AnnData store that was predicted, on Zarr or in an .h5ad file.
+"""Predictions as columns of `obs` in a copy of the AnnData store that was predicted: Zarr or .h5ad.
 
-    obs/prediction            a categorical; of regression numbers; of rows with several labels their sets, as text
-    obs/prediction_score      where scores are asked for and a row has one
-    obsm/prediction_score     where it has several, a column for each of the classes, or pairs of classes
+    obs/prediction            categorical; numbers for regression; sets of labels, as text, if a row may have several
+    obs/prediction_score      if scores are asked for, and a row has one score
+    obsm/prediction_score     if a row has several scores: a column for each class, or pair of classes
 
-Probabilities are called prediction_proba.  The store that was read is left as it is; the copy appears when it is whole.
+Probabilities are called prediction_proba.  The original store is not changed, and the copy appears when it is complete.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def anndata_writer(
     name: str,
     sets: bool,
 ) -> Iterator[AnnDataWriter]:
-    """A writer of predictions into a copy of `source`, the rows of all of an AnnData store of this machine.
+    """A writer of predictions into a copy of `source`, which must be a whole local AnnData store.
 
-    sets : a row may have several labels
+    sets : whether a row may have several labels
 
     Raises
     ------
-    UsageError : the source is no AnnData, or rows of it were chosen; or `out` is not of its kind.
-    DataError : its obs cannot take a column of that name.
+    UsageError : the source is not AnnData, or rows of it were selected; or `out` has another kind (Zarr or .h5ad).
+    DataError : obs has a column of that name already, or cannot be extended.
     OutputError : `out` exists, or cannot be written.
     """
     path = _checked(out, source)
@@ -83,24 +83,26 @@ def anndata_writer(
 
 
 def _checked(out: Path | BinaryIO, source: Any) -> Path:
-    """The place of the store to be copied.  Raises UsageError."""
+    """The path of the store to copy.  Raises UsageError."""
     if isinstance(source, str) or not isinstance(out, Path):
-        raise UsageError("predictions go into a copy of an AnnData store, not of text or into a stream")
+        raise UsageError("format anndata copies a store on a local disk: neither text nor a stream will do")
     path = Path(source.uri)
     is_h5 = path.is_file() and path.suffix.lower() == ".h5ad"
     if not is_h5 and not (path.is_dir() and (path / "obs").is_dir()):
-        raise UsageError("is no AnnData: predictions have no obs to go into", source.uri, "--format parquet or zarr")
+        raise UsageError(
+            "is not AnnData, so there is no obs for predictions", source.uri, "use --format parquet or zarr"
+        )
     if getattr(source, "store_rows", None) is not None:
-        raise UsageError("the copy would hold rows that were not chosen", source.uri, "leave --rows out")
+        raise UsageError("the copy would also hold the rows that --rows leaves out", source.uri, "leave out --rows")
     if is_h5 != (out.suffix.lower() == ".h5ad"):
         kind = "an .h5ad file" if is_h5 else "a Zarr folder"
         hint = f"call the output {out.with_suffix('.h5ad' if is_h5 else '.zarr').name}"
-        raise UsageError(f"the copy of {kind} is {kind}", str(out), hint)
+        raise UsageError(f"the copy of {kind} must be {kind}", str(out), hint)
     return path
 
 
 def _is_such_a_copy(out: Path) -> bool:
-    """Whether what is there is a copy with predictions, and not somebody's only one."""
+    """Whether `out` is a copy with predictions, so that replacing it loses no original data."""
     if out.is_dir():
         return (out / "obs" / COLUMN).exists()
     import h5py
@@ -118,21 +120,23 @@ def _into_zarr(path: Path, folder: Path, options: tuple[Any, ...]) -> Iterator[A
     sealed = (path / f"{STEM}.json").exists()
     _copy_store(path, folder)
     if sealed and (bad := verify_store(folder)["bad"]):
-        raise DataError("is not what was sealed, or was written to while it was copied", bad[0], "bigsvm verify")
+        raise DataError(
+            "has changed since it was sealed, or while it was copied", bad[0], "check it with bigsvm verify"
+        )
     root = zarr.open_group(folder, mode="r+", use_consolidated=False)
     writer = AnnDataWriter(root, *options)
     yield writer
     writer.close()
     if _consolidated(folder):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that version 3 has no word for it yet
+            warnings.simplefilter("ignore")  # zarr warns that its format 3 does not specify string arrays yet
             zarr.consolidate_metadata(str(folder))
     if sealed:
         seal(folder)
 
 
 def _copy_store(source: Path, target: Path) -> None:
-    """Copy what a store holds.  Raises OSError at once: `shutil.copytree` goes on, and lists what failed in the end."""
+    """Copy the files of a store.  Raises OSError at the first failure; `shutil.copytree` would go on to the end."""
 
     def failed(error: OSError) -> None:
         raise error
@@ -147,14 +151,14 @@ def _copy_store(source: Path, target: Path) -> None:
 
 
 def _consolidated(folder: Path) -> bool:
-    """Whether one document has the metadata of all arrays, which must then name the new ones."""
+    """Whether the store has consolidated metadata, which must then name the new arrays."""
     with contextlib.suppress(FileNotFoundError):
         return json.loads((folder / "zarr.json").read_bytes()).get("consolidated_metadata") is not None
     return (folder / ".zmetadata").exists()
 
 
 class AnnDataWriter(Gathered):
-    """Takes rows in order, as every `prediction_files.Writer`; root : an AnnData group of zarr or h5py, writable."""
+    """Writes predictions in order, as a `prediction_files.Writer`.  root : a writable AnnData group (zarr or h5py)"""
 
     def __init__(
         self, root: Any, n_samples: int, classes: np.ndarray, n_models: int, with_scores: bool,
@@ -173,7 +177,7 @@ class AnnDataWriter(Gathered):
         if several:
             obsm = root["obsm"] if "obsm" in root else self._group(root, "obsm", _DICT)
             if score in obsm:
-                raise DataError(f"obsm has {score} already", where, "predict the store that it was copied from")
+                raise DataError(f"obsm has {score} already", where, "predict the original store instead")
             self._beside = self._array(obsm, score, (n_samples, n_models), np.float64)
         elif with_scores:
             self._beside = self._array(obs, score, (n_samples,), np.float64)
@@ -188,18 +192,18 @@ class AnnDataWriter(Gathered):
         self._node = node
 
     def _frame(self, n_samples: int, columns: list[str]) -> Any:
-        """obs, which has the new columns in its list from now on."""
+        """obs, with the new columns appended to its column order."""
         obs = self._root["obs"]
         index = obs.attrs.get("_index", "_index") if hasattr(obs, "keys") else None
         if index is None or index not in obs or not hasattr(obs, "attrs") or "column-order" not in obs.attrs:
-            hint = "write it with an anndata of today"
-            raise DataError("obs is none that anndata of today writes: no column can be added", self._where, hint)
+            hint = "write it again with a current anndata"
+            raise DataError("obs has an older encoding, to which no column can be added", self._where, hint)
         held = obs[index] if hasattr(obs[index], "shape") else obs[index]["values"]
         if held.shape != (n_samples,):
-            raise DataError(f"obs has {held.shape[0]} rows, and {n_samples} were predicted", self._where)
+            raise DataError(f"obs has {held.shape[0]} rows, but {n_samples} were predicted", self._where)
         for name in columns:
             if name in obs:
-                raise DataError(f"obs has a column {name} already", self._where, "predict the store it was copied from")
+                raise DataError(f"obs has a column {name} already", self._where, "predict the original store instead")
         order = [*(name.decode() if isinstance(name, bytes) else str(name) for name in obs.attrs["column-order"])]
         order += columns
         if self._is_h5:
@@ -218,7 +222,7 @@ class AnnDataWriter(Gathered):
     def _array(self, parent: Any, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
         chunks = (max(1, min(self.piece_rows, shape[0])), *shape[1:])
         make = parent.create_dataset if self._is_h5 else parent.create_array
-        # Written to the last chunk, as anndata's readers expect of what is no sparse array.
+        # Dense arrays are written up to the last chunk, even if it is empty, as anndata's readers expect.
         more = {"compression": "gzip"} if self._is_h5 else {"config": {"write_empty_chunks": True}}
         array = make(name, shape=shape, dtype=dtype, chunks=chunks, **more)
         array.attrs.update(_ARRAY)
@@ -235,7 +239,7 @@ class AnnDataWriter(Gathered):
             self._beside[rows] = scores if self._beside.ndim == 2 else scores[:, 0]
 
     def _coded(self, indicator: np.ndarray) -> np.ndarray:
-        """Numbers of the sets of labels, as they come."""
+        """The code of each row's set of labels; sets are numbered as they first occur."""
         packed = np.packbits(indicator != 0, axis=1)
         found = np.array([self._sets.setdefault(row.tobytes(), len(self._sets)) for row in packed])
         if len(self._sets) > MOST_SETS:
@@ -246,7 +250,7 @@ class AnnDataWriter(Gathered):
     def close(self) -> None:
         super().close()
         if self._start != self._column.shape[0]:
-            raise DataError(f"{self._start} rows were predicted of {self._column.shape[0]}", self._where)
+            raise DataError(f"only {self._start} of {self._column.shape[0]} rows were predicted", self._where)
         if self._regression:
             return
         names = self._classes

@@ -1,16 +1,16 @@
-"""Where predictions go: JSON lines, CSV, Parquet or Zarr; one row after the other, in store order.
+"""The formats of predictions: JSON lines, CSV, Parquet, Zarr or AnnData; one row after another, in store order.
 
-    jsonl    {"row": 0, "label": 1, "score": 0.3}     a list of scores where there are several models (or pairs);
-                                                      also of an output whose name says nothing else (out.txt)
+    jsonl    {"row": 0, "label": 1, "score": 0.3}     several models (or pairs): a list of scores; also the default
+                                                      for names with another suffix, such as out.txt
     csv      label[,score...]                         no header: line i is row i
-    parquet  label[, score]                           score is a fixed-size list where there are several
-    zarr     arrays label[, score]                    string labels as codes into the attribute `classes`
-    anndata  a copy of the store with obs/prediction  what `prediction_anndata.py` says
+    parquet  label[, score]                           several models: score is a fixed-size list
+    zarr     arrays label[, score]                    string labels are codes into the attribute `classes`
+    anndata  a copy of the store with obs/prediction  see `prediction_anndata.py`
 
-Of rows with several labels `label` is a list of them: in csv one field "A,C", in parquet a list, in zarr the indicator
-matrix, a column for each of `classes`.  Where probabilities are asked for, they stand in the place of scores, under the
-name `proba`: a list, one a class.  Of regression the label is the value, which is the score.  Files are written aside
-and renamed when all rows are there.
+If a row may have several labels, `label` is a list of them: in csv one field "A,C", in parquet a list, in zarr an
+indicator matrix with a column for each of `classes`.  If probabilities are asked for, they replace the scores, under
+the name `proba`: a list with one for each class.  For regression label and score are both the value.  Files are written
+under a temporary name, and renamed when they are complete.
 """
 
 from __future__ import annotations
@@ -46,23 +46,25 @@ Numbers = Callable[[int, int], np.ndarray]
 
 
 class Writer(Protocol):
-    """Takes rows in order."""
+    """A writer of predictions, which gets rows in order."""
 
     def append(self, start: int, codes: np.ndarray, scores: np.ndarray) -> None:
-        """Rows [start, start + n): class codes (n,), any for regression, or an indicator matrix (n, n_labels); scores
-        float64 (n, n_models).
+        """Write rows [start, start + n).
+
+        codes : class codes (n,), ignored for regression, or an indicator matrix (n, n_labels)
+        scores : float64, (n, n_models)
         """
         ...
 
     def close(self) -> None:
-        """All rows are there."""
+        """Finish the output after the last row."""
         ...
 
 
 def format_of(out: str, asked: str | None) -> str:
-    """The format asked for, else by the suffix of the output, else jsonl.
+    """The format asked for, else the format of the suffix of the output, else jsonl.
 
-    Raises UsageError for a format that cannot go to standard output.
+    Raises UsageError if the format cannot be written to standard output.
     """
     chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "jsonl")
     if out == "-" and chosen in ("parquet", "zarr", "anndata"):
@@ -71,18 +73,18 @@ def format_of(out: str, asked: str | None) -> str:
 
 
 def load_libraries(form: str) -> None:
-    """Import what writes `form`, which costs a start that writes nothing a quarter of its time.
+    """Import the libraries that write `form`; other commands save the time.
 
-    To be called before memory is measured: of a budget libraries are no part.
+    Call this before memory is measured, because libraries do not count in a budget.
     """
     if form in _WRITTEN_BY:
         import_module(f"bigsvm.run.apply.{_WRITTEN_BY[form]}")
     if form == "parquet":
-        import_module("pyarrow").array(np.zeros(1))  # the first one imports pandas, where that is installed
+        import_module("pyarrow").array(np.zeros(1))  # the first array imports pandas, if it is installed
 
 
 def writer_bytes(form: str, n_models: int) -> int:
-    """Of the memory budget, what a writer of rows with so many scores holds; text is written as it comes."""
+    """Bytes of the memory budget that a writer of rows with this number of scores holds; text is not buffered."""
     return gathered_bytes(n_models) if form in _WRITTEN_BY else 0
 
 
@@ -100,21 +102,21 @@ def open_writer(
     several: bool = False,
     source: Any = None,
 ) -> Iterator[Writer]:
-    """A writer of predictions; the output appears when the block ends well, and not at all otherwise.
+    """A writer of predictions; the output appears if the block ends well, and otherwise not at all.
 
     classes : labels by code; empty for regression
-    n_models : scores of a row;  name : what they are called
-    numbers : of rows that were chosen, (start, stop) -> their numbers among all rows, for `row` of JSON lines
-    several : a row may have several labels
-    identity : whose predictions of which rows, as JSON; lines of text have no place for it
-    source : the rows that are predicted, of which `anndata` makes a copy
+    n_models : number of scores of a row;  name : the name of the scores in the output
+    numbers : with --rows, a function (start, stop) -> the row numbers in the store, for `row` in JSON lines
+    several : whether a row may have several labels
+    identity : the identity of model and rows, as JSON; text formats have no place for it
+    source : the predicted rows, which `anndata` copies
 
     Raises
     ------
     OutputError : the output exists (unless overwrite) or cannot be written.
     """
     if form == "anndata":
-        from bigsvm.run.apply.prediction_anndata import anndata_writer  # what few ask for
+        from bigsvm.run.apply.prediction_anndata import anndata_writer  # here, because it is rarely needed
 
         with anndata_writer(out, source, classes, n_models, with_scores, overwrite, identity, name, several) as copied:
             yield copied
@@ -150,7 +152,7 @@ def open_writer(
 
 
 def _check_predictions(out: Path, overwrite: bool) -> None:
-    """Refuse to replace a Zarr store that holds something else than predictions.  Raises OutputError."""
+    """Raise OutputError if `out` is a Zarr store that holds something other than predictions."""
     from bigsvm.run.apply.prediction_tables import ENCODING
 
     if not (overwrite and out.is_dir() and (out / "zarr.json").exists()):
@@ -188,7 +190,7 @@ class _Jsonl:
         if len(codes) == 0:
             return
         labels = self._labels
-        # repr of a float is JSON, and the shortest text that reads back the same.
+        # repr of a float is valid JSON, and the shortest text that reads back as the same float
         values = scores[:, 0].tolist() if scores.shape[1] == 1 else scores.tolist()
         if not np.isfinite(scores).all():
             values = [_finite(value) for value in values]
@@ -203,7 +205,7 @@ class _Jsonl:
         _write(self._file, lines)
 
     def _rows(self, start: int, stop: int) -> Iterable[int]:
-        """The numbers of rows [start, stop) of those that are predicted."""
+        """The row numbers in the store of predicted rows [start, stop)."""
         return range(start, stop) if self._numbers is None else self._numbers(start, stop).tolist()
 
     def close(self) -> None:
@@ -211,7 +213,7 @@ class _Jsonl:
 
 
 def _finite(value: Any) -> str:
-    """A score or a list of them as JSON, with null for an overflow."""
+    """A score or a list of scores as JSON, with null for values that are not finite."""
     if isinstance(value, list):
         return "[" + ", ".join(map(_finite, value)) + "]"
     return repr(value) if np.isfinite(value) else "null"
@@ -242,13 +244,15 @@ class _Csv:
 
 
 def _sets(labels: list[str], indicator: np.ndarray) -> Iterator[list[str]]:
-    """The labels of each row of an indicator matrix."""
+    """The labels of each row, from an indicator matrix."""
     for row in indicator:
         yield [labels[k] for k in np.flatnonzero(row)]
 
 
 def _csv_field(label: Any) -> str:
-    """A label, quoted where CSV asks for it."""
+    """A label, quoted if CSV requires it."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([label])  # a line's end is quoted where it is in this one
+    csv.writer(text, lineterminator="\r\n").writerow(
+        [label]
+    )  # csv quotes the line breaks of its own lineterminator only
     return text.getvalue().removesuffix("\r\n")

@@ -1,4 +1,4 @@
-"""Predictions as Parquet and as Zarr, written in pieces: the forms of `prediction_files.py` that are tables."""
+"""Predictions as Parquet and as Zarr, written in pieces: the table formats of `prediction_files.py`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ParquetWriter(Gathered):
         self._file.close()
 
     def release(self) -> None:
-        """Let go of the file, also after a failure: pyarrow would write its footer when collected."""
+        """Close the file, also after a failure; otherwise pyarrow would write its footer during garbage collection."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -82,7 +82,7 @@ class ZarrWriter(Gathered):
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
         first = self._label.shape[0]
         last = first + len(codes)
-        # Pieces are whole chunks, but for the last: nothing is written twice.
+        # All pieces but the last are whole chunks, so no chunk is written twice.
         self._label.resize((last, *self._label.shape[1:]))
         if codes.ndim == 2:
             self._label[first:last] = codes != 0

@@ -1,14 +1,14 @@
-"""Rows of a store as files that other programs read; reading them back gives the same rows.
+"""Export of the rows of a store to files of other programs (`bigsvm dump`); reading a file back gives the same rows.
 
     svmlight  text without weights (`store/text/dump.py`)
-    jsonl     {"row": 0, "label": 1, "values": [...]}; of sparse rows "indices" (from 0) and "values"; "weight" where
+    jsonl     {"row": 0, "label": 1, "values": [...]}; sparse rows have "indices" (from 0) and "values"; "weight" if
               there are weights
-    csv       a header, then label[,weight], and a column for each feature, zeros written out
-    parquet   label[, weight] and a column for each feature; many features as one fixed-size list; sparse rows as the
-              lists `indices` and `values`, their width in the schema's metadata
-    zarr      a store, as `ingest` makes one
+    csv       a header, then label[,weight] and a column for each feature, including zeros
+    parquet   label[, weight] and a column for each feature; if there are many features, one fixed-size list; sparse
+              rows as the lists `indices` and `values`, with their width in the metadata of the schema
+    zarr      a store as `ingest` makes it
 
-A file appears when all rows are there, and not at all otherwise.
+A file appears when it is complete, and otherwise not at all.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _SUFFIXES = {
     ".pq": "parquet",
     ".zarr": "zarr",
 }
-_BLOCK_BYTES = 2 * MIB  # of rows as they are written; what makes text of them holds some times more
+_BLOCK_BYTES = 2 * MIB  # size of a block of rows; its text takes several times more
 _MOST_COLUMNS = 10_000
-_COLUMNS = 1000  # features from which Parquet gets them as one list
+_COLUMNS = 1000  # number of features from which Parquet has one list instead of columns
 _OWN = ("label", "weight")
 
 
 def row_format(out: str, asked: str | None) -> str:
-    """The format asked for, else by the suffix of the output, else svmlight.
+    """The format asked for, else the format of the suffix of the output, else svmlight.
 
-    Raises UsageError for a format that cannot go to standard output.
+    Raises UsageError if the format cannot be written to standard output.
     """
     chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "svmlight")
     if out == "-" and chosen in ("parquet", "zarr"):
@@ -63,22 +63,22 @@ def row_format(out: str, asked: str | None) -> str:
 def write_rows(
     store: RowBlocks, out: str | Path, form: str, emit: Emit = silent, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Write every row of `store`, in its order, holding a few MiB of them at a time.
+    """Write all rows of `store`, in their order, holding a few MiB of them at a time.
 
-    out : a path, or "-" for standard output, of text
+    out : a path, or "-" to write text to standard output
     form : one of FORMATS
 
-    Returns n_samples, n_features, nnz (stored entries that were written), bytes, seconds, out, warnings.
+    Returns n_samples, n_features, nnz (number of stored entries written), bytes, seconds, out, warnings.
 
     Raises
     ------
-    DataError : labels that svmlight cannot have, more columns than a table should have, or a bad block
+    DataError : svmlight cannot hold the labels, a table would have too many columns, or a block is damaged
     OutputError : `out` exists, or cannot be written.
     """
     if form == "svmlight":
         return dump(store, out, emit=emit, overwrite=overwrite)
     if form == "zarr":
-        from bigsvm.store.ingest.ingest import ingest  # what writes stores is large
+        from bigsvm.store.ingest.ingest import ingest  # here, because the code that writes stores is large
 
         made = ingest(store, out, overwrite=overwrite, task=_task(store), emit=emit)
         kept = {name: made[name] for name in ("n_samples", "n_features", "nnz", "bytes", "seconds", "warnings")}
@@ -112,7 +112,7 @@ def _task(store: RowBlocks) -> Any:
 
 
 class _Layout(NamedTuple):
-    """What the writers need of a store."""
+    """The properties of a store that the writers need."""
 
     classes: np.ndarray | None
     has_weights: bool
@@ -125,14 +125,14 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, store: RowBlocks, form: str) -> _Layout:
-        """Raises DataError where a table would have too many columns."""
+        """The layout of a store.  Raises DataError if a table would have too many columns."""
         sparse, d = store.layout == "csr", store.n_features
         if form == "csv" and d > _MOST_COLUMNS:
-            what = f"{d} features, and csv has a column for each: at most {_MOST_COLUMNS} are written"
-            raise DataError(what, store.uri, "write svmlight (.svm), .parquet, .jsonl or .zarr")
-        sets = LABEL_SETS in store.recipe  # which are read as text whatever they look like
+            what = f"csv needs a column for each of the {d} features, and at most {_MOST_COLUMNS} are possible"
+            raise DataError(what, store.uri, "write .svm (svmlight), .parquet, .jsonl or .zarr")
+        sets = LABEL_SETS in store.recipe  # sets are read back as text in any case
         if form == "csv" and store.classes is not None and not sets and not _are_read_back(store.classes):
-            what = "labels of text that CSV gives back as others: they look like numbers, or like a missing value"
+            what = "some text labels would be read back from CSV as numbers, or as missing values"
             raise DataError(what, store.uri, "write .parquet, .jsonl or .zarr, or rename them with --label-map")
         named, warnings = store.feature_names, ()
         columns = form == "csv" or (form == "parquet" and not sparse and d <= _COLUMNS)
@@ -147,11 +147,11 @@ class _Layout(NamedTuple):
         return cls(store.classes, store.has_weights, sparse, names, d, store.dtype, store.index_dtype, warnings)
 
     def labels(self, block: Block) -> np.ndarray:
-        """Labels, or targets, of a block's rows."""
+        """Labels or targets of the rows of a block."""
         return block.y if self.classes is None else self.classes[block.y]
 
     def weights(self, block: Block) -> np.ndarray:
-        """Weights of a block's rows."""
+        """Weights of the rows of a block."""
         return np.ones(block.n_rows) if block.sample_weight is None else block.sample_weight
 
 
@@ -160,16 +160,16 @@ class _Writer(Protocol):
 
 
 class _Counted:
-    """A file for writers of text and of Parquet, whose bytes are counted and whose failures are told."""
+    """A file object for the writers of text and Parquet: counts the bytes, and raises OutputError on failures."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path, self.nbytes = file, path, 0
         self.closed = self.over = False
 
     def write(self, content: Any) -> int:
-        """All of it.  Raises OutputError."""
+        """Write all of `content`.  Raises OutputError."""
         size = memoryview(content).nbytes
-        if self.over:  # nothing of it stays
+        if self.over:  # the file is discarded anyway
             return size
         try:
             self._file.write(content)
@@ -200,7 +200,7 @@ class _Counted:
 
 
 def _writer(file: _Counted, form: str, layout: _Layout) -> Any:
-    """A context manager that gives a `_Writer`."""
+    """A context manager that yields a `_Writer`."""
     if form == "jsonl":
         return nullcontext(_Jsonl(file, layout))
     return _table(file, form, layout)
@@ -246,13 +246,13 @@ def _table(file: _Counted, form: str, layout: _Layout) -> Iterator[_Writer]:
     except BaseException:
         file.over = True
         with contextlib.suppress(Exception):
-            made.close()  # else pyarrow would when it is collected, and write its footer
+            made.close()  # otherwise pyarrow would write its footer when it is garbage-collected
         raise
     made.close()
 
 
 def _are_read_back(classes: np.ndarray) -> bool:
-    """Whether a CSV column of these labels is read as these labels: it has no types, and quotes count for nothing."""
+    """Whether CSV reads these labels back unchanged: it has no types, and quoted numbers are read as numbers."""
     if classes.dtype.kind in "biuf":
         return True
     from pyarrow import array, string, table
@@ -271,7 +271,7 @@ def _are_read_back(classes: np.ndarray) -> bool:
 
 
 def _schema(layout: _Layout) -> Any:
-    """Columns of the table; of sparse rows with columns for features these are as of dense ones."""
+    """The columns of the table; sparse rows that get a column for each feature have those of dense rows."""
     import pyarrow as pa
 
     kind = pa.from_numpy_dtype(np.float64 if layout.classes is None else layout.classes.dtype)
@@ -313,7 +313,7 @@ class _Table:
 
 
 def _filled(X: Any, layout: _Layout) -> np.ndarray:
-    """Rows with their zeros."""
+    """Rows as a dense array."""
     if not isinstance(X, CSR):
         return np.asarray(X)
     filled = np.zeros((len(X.indptr) - 1, layout.n_features), X.data.dtype)

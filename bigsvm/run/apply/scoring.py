@@ -1,6 +1,6 @@
-"""Scores of rows, streamed: the same task for prediction and for evaluation, over any store or text.
+"""Streaming scores of the rows of a store or of text: common to prediction and evaluation.
 
-Blocks go through the mapper, results come back in row order, and only what is in flight is held.
+Blocks go through a mapper, results come back in row order, and only the blocks in flight are held.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from bigsvm.units import KIB, MIB
 
 _LARGEST_BLOCK = 8 * MIB
 _FIXED = 4 * MIB
-"""Buffers of files and codecs, and what else a run holds whatever the data."""
+"""Bytes of file buffers, codecs and everything else that does not depend on the data."""
 _LEAST_PIECE, _LARGEST_PIECE = 64 * KIB, 4 * MIB
 _PARSED = 7
-"""Bytes of a piece of text and of the rows parsed from it, at most, for each byte of text."""
-_NAMELESS = "the rows have no names of features, and the model does: features are taken in the model's order"
+"""Upper bound of the bytes of a piece of text and its parsed rows, for each byte of text."""
+_NAMELESS = "the rows have no feature names, but the model does: features are taken in the model's order"
 _PYTHON_ROW = 256
-"""Bytes that a row costs while it is written as text: a few short-lived objects."""
+"""Bytes of the short-lived Python objects that a row needs while it is written as text."""
 
 
 class Scorer(Protocol):
-    """What a task needs of a model (`scorer` of each kind): scores of rows that were found to be as wide as it."""
+    """The part of a model that a task needs (`scorer` of both kinds): scores of rows whose width was checked."""
 
     @property
     def n_features(self) -> int: ...
@@ -54,7 +54,7 @@ class Scorer(Protocol):
 
 
 class StoreShare(NamedTuple):
-    """What a worker needs to score one block of a store."""
+    """The input of a task that scores a block of a store."""
 
     data: RowBlocks
     ref: BlockRef
@@ -62,7 +62,7 @@ class StoreShare(NamedTuple):
 
 
 class TextShare(NamedTuple):
-    """What a worker needs to score rows of text that were parsed already."""
+    """The input of a task that scores parsed rows of text."""
 
     start: int
     chunk: Chunk
@@ -73,7 +73,7 @@ class Scored(NamedTuple):
     """Rows [start, start + n) with their scores.
 
     scores : float64, shape (n, n_models)
-    y : the block's class codes or targets, or the text's labels (float64)
+    y : class codes or targets of the block, or the labels in the text (float64)
     sample_weight : float64, shape (n,), or None for ones
     """
 
@@ -84,22 +84,22 @@ class Scored(NamedTuple):
 
 
 def score_block(share: StoreShare) -> Scored:
-    """Task: the scores of one block.  Pure."""
+    """Task: score a block of a store.  A pure function."""
     block = share.data.read(share.ref)
     scores = score_rows(block.X, share.scorer, share.data.uri, block.start)
     return Scored(block.start, scores, block.y, block.sample_weight)
 
 
 def score_chunk(share: TextShare) -> Scored:
-    """Task: the scores of rows of text.  Pure."""
+    """Task: score parsed rows of text.  A pure function."""
     chunk = share.chunk
     return Scored(share.start, score_rows(chunk.X, share.scorer, chunk.where, 0), chunk.labels, None)
 
 
 def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndarray:
-    """Scores, float64, shape (n_rows, n_models).  Sparse rows narrower than the model count 0 for the rest.
+    """Scores, float64, shape (n_rows, n_models).  Features that sparse rows lack count as 0.
 
-    Raises DataError naming the row that is wider, or where dense rows are not as wide.
+    Raises DataError naming a row with a feature beyond the model's, or if dense rows have another width.
     """
     width = scorer.n_features
     if isinstance(X, CSR):
@@ -107,9 +107,9 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
             place = int(np.argmax(X.indices >= width))
             row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
             raise DataError(
-                f"row {row} has feature {X.indices[place]} and the model only {width} features (from 0)",
+                f"row {row} has feature {X.indices[place]} but the model has only {width} features (from 0)",
                 where,
-                f"ingest the training rows with --n-features {int(X.indices.max()) + 1} or more and fit again",
+                f"ingest the training rows with --n-features {int(X.indices.max()) + 1} or more, and fit again",
             )
     elif X.shape[1] != width:
         raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
@@ -119,14 +119,14 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
 def precompile_scoring(
     layout: str, dtype: np.dtype, index_dtype: np.dtype, model: Model, emit: Emit = silent, entries: int | None = None
 ) -> None:
-    """Compile, or load, what scores data of that kind, so that memory measured later is the data's.
+    """Compile or load the code that scores this kind of data, before memory is measured.
 
-    entries : of the data, at most, where that is known: scores of few rows need no compiled code
+    entries : upper bound of the number of entries in the data, if known: for few entries no code is compiled
     """
     if entries is not None and entries * model.n_models < model.compiled_from:
         return
     scorer = model.tiny().scorer()
-    n = -(-model.compiled_from // model.n_models)  # rows of one feature
+    n = -(-model.compiled_from // model.n_models)  # with a single feature each
     X: Matrix = np.zeros((n, 1), dtype)
     if layout == "csr":
         X = CSR(np.zeros(n, dtype), np.zeros(n, index_dtype), np.arange(n + 1, dtype=np.int64))
@@ -135,53 +135,52 @@ def precompile_scoring(
 
 
 def precompile_scoring_of(store: RowBlocks, model: Model, emit: Emit = silent) -> None:
-    """The same of the rows of a store, and what reads them."""
+    """The same for the rows of a store, including the code that reads them."""
     precompile_reading(store, emit)
     precompile_scoring(store.layout, store.dtype, store.index_dtype, model, emit, most_entries(store))
 
 
 def most_entries(store: RowBlocks) -> int:
-    """Of rows as they are scored, where a row counts as one at least."""
+    """Upper bound of the entries of the rows as they are scored; an empty row counts as one."""
     entries = store.n_samples * store.n_features if store.nnz is None or store.layout == "dense" else store.nnz
     return entries + store.n_samples
 
 
 def text_dtype(model: Model) -> np.dtype:
-    """How text is read for `model`: as the data it was trained on, float32 where that is not known.
+    """The dtype in which text is read for `model`: that of its training data, or float32 if it is unknown.
 
-    The same rows then get the same scores from text and from a store of that text.  LIBLINEAR and LIBSVM, whose models
-    say nothing of it, read text as float64.
+    So the same rows get the same scores from text and from a store made of it.  The models of LIBLINEAR and LIBSVM do
+    not record it, but these programs read text as float64.
     """
     unknown = "float64" if "imported" in model.about else "float32"
     return np.dtype(np.float64 if model.about.get("dtype", unknown) == "float64" else np.float32)
 
 
 def budget_of(config: FitConfig) -> MemoryBudget:
-    """The budget that a config means on this machine."""
+    """The memory budget that `config` asks for, on this machine."""
     return_freed_memory()
     return MemoryBudget(config.memory_bytes(memory_limit().nbytes))
 
 
 class Reading(NamedTuple):
-    """How a store is read within a budget: rows of a block, and blocks that are read at one time."""
+    """How a store is read within a budget: rows of a block, and number of blocks that are read at the same time."""
 
     block_rows: int
     threads: int
 
 
 def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: FitConfig) -> Reading:
-    """Blocks and threads such that everything in flight (blocks, scores, text, chunks) fits what is free.
+    """Choose block size and threads so that everything in flight (blocks, scores, text, chunks) fits the free budget.
 
-    Raises BudgetExceeded where not even one thread with single rows fits.
+    Raises BudgetExceeded if even single rows on one thread do not fit.
     """
     a_row = int(row_bytes(store)) + _score_bytes(model)
-    # Each reader holds the chunks that its rows lie in, decoded, and one of them as it is stored; and what kernel
-    # values are made of.
+    # A reader holds the decoded chunks of its rows, one stored chunk, and temporary kernel values.
     chunks = int(1.5 * store.chunk_nbytes) + model.scoring_bytes
     fixed = _FIXED + text_bytes(store.feature_names)
     threads = config.threads or core_count()
     while True:
-        # A block may be read, scored, waiting or being written; decoding holds about as much again.
+        # A block is being read, scored, waiting or being written; decoding takes about as much again.
         copies = 2 * (threads + 3)
         held = threads * chunks
         if threads == 1 or (held <= budget.free // 2 and fixed + held + copies * a_row <= budget.free):
@@ -194,23 +193,23 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
 
 
 def least_of_store(store: RowBlocks, model: Model) -> int:
-    """Bytes with which `plan_reading` comes to one thread and single rows."""
+    """Bytes that `plan_reading` needs for single rows on one thread."""
     return least_of_rows(store, model.n_models + model.pairs * len(model.classes)) + model.scoring_bytes
 
 
 def least_of_rows(store: RowBlocks, n_scores: int) -> int:
-    """The same of linear models, of whose scores a row has so many."""
+    """The same for linear models with `n_scores` scores for each row."""
     fixed = _FIXED + text_bytes(store.feature_names) + int(1.5 * store.chunk_nbytes)
     return fixed + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
 
 
 def least_of_text(model: Model) -> int:
-    """The same of `plan_text`."""
+    """Bytes that `plan_text` needs."""
     return _FIXED + model.scoring_bytes + 4 * (_PARSED * _LEAST_PIECE + 2 * _score_bytes(model))
 
 
 class TextReading(NamedTuple):
-    """How text is read within a budget: bytes of a piece, rows that are scored together, and threads that score."""
+    """How text is read within a budget: bytes of a piece, rows of a block, and number of threads that score."""
 
     piece_bytes: int
     block_rows: int
@@ -218,9 +217,9 @@ class TextReading(NamedTuple):
 
 
 def plan_text(model: Model, budget: MemoryBudget, config: FitConfig) -> TextReading:
-    """Pieces, blocks and threads such that the text, its parsed rows and their scores fit what is free.
+    """Choose pieces, blocks and threads so that text, parsed rows and scores fit the free budget.
 
-    Raises BudgetExceeded where not even one thread with single rows fits.
+    Raises BudgetExceeded if even single rows on one thread do not fit.
     """
     a_row = _score_bytes(model)
     threads = config.threads or core_count()
@@ -240,7 +239,7 @@ def plan_text(model: Model, budget: MemoryBudget, config: FitConfig) -> TextRead
 
 
 def _score_bytes(model: Model) -> int:
-    """Bytes of the scores of a row, until they are written."""
+    """Bytes of the scores of a row until they are written."""
     return 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
 
 
@@ -267,11 +266,12 @@ def score_store(
         raise DataError(
             f"the rows have {store.n_features} features and the model {model.n_features}",
             store.uri,
-            "was it trained on other columns?  A column that is no feature is named with --label or --weight",
+            "was it trained on other columns?  Name columns that are not features with --label or --weight",
         )
     if not model.takes_narrower and store.n_features != model.n_features:
         raise DataError(
-            f"{store.n_features} kernel values a row, and the model was trained on {model.n_features} rows", store.uri
+            f"a row has {store.n_features} kernel values, but the model was trained on {model.n_features} rows",
+            store.uri,
         )
     scorer = model.scorer()
     found = over_shares(mapper, score_block, store.refs(block_rows), lambda ref: StoreShare(store, ref, scorer))
@@ -291,8 +291,8 @@ def score_text(
 ) -> Iterator[Scored]:
     """Scores of the rows of svmlight text (`-`: standard input), in order.
 
-    reading : of `plan_text`
-    labelled : labels come along; else lines need none
+    reading : from `plan_text`
+    labelled : whether to return labels; otherwise lines need none
 
     Raises
     ------
@@ -315,7 +315,7 @@ def score_text(
         ):
             changed = recipe.apply(chunk.X, chunk.where, start)
             assert isinstance(changed, CSR)
-            # Short lines may have a thousand times more bytes of scores than of text.
+            # Lines can be so short that their scores take a thousand times more bytes than their text.
             for first, stop in tile(len(chunk.labels), reading.block_rows):
                 part = chunk._replace(X=take_rows(changed, first, stop), labels=chunk.labels[first:stop])
                 yield start + first, part
@@ -326,11 +326,11 @@ def score_text(
 
 
 class TextLabels(NamedTuple):
-    """What is known of svmlight text after its labels were read: as a store has it.
+    """The labels of svmlight text, found by reading them; has the fields of a store that evaluation needs.
 
-    classes : labels in ascending order, as the model has them; None for regression
-    written, codes : labels of the text, ascending, and the number of each one's class
-    recipe : says that the classes are sets of labels, where they are
+    classes : labels in ascending order, as in the model; None for regression
+    written, codes : labels as written in the text, ascending, and the class code of each
+    recipe : says whether the classes are sets of labels
     """
 
     uri: str
@@ -346,7 +346,9 @@ def read_labels(source: str, model: Model, budget: MemoryBudget, zero_based: boo
     """Read the labels of svmlight text, before it is scored.  Raises DataError naming file and line."""
     n_samples = 0
     with budget.reserve("unpacking the text", unpacking_bytes(source)):
-        piece_bytes = max(_LEAST_PIECE, min(_LARGEST_PIECE, budget.free // 64))  # a few are in flight
+        piece_bytes = max(
+            _LEAST_PIECE, min(_LARGEST_PIECE, budget.free // 64)
+        )  # several pieces are in flight at the same time
 
     def labels() -> Iterator[np.ndarray]:
         nonlocal n_samples
@@ -376,7 +378,7 @@ def _pieces(source: str, budget: MemoryBudget, piece_bytes: int) -> Iterator[Pie
 
 
 def _watched(results: Iterable[Scored], emit: Emit, what: str, total: int) -> Iterator[Scored]:
-    """The results, with the progress of their rows told."""
+    """Pass the results on, and emit progress events with their rows."""
     emit(WorkStarted(what, total, "rows"))
     began, done = time.monotonic(), 0
     for scored in results:

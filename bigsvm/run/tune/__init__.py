@@ -1,1 +1,1 @@
-"""A search by cross-validation: folds, the grid, its models, their held-out scores, and what is chosen."""
+"""Hyperparameter search by cross-validation: folds, grid, training, held-out scores, and the choice."""

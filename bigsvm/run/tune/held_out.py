@@ -1,4 +1,4 @@
-"""Scores of held-out rows: one reading of the rows for all models, each row scored by those that never saw it."""
+"""Scores of held-out rows: the rows are read once for all models, and a row is scored by models trained without it."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from bigsvm.tasks import over_shares
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
 METRICS_OF_TARGETS = ("r2", "mse", "mae")
 LESS_IS_BETTER = ("mse", "mae")
-_SHARE = 3  # of the budget: a third at most goes to what metrics keep of scores
+_SHARE = 3  # 1 / the part of the budget that metrics may use for scores
 
 
 class Together(NamedTuple):
-    """Models whose scores are wanted of the same rows, one after another."""
+    """Several models that score the same rows; their scores are concatenated."""
 
     scorers: tuple[Scorer, ...]
 
@@ -50,12 +50,12 @@ class Together(NamedTuple):
         return self.scorers[0].n_features
 
     def scores(self, X: Matrix) -> np.ndarray:
-        """Of all models, float64, (n_rows, models of all scorers)."""
+        """Scores of all models, float64, (n_rows, total number of models)."""
         return np.hstack([scorer.scores(X) for scorer in self.scorers])
 
 
 class Share(NamedTuple):
-    """What a worker needs to score the rows of a block: fold of each row, and a scorer for each fold."""
+    """The input of a task: a block, the fold of each row, and a scorer for each fold."""
 
     data: RowBlocks
     ref: BlockRef
@@ -64,7 +64,7 @@ class Share(NamedTuple):
 
 
 class HeldOut(NamedTuple):
-    """Rows of one fold in a block, with the scores of all models that were trained without it."""
+    """The rows of a block that belong to one fold, with the scores of all models that were trained without it."""
 
     fold: int
     scores: np.ndarray
@@ -73,7 +73,7 @@ class HeldOut(NamedTuple):
 
 
 def score_held_out(share: Share) -> list[HeldOut]:
-    """Task: the scores of the rows of a block, by fold.  Pure."""
+    """Task: score the rows of a block, fold by fold.  A pure function."""
     block, found = share.data.read(share.ref), []
     for fold, scorer in enumerate(share.scorers):
         rows = np.flatnonzero(share.fold == fold)
@@ -87,9 +87,9 @@ def score_held_out(share: Share) -> list[HeldOut]:
 def held_out_metrics(
     store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, emit: Emit
 ) -> list[dict[str, Any]]:
-    """The metrics of each cell on the rows of its fold, as `evaluate` has them; the rows are read once.
+    """The metrics of each cell on the rows of its fold, as `evaluate` computes them.  The rows are read once.
 
-    Raises DataError where rows are bad; BudgetExceeded where the budget holds neither scores nor their counts.
+    Raises DataError for bad rows; BudgetExceeded if neither the scores nor binned counts of them fit the budget.
     """
     budget = budget_of(config)
     sizes = folds.sizes(store.n_samples)
@@ -112,10 +112,12 @@ def held_out_metrics(
 def calibrated_by_folds(
     store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, emit: Emit
 ) -> dict[str, Any]:
-    """A calibration from the scores that each row has of the model that never saw it: one cell for each fold.
+    """A calibration from held-out scores: each row is scored by the model that was trained without its fold.
 
-    Of all rows, or of as many, drawn by a hash of their numbers, as half of the budget holds scores of.
-    Raises DataError where a class has no row.
+    cells : one for each fold
+
+    All rows are used, or, if their scores do not fit half of the budget, a share of them drawn by a hash of their
+    numbers. Raises DataError if a class has no row.
     """
     assert store.classes is not None
     budget, model = budget_of(config), cells[0].model
@@ -135,9 +137,9 @@ def _scored(
     store: RowBlocks, cells: Sequence[Cell], folds: Folds, config: FitConfig, budget: MemoryBudget, emit: Emit,
     what: str, which: HashedShare | None = None,
 ) -> Iterator[tuple[int, int, HeldOut]]:  # fmt: skip
-    """(first row of the block, number of a cell, its held-out rows) of one reading, in the order of the blocks.
+    """(first row of the block, number of a cell, its held-out rows), in one pass and in the order of the blocks.
 
-    which : of the held-out rows these alone; None: all
+    which : use only these of the held-out rows; None: all
     """
     by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
     stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
@@ -169,12 +171,12 @@ def _scored(
 
 
 def weights_held(cells: Sequence[Cell]) -> int:
-    """Bytes of the weights of linear models, and of the scorers that are made of them."""
+    """Bytes of the weights of all linear models, and of the scorers made from them."""
     return sum(2 * cell.model.coef.nbytes for cell in cells if isinstance(cell.model, LinearModel))
 
 
 def _scorer(models: Sequence[Model]) -> Scorer:
-    """All models of a fold as one scorer: linear ones are one matrix of weights."""
+    """One scorer for all models of a fold; linear models become a single matrix of weights."""
     linear = [model for model in models if isinstance(model, LinearModel)]
     if len(linear) < len(models):
         return Together(tuple(model.scorer() for model in models))
@@ -184,7 +186,7 @@ def _scorer(models: Sequence[Model]) -> Scorer:
 
 
 def _stand_in(models: Sequence[Model]) -> Model:
-    """A model as wide as all of these, by which reading is planned and compiled code is called."""
+    """A model with the total width of these models, for planning the reading and for compilation."""
     first = models[0]
     if not isinstance(first, LinearModel):
         return first

@@ -1,10 +1,10 @@
-"""The fits of a search that are done, each in a folder of its own: a search that was killed goes on after them.
+"""The finished fits of a search, each in its own folder, so that a search that was killed can continue.
 
-    RUN/fits/NAME/000/ ...   the model of each cell of a fit, with its proof
-    RUN/fits/NAME/fit.json   what the fit read, and its solver; sealed
-    RUN/checkpoint/          of the fit that is going on
+RUN/fits/NAME/000/ ...   the model of each cell of a fit, with its proof
+RUN/fits/NAME/fit.json   the solver of the fit, and what the fit read; with a digest
+RUN/checkpoint/          checkpoint of the fit that is in progress
 
-A fit is there whole or not at all.
+The folder of a fit is complete or absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CHECKPOINT_EVERY_S = 60.0
 
 
 class KeptFits:
-    """In a run's folder; without one nothing is kept on disk."""
+    """The finished fits in the folder of a run; without a run folder nothing is saved."""
 
     def __init__(self, run: Path | None) -> None:
         self._run = run
@@ -34,11 +34,11 @@ class KeptFits:
     def done(
         self, name: str, fit: Callable[[Checkpoints | None, bool], list[FitResult]]
     ) -> tuple[dict[str, Any], list[Model]]:
-        """(figures, models) of a fit that was done before, or is done now.
+        """(figures, models) of the fit `name`, loaded if it was finished before, otherwise computed now.
 
-        fit : (checkpoints, whether to go on from the newest) -> its results
+        fit : a function of (checkpoints, whether to resume from the newest) that returns the results
 
-        Raises what `fit` raises; DataError where what lies there is damaged.
+        Raises what `fit` raises; DataError if a saved fit is damaged.
         """
         if self._run is None:
             results = fit(None, False)
@@ -56,12 +56,12 @@ class KeptFits:
             write_sealed(made / _FILE, {**figures, "n_models": len(models)})
         checkpoints.clear()
         shutil.rmtree(self._run / "checkpoint", ignore_errors=True)
-        # As they lie there: a search that goes on sees the same numbers.
+        # Return what was saved, so that a search that is continued gets exactly the same numbers.
         return _read(folder)
 
 
 def _figures(results: list[FitResult]) -> dict[str, Any]:
-    """Of a fit whose results share their readings."""
+    """The figures of a fit whose results share their passes."""
     figures = results[0].figures
     found = {name: figures[name] for name in ("bytes_read", "data_bytes", "solver", "passes")}
     return {**found, "seconds": results[0].seconds["total"], "memory": results[0].memory}
@@ -79,6 +79,6 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Model]]:
         numbers = range(figures["n_models"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"a fit of the search is damaged: {error}", str(folder), "delete it: it is made anew"
+            f"a fit of the search is damaged: {error}", str(folder), "delete it, and it will be computed again"
         ) from error
     return figures, [load_model(folder / f"{number:03d}") for number in numbers]

@@ -1,4 +1,4 @@
-"""What a search found: each candidate with its held-out scores and gaps, and the one to take."""
+"""The result of a search: each candidate with its held-out scores and gaps, and the chosen one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from bigsvm.run.tune.held_out import LESS_IS_BETTER
 from bigsvm.run.tune.train import Cell, Trained
 
 FOUND = "found.json"
-"""In the folder of a search that is done: the document of its result."""
+"""The file with the document of the result, in the folder of a finished search."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate.
+    """A candidate with its results.
 
-    scores : metric -> one value a fold, None where its rows cannot give one
-    gaps, objectives : float, of the model of each fold;  statuses : as of fits
+    scores : metric -> one value for each fold; None if the rows of the fold do not define it
+    gaps, objectives : of the model of each fold;  statuses : how the fit of each fold ended
     """
 
     candidate: Candidate
@@ -39,13 +39,13 @@ class Row:
     statuses: list[str]
 
     def mean(self, metric: str) -> float | None:
-        """Over the folds; None where a fold has none."""
+        """Mean over the folds; None if a fold has no value."""
         values = self.scores[metric]
         there = [value for value in values if value is not None]
         return math.fsum(there) / len(there) if len(there) == len(values) else None
 
     def error(self, metric: str) -> float | None:
-        """Standard error of the mean: the folds' standard deviation over the square root of their number."""
+        """Standard error of the mean: standard deviation over the folds, divided by the square root of their number."""
         mean, values = self.mean(metric), self.scores[metric]
         if mean is None or len(values) < 2:
             return None
@@ -54,11 +54,11 @@ class Row:
 
     @property
     def status(self) -> str:
-        """'converged' where every fold's model is; else how the first other one ended."""
+        """'converged' if the models of all folds converged; else the status of the first that did not."""
         return next((status for status in self.statuses if status != "converged"), "converged")
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The row as JSON."""
         return {
             **self.candidate.document(),
             "status": self.status,
@@ -80,11 +80,12 @@ class Row:
 class TuneResult:
     """Result of `bigsvm.tune`.
 
-    rows : one a candidate, in the order of the grid
-    metric : by which candidates are compared
-    best : number of the row with the best mean;  one_se : number of the one with the smallest C (then gamma) whose
-        mean is within one standard error of the best;  chosen : which of the two was asked for
-    refit : FitResult on all rows with the chosen candidate, where that was asked for
+    rows : one for each candidate, in the order of the grid
+    metric : the metric by which candidates are compared
+    best : index of the row with the best mean
+    one_se : index of the row with the smallest C (then gamma) whose mean is within one standard error of the best
+    chosen : one of these two indices, as asked for
+    refit : FitResult on all rows with the chosen candidate, if that was asked for
     """
 
     rows: list[Row]
@@ -104,21 +105,21 @@ class TuneResult:
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """Of the chosen candidate: options of `bigsvm.fit`."""
+        """The chosen candidate as options of `bigsvm.fit`."""
         found = self.rows[self.chosen].candidate.document()
         return {name: value for name, value in found.items() if value is not None}
 
     @property
     def status(self) -> str:
-        """'converged' where every model is proved to its tolerance."""
+        """'converged' if every model is proved to its tolerance."""
         return next((row.status for row in self.rows if row.status != "converged"), "converged")
 
     def exit_code(self, allow_unconverged: bool = False) -> int:
-        """0 where every gap is proved to the tolerance, 4 where one is not (0 if that is allowed)."""
+        """0 if every gap is proved to the tolerance, else 4 (or 0 if that is allowed)."""
         return exit_code(self.status, allow_unconverged)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON."""
         return {
             "metric": self.metric,
             "folds": {**self.folds.document(), "n_samples": self.fold_sizes},
@@ -131,7 +132,7 @@ class TuneResult:
         }
 
     def csv(self) -> str:
-        """A line for each candidate: parameters, mean and standard error of each metric, largest gap, status."""
+        """CSV, a line for each candidate: parameters, mean and standard error of each metric, largest gap, status."""
         text = io.StringIO()
         metrics = list(self.rows[0].scores)
         writer = csv.writer(text, lineterminator="\n")
@@ -149,7 +150,7 @@ class TuneResult:
 
     @property
     def cv_results_(self) -> dict[str, Any]:
-        """As scikit-learn's GridSearchCV has it, one array entry a candidate; and `relative_gap`, the largest."""
+        """As in scikit-learn's GridSearchCV, with an array entry for each candidate; and the largest `relative_gap`."""
         found: dict[str, Any] = {"params": [row.candidate.document() for row in self.rows]}
         for name in ("C", "class_weight", "gamma"):
             values = [getattr(row.candidate, name) for row in self.rows]
@@ -170,21 +171,21 @@ class TuneResult:
 
 
 def read_found(run: Path) -> dict[str, Any]:
-    """The document of a search in its folder.  Raises MissingInput, DataError."""
+    """The document of a finished search, from its folder.  Raises MissingInput, DataError."""
     try:
         return dict(read_sealed(run / FOUND))
     except OSError as error:
-        hint = "the same `bigsvm tune` goes on with it"
-        raise MissingInput(f"the search is not done: {error.strerror}", str(run), hint) from error
+        hint = "repeat the same `bigsvm tune` to continue it"
+        raise MissingInput(f"the search is not finished: {error.strerror}", str(run), hint) from error
     except (ValueError, TypeError) as error:
-        hint = "the same `bigsvm tune` writes it anew"
+        hint = "repeat the same `bigsvm tune` to write it again"
         raise DataError(f"the result of the search is damaged: {error}", str(run / FOUND), hint) from error
 
 
 def rows_of(
     grid: Sequence[Candidate], trained: Trained, scores: Sequence[dict[str, Any]], metrics: Sequence[str]
 ) -> list[Row]:
-    """The candidates with what was found of their cells."""
+    """The candidates with the results of their cells."""
     by_candidate: list[list[tuple[Cell, dict[str, Any]]]] = [[] for _ in grid]
     for cell, found in zip(trained.cells, scores, strict=True):
         by_candidate[cell.candidate].append((cell, found))
@@ -201,21 +202,21 @@ def rows_of(
 
 
 def choose(rows: Sequence[Row], metric: str) -> tuple[int, int]:
-    """(number of the best mean, number of the simplest candidate within one standard error of it).
+    """(index of the best mean, index of the simplest candidate within one standard error of it).
 
-    Of equal means the smallest C is best.  Simplest: the smallest C, then the smallest gamma, then the first.
+    Among equal means the smallest C is best.  The simplest candidate has the smallest C, then the smallest gamma.
 
-    Raises DataError where no candidate has a mean: then nothing was compared.
+    Raises DataError if no candidate has a mean, because then nothing was compared.
     """
     sign = -1.0 if metric in LESS_IS_BETTER else 1.0
     means = [row.mean(metric) for row in rows]
     values = [-math.inf if mean is None else sign * mean for mean in means]
     if all(mean is None for mean in means):
         lacking = [str(fold) for fold, value in enumerate(rows[0].scores[metric]) if value is None]
-        what = f"no candidate has a mean {metric}: the rows of fold {', '.join(lacking)} give none"
+        what = f"no candidate has a mean {metric}: it is undefined for the rows of fold {', '.join(lacking)}"
         raise DataError(what, "", "choose another --metric, or folds that have rows of every class")
     simple = sorted(range(len(rows)), key=lambda number: (*_size(rows[number].candidate), number))
-    best = max(simple, key=lambda number: values[number])  # the first of equal ones
+    best = max(simple, key=lambda number: values[number])  # max returns the first among equals
     line = values[best] - (rows[best].error(metric) or 0.0)
     return best, next((number for number in simple if values[number] >= line), best)
 
@@ -225,7 +226,7 @@ def _size(candidate: Candidate) -> tuple[float, float]:
 
 
 def show_weight(weight: Any) -> str:
-    """A class weight as it is typed; '' for none."""
+    """A class weight as one would type it; '' for None."""
     if isinstance(weight, dict):
         return ",".join(f"{label}={value:g}" for label, value in weight.items())
     return "" if weight is None else str(weight)

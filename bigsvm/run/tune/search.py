@@ -1,4 +1,4 @@
-"""`bigsvm.tune`: cross-validation over a grid, whose models share the readings of the data."""
+"""`bigsvm.tune`: cross-validation over a grid, whose models share passes over the data."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 
 SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
-"""Options that change no number of a search, or that its grid has."""
+"""Options that the grid replaces, or that do not change the numbers of a search."""
 _OPENED = (
     "label", "weight", "empty_chunks", "matrix", "missing", "rows", "columns", "hash_bits", "scale", "normalize",
     "split", "positive", "label_map",
 )  # fmt: skip
 _OF_COLLECTIONS = ("label", "weight", "matrix", "missing", "columns", "hash_bits")
-"""Of these what `ingest` takes of a collection; the others hold for the store that it becomes."""
+"""Options of `open_store` that `ingest` applies to a collection; the others apply to the store that it makes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """A search as it was asked for.
+    """The request for a search.
 
     one_se : choose by the one-standard-error rule;  refit : fit the chosen candidate on all rows
     """
@@ -70,24 +70,24 @@ def tune(
     run: str | Path | None = None,
     **options: Any,
 ) -> TuneResult:
-    """Search a grid by cross-validation; all models of a linear search by `dcd` advance on the same passes.
+    """Search a grid by cross-validation.  With solver `dcd` all linear models advance on the same passes.
 
     Parameters
     ----------
-    source, y, sample_weight : as for `bigsvm.fit`; rows of dask collections lie in the scratch folder meanwhile
-    Cs : 'LOW:HIGH:N', a grid even in the logarithm, or numbers
-    folds : number of folds, by a hash of the row number and `seed`: the same in every layout of the rows
-    group : name of a column, or an array (n_samples,), of all rows or of those trained on: rows of one group are in
-        one fold
-    fold : likewise, the fold itself: as many folds as there are values
-    class_weights : one or a list of None, 'balanced' and {label: weight}; 'balanced' goes by the rows trained on
-    gammas : of rbf, poly and sigmoid: numbers or 'auto', or one of them
-    metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; of a regression r2, mse or mae
-    run : a folder in which what is done is kept: the same call goes on where a former one ended
-    options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows,
-        and `calibrate` makes probabilities for that model, of the held-out scores; `emit`; what `bigsvm.open_store`
-        takes (label, weight, ...), where `split` keeps rows back from the whole search; fields of `FitConfig` but C,
-        lam and class_weight
+    source, y, sample_weight : as for `bigsvm.fit`; dask collections are written to the scratch folder meanwhile
+    Cs : 'LOW:HIGH:N', a grid with equal steps of the logarithm, or numbers
+    folds : number of folds; a row's fold is a hash of its number and `seed`, the same in every layout of the rows
+    group : name of a column, or an array (n_samples,) for all rows or for the training rows: rows with the same group
+        are in the same fold
+    fold : likewise a column or an array, which gives the fold itself; there are as many folds as distinct values
+    class_weights : None, 'balanced' or {label: weight}, or a list of them; 'balanced' counts the training rows
+    gammas : for rbf, poly and sigmoid: numbers or 'auto', or a single one of them
+    metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; for regression r2, mse or mae
+    run : a folder for finished fits, from which the same call continues after an interruption
+    options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows;
+        `calibrate` adds probabilities to that model, from the held-out scores; `emit`; arguments of `bigsvm.open_store`
+        (label, weight, ...), of which `split` keeps rows back from the whole search; and fields of `FitConfig` except
+        C, lam and class_weight
 
     Returns
     -------
@@ -95,8 +95,8 @@ def tune(
 
     Raises
     ------
-    BigSVMError : as `bigsvm.fit`; UsageError for a grid, folds or a metric that make no sense; DataError where a fold
-        has all rows of a class, or where `run` holds another search.
+    BigSVMError : as `bigsvm.fit`; UsageError for an invalid grid, number of folds or metric; DataError if a fold has
+        all rows of a class, or if `run` holds another search.
 
     Example
     -------
@@ -110,7 +110,7 @@ def tune(
     emit, one_se, refit = options.pop("emit", silent), options.pop("one_se", False), options.pop("refit", False)
     for name in ("C", "lam", "class_weight"):
         if name in options:
-            raise UsageError(f"{name} is what is searched", hint="Cs and class_weights have the values")
+            raise UsageError(f"{name} is a dimension of the grid", hint="give its values as Cs, or as class_weights")
     opened = {name: options.pop(name) for name in _OPENED if name in options}
     opened["split"] = "recorded" if opened.get("split") is None else opened["split"]
     config = FitConfig.of(**options)
@@ -135,10 +135,10 @@ def tune(
 
 
 def metric_of(metric: str | None, store: RowBlocks) -> str:
-    """The metric that was asked for, or the usual one.  Raises UsageError."""
+    """The metric that was asked for, or the default.  Raises UsageError."""
     known = METRICS_OF_TARGETS if store.classes is None else METRICS
     if metric is not None and metric not in known:
-        raise UsageError(f"no metric {metric!r} for these rows", hint=f"one of {', '.join(known)}")
+        raise UsageError(f"unknown metric {metric!r} for these rows", hint=f"one of {', '.join(known)}")
     return known[0] if metric is None else metric
 
 
@@ -150,14 +150,15 @@ def tune_store(
     run: Path | None = None,
     held_out_of: RowBlocks | None = None,
 ) -> TuneResult:
-    """Search `store` as asked; with a `run` folder go on with what is done there.
+    """Search `store` as asked; if `run` holds an unfinished search, continue it.
 
-    held_out_of : the same rows, of which some weigh 0 in `store`: its held-out rows are scored; None: those of `store`
+    held_out_of : score held-out rows of this store, which has the same rows, some of which weigh 0 in `store`; None:
+        `store`
 
     Raises
     ------
-    Interrupted : a signal came; with a run folder the same call goes on.
-    DataError : the folder holds another search, or is damaged;  and what `bigsvm.fit` raises.
+    Interrupted : a signal came; with a run folder the same call continues.
+    DataError : the folder holds another search, or is damaged.  Also everything that `bigsvm.fit` raises.
     """
     warnings: list[str] = []
 
@@ -169,18 +170,20 @@ def tune_store(
         emit(event)
 
     if config.warm_start is not None:
-        raise UsageError("a search starts from 0: it takes no --warm-start", store.uri)
+        raise UsageError("a search does not use --warm-start", store.uri, "leave out --warm-start")
     if config.loss == "one_class" and store.classes is None:
-        what = "candidates of one_class are judged by labels 1 and -1, and the store holds a regression target"
+        what = "one_class models are compared by labels 1 and -1, but the store has a regression target"
         raise DataError(what, store.uri, "choose a column of labels with --label")
     if config.shards is not None and config.shards > 1:
-        raise UsageError("a search trains on rows that are not in shards", store.uri, "leave --shards out")
+        raise UsageError("a search cannot train on shards", store.uri, "leave out --shards")
     if config.calibrate is not None and (store.classes is None or not asked.refit):
-        hint = "--calibrate makes probabilities for the model of --refit"
+        hint = "--calibrate applies to the model of --refit, and needs classes"
         raise UsageError("there is no model of classes to calibrate", store.uri, hint)
     if run is not None:
         _claim(run, _document(store, config, asked))
-    search = dataclasses.replace(config, calibrate=None)  # the folds hold rows out already
+    search = dataclasses.replace(
+        config, calibrate=None
+    )  # a search needs no rows for calibration, because every fold is held out already
     check_room(store, search, asked.grid, asked.folds)
     trained = train(store, search, asked.grid, asked.folds, note, run)
     with PeakMemory() as memory:
@@ -209,7 +212,7 @@ def tune_store(
         write_sealed(run / FOUND, json.loads(json.dumps(result.document())))
     if asked.refit:
         cells = [cell for cell in trained.cells if cell.candidate == chosen and config.calibrate is not None]
-        del trained  # its models: the fit has the whole budget
+        del trained  # frees the models, so that the fit has the whole budget
         result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
         if config.calibrate is not None:
             found = calibrated_by_folds(store, cells, asked.folds, config, note)
@@ -220,14 +223,14 @@ def tune_store(
 
 
 def _refit(store: RowBlocks, config: FitConfig, emit: Emit, run: Path | None) -> FitResult:
-    """The fit of the chosen candidate on all rows: the very one that `bigsvm.fit` makes."""
+    """Fit the chosen candidate on all rows, exactly as `bigsvm.fit` would."""
     if run is None:
         return fit_store(store, config, emit)
     return fit_store(store, config, emit, Checkpoints(run / "checkpoint" / "refit", {}, 60.0), True)
 
 
 def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, Any]:
-    """Rows and all that decides the numbers, as JSON."""
+    """The rows, and all options that decide the numbers of a search, as JSON."""
     options = {name: getattr(config, name) for name in RESULT_OPTIONS if name not in _OF_THE_MODEL}
     document = {
         "data": store.identity.document(),
@@ -239,7 +242,7 @@ def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, An
 
 
 def _claim(run: Path, document: dict[str, Any]) -> None:
-    """Make the folder of a search, or find that it is of this one.  Raises DataError, OutputError."""
+    """Create the folder of a search, or check that it holds this search.  Raises DataError, OutputError."""
     file = run / SEARCH
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -248,7 +251,7 @@ def _claim(run: Path, document: dict[str, Any]) -> None:
             other = first_difference(read_sealed(file), document)
             if other:
                 hint = "name another folder, or delete this one"
-                raise DataError(f"the folder is of another search: {other}", str(run), hint)
+                raise DataError(f"the folder holds another search: {other}", str(run), hint)
             return
         if any(path.name not in ("lock", SEARCH) for path in run.iterdir()):
             raise DataError("the folder holds other things", str(run), "name a new folder for the search")

@@ -1,7 +1,7 @@
-"""A learning curve: the search of a grid on more and more of the rows, each model scored on the same held-out rows.
+"""Learning curves: the same grid is searched on growing shares of the rows, and scored on the same held-out rows.
 
-The rows of a smaller share are among those of each larger one: a row takes part where the hash of its number lies below
-the share.  So neither layout nor order of reading matters, and points of the curve differ by rows that were added.
+A row is in a share if the hash of its number is below the share, so smaller shares are contained in larger ones.
+Neither layout nor order of reading matters, and two points of the curve differ only in the added rows.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _PIECE = 1 << 18  # rows
 
 @dataclass(frozen=True)
 class BeyondShare:
-    """The rows beyond a share, as `withheld.Which`; those of a larger share are among those of a smaller one."""
+    """The rows outside of a share, as a `withheld.Which`; they shrink as the share grows."""
 
     share: float
     seed: int
 
     @property
     def said(self) -> str:
-        """As `Which` has it."""
+        """See `Which.said`."""
         return f"all but {self.share!r} by seed {self.seed}"
 
     def withheld(self, start: int, stop: int) -> np.ndarray:
-        """As `Which` has it."""
+        """See `Which.withheld`."""
         return ~HashedShare(self.share, self.seed).withheld(start, stop)
 
 
 @dataclass(frozen=True)
 class Point:
-    """The best candidate on one share of the rows.
+    """A point of a learning curve: the best candidate on one share of the rows.
 
-    n_rows : rows trained on, the mean over the folds;  row : the candidate with its scores on all held-out rows
+    n_rows : number of training rows, averaged over the folds;  row : the candidate, scored on all held-out rows
     """
 
     share: float
@@ -60,7 +60,7 @@ class Point:
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """What a grid reaches on shares of the rows, ascending."""
+    """The best candidates of a grid for ascending shares of the rows."""
 
     metric: str
     points: list[Point]
@@ -69,21 +69,21 @@ class LearningCurve:
 
     @property
     def status(self) -> str:
-        """'converged' where every model of the best candidates is proved to its tolerance."""
+        """'converged' if every model of the best candidates is proved to its tolerance."""
         return next((point.row.status for point in self.points if point.row.status != "converged"), "converged")
 
     def exit_code(self, allow_unconverged: bool = False) -> int:
-        """0 where every gap is proved to the tolerance, 4 where one is not (0 if that is allowed)."""
+        """0 if every gap is proved to the tolerance, else 4 (or 0 if that is allowed)."""
         return exit_code(self.status, allow_unconverged)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The curve as JSON."""
         points = [{"share": p.share, "n_rows": p.n_rows, **p.row.document()} for p in self.points]
         return {"metric": self.metric, "sizes": points, **self.figures}
 
 
 def parse_shares(text: str) -> list[float]:
-    """`0.1,0.3,1` : shares of the rows, each above 0 and at most 1; ascending, none twice.  Raises UsageError."""
+    """Parse '0.1,0.3,1': shares of the rows, above 0 and at most 1; sorted, without repeats.  Raises UsageError."""
     try:
         shares = sorted({float(part) for part in text.split(",")})
     except ValueError:
@@ -97,14 +97,14 @@ def learning_curve(
     store: RowBlocks, config: FitConfig, asked: Asked, shares: Sequence[float], emit: Emit = silent,
     run: Path | None = None,
 ) -> LearningCurve:  # fmt: skip
-    """Search the grid on each share of the rows; with a `run` folder go on with what is done there.
+    """Search the grid on each share of the rows; if `run` holds an unfinished curve, continue it.
 
-    Every pass reads all rows, of which those that are left out weigh 0.
+    Every pass reads all rows; those outside of the share weigh 0.
 
-    Raises DataError where a share leaves a class without rows; and what `tune_store` raises.
+    Raises DataError if a share leaves a class without rows, and what `tune_store` raises.
     """
     if asked.refit:
-        raise UsageError("a learning curve has no model to refit", hint="leave --refit or --sizes out")
+        raise UsageError("a learning curve cannot refit a model", hint="leave out --refit or --sizes")
     points, warnings = [], []
     figures: dict[str, Any] = {"n_samples": store.n_samples, "n_features": store.n_features, "bytes_read": 0}
     seconds = 0.0
@@ -126,17 +126,19 @@ def learning_curve(
 
 
 def read_curve(run: Path) -> dict[str, Any]:
-    """The document of a learning curve in the folder of its search.  Raises MissingInput, DataError."""
+    """The document of a learning curve, from the folder of its search.  Raises MissingInput, DataError."""
     try:
         return dict(read_sealed(run / CURVE))
     except OSError as error:
         raise MissingInput(f"no learning curve here: {error.strerror}", str(run)) from error
     except (ValueError, TypeError) as error:
-        raise DataError(f"the learning curve is damaged: {error}", str(run / CURVE), "make it again") from error
+        raise DataError(
+            f"the learning curve is damaged: {error}", str(run / CURVE), "repeat the same `bigsvm tune`"
+        ) from error
 
 
 def _n_rows(n_samples: int, share: float, seed: int) -> int:
-    """Rows of a share."""
+    """Number of rows in a share."""
     if share == 1.0:
         return n_samples
     which = BeyondShare(share, seed)
@@ -144,12 +146,12 @@ def _n_rows(n_samples: int, share: float, seed: int) -> int:
 
 
 def _kept(store: RowBlocks, share: float, seed: int) -> RowBlocks:
-    """The rows of a share.  Raises DataError where a class has none of them."""
+    """The store with weight 0 outside of the share.  Raises DataError if a class has no row in the share."""
     if share == 1.0:
         return store
     rows: Any = WithheldRows(store, BeyondShare(share, seed))
     if store.classes is not None:
         for name, count in zip(store.classes, class_counts(rows, Folds(1, "rows"))[0], strict=True):
             if count == 0:
-                raise DataError(f"a share of {share:g} has no row of class {name}", store.uri, "larger --sizes")
+                raise DataError(f"a share of {share:g} has no row of class {name}", store.uri, "use larger --sizes")
     return rows

@@ -1,10 +1,12 @@
-"""The models of a search: one for each candidate and fold, on as few readings of the rows as their solver allows.
+"""Training the models of a search: one for each candidate and fold, on as few passes over the rows as possible.
 
-`dcd` trains all of them in one fit, on the same passes: a model differs from another in C, in the rows that take
-part, and in the weights of classes (`problem/axis.py`).  Where rows with few features are in memory, those of large C
-are left to the solver that a fit of its own would have.  Other linear solvers take a fold after the other, all C
-together.  Kernel models share no reading.  Where a budget cannot hold all models of `dcd`, some candidates come after
-the others.
+`dcd` trains all models in one fit, on the same passes: they differ in C, in the rows that take part, and in class
+weights (`problem/axis.py`).  There are exceptions:
+
+* If rows with few features are in memory, the models of large C are trained by the solver that a single fit would use.
+* Other linear solvers take the folds one after another, all values of C together.
+* Kernel models share no passes.
+* If the budget cannot hold all models of `dcd`, the candidates are trained in several parts.
 """
 
 from __future__ import annotations
@@ -40,18 +42,18 @@ from bigsvm.store.withheld import WithheldRows
 from bigsvm.units import MIB, show_bytes
 
 _EASY = 1.0
-"""C up to which coordinate descent is fast whatever the rows are, of about unit length."""
+"""C up to which coordinate descent is fast for any rows, if these are about of unit length."""
 _COPIES = 2
-"""Of all weights: the models', and as scores are made of them."""
+"""Copies of all weights that are held: the models', and the scorer's."""
 _LITTLE = 32
-"""A share of the budget that models may take beside a fit: what plans of fits are larger by than what these hold."""
+"""1 / the part of the budget that trained models may use beside a fit; plans of fits leave this much free."""
 _SHARED_BIASES = ("augmented", "none")
 
 
 class Cell(NamedTuple):
     """The model of one candidate that was trained without one fold.
 
-    candidate, fold : numbers;  model : with its proof in `about`
+    candidate, fold : indices;  model : with its certificate in `about`
     """
 
     candidate: int
@@ -60,27 +62,27 @@ class Cell(NamedTuple):
 
     @property
     def status(self) -> str:
-        """As of a fit: 'converged' where its own gap is proved to be within the tolerance."""
+        """The status as of a fit: 'converged' if its own gap is proved to be within the tolerance."""
         return str(self.model.about["status"])
 
     @property
     def relative_gap(self) -> float:
-        """The largest of its models."""
+        """The largest relative gap of its models."""
         return max(self.model.about["certificate"]["relative_gap"])
 
     @property
     def objective(self) -> float:
-        """P, summed over its models."""
+        """The objective P, summed over its models."""
         return math.fsum(self.model.about["certificate"]["objective"])
 
 
 class Trained(NamedTuple):
-    """All models of a search, and what they cost.
+    """All models of a search, and their cost.
 
-    form : 'shared': all on the same passes; 'by fold'; 'shared, the hard ones by fold'; 'one by one'
-    solver : of the fits, each once
-    memory : of all fits together, as a result has it
-    bytes_read, data_bytes : of X, y and weights; one reading's
+    form : 'shared' (all on the same passes), 'by fold', 'shared, the hard ones by fold' or 'one by one'
+    solver : names of the solvers of the fits, each once
+    memory : for all fits together, as in a result
+    bytes_read, data_bytes : bytes of X, y and weights that were read; bytes of one pass
     """
 
     cells: list[Cell]
@@ -93,7 +95,7 @@ class Trained(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """One fit of a search: its name, the cells that it trains in the order of its results, and the fit."""
+    """One fit of a search: its name, its cells in the order of its results, and the function that runs it."""
 
     name: str
     cells: list[tuple[int, int]]
@@ -103,9 +105,9 @@ class _Work(NamedTuple):
 def train(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, emit: Emit, run: Path | None
 ) -> Trained:
-    """Train every candidate without each fold; with a `run` folder what is done is done only once.
+    """Train every candidate without each fold; fits that are finished in the `run` folder are loaded.
 
-    Raises what `bigsvm.fit` raises; DataError where a fold has all rows of a class.
+    Raises what `bigsvm.fit` raises; DataError if a fold has all rows of a class.
     """
     counts = None
     if store.classes is not None:
@@ -145,14 +147,14 @@ def train(
 
 
 def together(memories: Sequence[dict[str, int]]) -> dict[str, int]:
-    """What parts of a search held, each beside what the former ones left: as a result has it."""
+    """The `memory` of a result for parts of a search that ran one after another, keeping the former results."""
     peaks = {name: max(memory[name] for memory in memories) for name in ("peak_anon_bytes", "peak_rss_bytes")}
     base = min(memory["base_bytes"] for memory in memories)
     return {"budget_bytes": memories[0]["budget_bytes"], "base_bytes": base, **peaks}
 
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
-    """How the models of a search are trained: 'shared', 'by fold' or 'one by one'."""
+    """How the models of a search will be trained: 'shared', 'by fold' or 'one by one'."""
     if config.of_kernel or config.loss == JOINT_LOSS:
         return "one by one"
     centred = store.layout == "csr" and (store.recipe.get("scale") or {}).get("kind") == "standard"
@@ -163,10 +165,9 @@ def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> s
 
 
 def hard_in_memory(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> list[int]:
-    """Numbers of the candidates that `dcd` would take long for, of rows in memory with few features.
+    """Indices of the candidates for which `dcd` would be slow, if rows with few features are in memory.
 
-    There is no reading to share then, so that these are trained by the solver that a fit of its own would have, a fold
-    after the other.
+    Rows in memory need no shared passes, so these candidates are trained by the solver of a single fit, fold by fold.
     """
     if config.solver != "auto":
         return []
@@ -179,7 +180,7 @@ def hard_in_memory(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate
             plan = make_plan(store, dataclasses.replace(own, C_path=[candidate.C]))
         except PlanRefused:
             continue
-        # With an opening by dcd it is dcd, until that turns out to be slow.
+        # A plan that opens with dcd stays with dcd, unless that turns out to be slow.
         alone = plan.solver.name in ("newton", "newton-ws") and getattr(plan.solver, "opening", "") != "dcd"
         if plan.resident and alone:
             found.append(number)
@@ -187,8 +188,7 @@ def hard_in_memory(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate
 
 
 def check_room(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds) -> None:
-    """Refuse, before anything is read, a search whose linear models the budget could not hold: beside the fits, and
-    while their scores are made.
+    """Check, before anything is read, that the linear models of a search fit the budget beside the fits and the scores.
 
     Raises PlanRefused with the smallest memory that would do.
     """
@@ -215,26 +215,26 @@ def check_room(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], f
 
 
 def _models_each(store: RowBlocks) -> int:
-    """Linear models of a candidate."""
+    """Number of linear models for each candidate and fold."""
     return 1 if store.classes is None or len(store.classes) == 2 else len(store.classes)
 
 
 def _weights_bytes(store: RowBlocks, n_cells: int) -> int:
-    """Of the linear models of a search."""
+    """Bytes of the weights of all linear models of a search."""
     return 8 * n_cells * _models_each(store) * (store.n_features + 1)
 
 
 def _beside_fits(store: RowBlocks, config: FitConfig, n_cells: int, budget: int) -> int:
-    """Bytes that the linear models which are trained already take of the budget of the fits to come; 0 of few."""
+    """Bytes of the budget that models take which are already trained while later fits run; 0 if they are small."""
     weights = _weights_bytes(store, n_cells)
     return 0 if config.of_kernel or weights * _LITTLE <= budget else weights
 
 
 def _least_of_fit(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds) -> int:
-    """Bytes with which one of the fits can be planned: of all folds of a candidate, or of all candidates of a fold."""
+    """Smallest budget in bytes for one of the fits: all folds of a candidate, or all candidates of a fold."""
     shared = form_of(store, config, grid) == "shared"
     costs = [grid[0].C] * folds.n_folds if shared else [candidate.C for candidate in grid]
-    if config.loss == JOINT_LOSS:  # one cell at a time
+    if config.loss == JOINT_LOSS:  # such models are trained one cell at a time
         own = grid[0].config(config)
     elif shared:
         own = _of_shared(config, costs)
@@ -248,20 +248,20 @@ def _least_of_fit(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]
 
 
 def _of_shared(config: FitConfig, costs: list[float]) -> FitConfig:
-    """A fit of models that differ in C, in the rows that take part, and in the weights of classes."""
+    """The options of a fit of models that differ in C, in the rows that take part, and in class weights."""
     return dataclasses.replace(
         config, solver="dcd", lam=None, class_weight=None, C=max(costs), C_path=costs, no_dual=True
     )
 
 
 def _check_classes(store: RowBlocks, folds: Folds, counts: np.ndarray) -> None:
-    """Refuse folds that leave a model without a class."""
+    """Raise DataError if a fold has all rows of a class, so that the model trained without it would lack the class."""
     assert store.classes is not None
     alone = np.argwhere((counts == counts.sum(axis=0)) & (counts > 0))
     if len(alone):
         fold, code = alone[0]
         name = folds.names[fold] if folds.names else int(fold)
-        hint = "fewer folds, or other groups: each class must be in two folds at least"
+        hint = "use fewer folds, or other groups: each class must be in at least two folds"
         raise DataError(f"all rows of class {store.classes[code]} are in fold {name}", store.uri, hint)
 
 
@@ -269,7 +269,7 @@ def _shared(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], numbers: Sequence[int], folds: Folds,
     counts: np.ndarray | None, emit: Emit,
 ) -> Iterator[_Work]:  # fmt: skip
-    """One fit of all cells of some candidates, or a few fits where the budget is too small for that."""
+    """The fits of some candidates: one for all cells, or several if the budget is too small for that."""
 
     def asked(cells: Sequence[tuple[int, int]]) -> FitConfig:
         return _of_shared(config, [grid[number].C for number, _ in cells])
@@ -304,10 +304,11 @@ def _shared(
 
 
 def _cells(part: Sequence[int], folds: Folds, in_memory: bool) -> list[tuple[int, int]]:
-    """(candidate, fold) in the order in which models are trained.
+    """(candidate, fold) in the order of training.
 
-    Rows that stream are read for all models alike, and two threads share these: each gets easy and hard ones.  In
-    memory those of a C are neighbours, which need the same rows (`dual_cd_state.groups_of_models`).
+    If rows stream, each block is used for all models, which two threads share; the order gives easy and hard models to
+    both.  In memory the models of one C are neighbours, because they need the same rows
+    (`dual_cd_state.groups_of_models`).
     """
     if not in_memory:
         return [(number, fold) for fold in range(folds.n_folds) for number in part]
@@ -317,9 +318,9 @@ def _cells(part: Sequence[int], folds: Folds, in_memory: bool) -> list[tuple[int
 def _weights(
     store: RowBlocks, config: FitConfig, candidate: Candidate, fold: int, counts: np.ndarray | None
 ) -> np.ndarray:  # fmt: skip
-    """Class weights of a cell: 'balanced' goes by the rows that it is trained on."""
+    """Class weights of a cell; 'balanced' counts its training rows."""
     if counts is None:
-        make_problem(candidate.config(config), store)  # refuses class weights of targets
+        make_problem(candidate.config(config), store)  # raises an error for class weights of a regression
         return np.ones(1)
     training = counts.sum(axis=0) - counts[fold]
     return make_problem(candidate.config(config), store, training).class_weight
@@ -328,7 +329,7 @@ def _weights(
 def _by_fold(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], numbers: Sequence[int], folds: Folds, emit: Emit
 ) -> Iterator[_Work]:  # fmt: skip
-    """One fit for each fold and class weight, of all C of some candidates."""
+    """The fits of some candidates: one for each fold and class weight, with all values of C."""
     groups: dict[str, list[int]] = {}
     for number in numbers:
         groups.setdefault(repr(grid[number].class_weight), []).append(number)
@@ -349,7 +350,7 @@ def _by_fold(
 def _one_by_one(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds, emit: Emit
 ) -> Iterator[_Work]:  # fmt: skip
-    """A fit for each cell."""
+    """The fits of all candidates: one for each cell."""
     for number, candidate in enumerate(grid):
         for fold in range(folds.n_folds):
 

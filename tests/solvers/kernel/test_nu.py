@@ -106,8 +106,8 @@ def test_one_class_of_targets_is_judged_by_no_labels() -> None:
     said: list[Any] = []
     found = bigsvm.fit(X, TARGETS, split=0.7, emit=said.append, **options)
     assert "held_out" not in found.figures
-    assert any("cannot judge a model of one class" in str(event) for event in said)
-    with pytest.raises(DataError, match="judged by labels"):
+    assert any("a one_class model cannot be evaluated" in str(event) for event in said)
+    with pytest.raises(DataError, match="compared by labels"):
         bigsvm.tune((X, TARGETS), Cs=[1.0], folds=2, **options)
 
 
