@@ -50,7 +50,7 @@ def test_labels_are_given_once() -> None:
             bigsvm.fit(source, y)
     with pytest.raises(UsageError, match="sample_weight without y"):
         bigsvm.fit(X, sample_weight=y)
-    with pytest.raises(UsageError, match=r"give a path, or \(X, y\) arrays"):
+    with pytest.raises(UsageError, match=r"pass a path, or \(X, y\) arrays"):
         bigsvm.fit(X)
 
 

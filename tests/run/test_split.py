@@ -135,7 +135,7 @@ def test_commands_tell_of_rows_that_were_kept_back(
     assert "other rows" in capsys.readouterr().out
     said("fit", "s.zarr", "-o", "plain")
     assert "trained on all rows" in refused(2, "evaluate", "plain", "s.zarr", "--split")
-    assert "--split is not for svmlight text" in refused(2, "evaluate", "m", "t.svm", "--split")
+    assert "--split does not apply to svmlight text" in refused(2, "evaluate", "m", "t.svm", "--split")
     for share in ("0", "1.5", "nan", "-1"):
         assert "a split of" in refused(2, "fit", "s.zarr", "--split", share, "-o", "m3")
     assert said("plan", "s.zarr", "--split", "0.7")["n_samples"] == TRAIN.sum()
@@ -157,7 +157,7 @@ def test_a_share_that_a_store_records_is_the_default_of_fits_and_searches(
     said("ingest", "a.svm", "s.zarr", "--split", "0.7")
     said("ingest", "b.svm", "s.zarr", "--append")
     assert run(["ingest", "b.svm", "s.zarr", "--append", "--split", "0.8"]) == 2
-    assert "--split 0.8, and the store records 0.7" in capsys.readouterr().err
+    assert "--split 0.8 does not fit: the store records 0.7" in capsys.readouterr().err
     said("ingest", "a.svm", "b.svm", "plain.zarr")
     assert (said("inspect", "s.zarr")["split"], said("inspect", "plain.zarr")["split"]) == (0.7, None)
     capsys.readouterr()

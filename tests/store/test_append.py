@@ -250,16 +250,20 @@ def _text(path: Path, line: str) -> str:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
-    "wider": (lambda _: (sp.csr_matrix(np.ones((2, WIDTH + 1), np.float32)), [1, -1]), {}, "13 features and the store"),
+    "wider": (
+        lambda _: (sp.csr_matrix(np.ones((2, WIDTH + 1), np.float32)), [1, -1]),
+        {},
+        "13 features, but the store",
+    ),
     "narrower": (
         lambda _: (sp.csr_matrix(np.ones((2, 3), np.float32)), [1, -1]),
         {},
-        "3 features and the store has 12",
+        "3 features, but the store has 12",
     ),
     "wide text": (lambda folder: _text(folder / "w.svm", "1 1:1 99:2"), {}, "99"),
     "dense": (lambda _: (np.ones((2, WIDTH), np.float32), [1, -1]), {}, "rows are dense and the store is sparse"),
     "float64": (lambda _: (sp.csr_matrix(np.ones((2, WIDTH))), [1, -1]), {}, "values are float64"),
-    "weights": (lambda _: (rows(2)[0], [1, -1]), {"sample_weight": [1.0, 2.0]}, "have weights and the store has none"),
+    "weights": (lambda _: (rows(2)[0], [1, -1]), {"sample_weight": [1.0, 2.0]}, "have weights, but the store has none"),
     "strings": (lambda _: (rows(2)[0], ["a", "b"]), {}, "mix numbers and strings"),
     "no label": (lambda folder: _text(folder / "n.svm", " 1:1"), {}, "label"),
     "task": (lambda _: rows(2), {"task": "regression"}, "the store holds classes"),
@@ -342,7 +346,7 @@ def test_stores_that_are_not_of_ingest_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.zarr"
     ingest(rows(20), path)
     (path / "bigsvm-manifest.json").unlink()
-    with pytest.raises(DataError, match="sealed stores of ingest only"):
+    with pytest.raises(DataError, match="sealed stores of bigsvm ingest"):
         ingest(rows(3), path, append=True)
     seal(path)  # nobody knows the content of what was sealed afterwards
     with pytest.raises(DataError, match="not as ingest wrote it"):

@@ -283,7 +283,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[BigSVMError], str]] = {
         {}, DataError, "column 'x1' of partition 1",
     ),
     "no label": (dd.from_pandas(FRAME, npartitions=2), {}, DataError, "no column 'label'"),
-    "labels missing": (da.zeros((10, 2)), {}, UsageError, "need their labels"),
+    "labels missing": (da.zeros((10, 2)), {}, UsageError, "need labels"),
     "fewer labels": ((da.zeros((10, 2)), da.zeros(9)), {}, DataError, "9 labels or weights for 10"),
     "fewer labels in memory": ((unknown(da.from_array(DENSE)), y[:-1]), {}, DataError, "before the matrix"),
     "more labels in memory": ((unknown(da.from_array(DENSE)), np.append(y, 1)), {}, DataError, "301 labels"),

@@ -1,4 +1,4 @@
-"""From what a user names to rows: one line per format."""
+"""`open_store`: from a path, a URI, arrays or a collection to an open store of the right format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bigsvm.store.transforms.scaling import SCALES, Scale
 from bigsvm.units import as_names
 
 ENTRY_POINTS = "bigsvm.stores"
-"""Entry point group of further formats: name = file suffix without dot, or URI scheme; object = a callable
+"""Entry point group of formats in other packages: name = file suffix without dot, or URI scheme; object = a callable
 (path, *, label, weight, task) -> RowBlocks."""
 
 _TEXT = (".svm", ".svmlight", ".libsvm", ".txt", ".dat", ".npz", ".npy")
@@ -66,56 +66,61 @@ def open_store(
 
     Parameters
     ----------
-    source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or
-        path, or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or rows
-        that are open already, which pass through (over arrays: with what these hold now)
-    label, weight : names of the columns, of a table also their numbers from 0; by default `label`, and `weight` where
-        there is one
-    labels : rows have several labels, or none: names of columns of true and false, or of 0 and 1, a label each; or of
-        one column of text, such as `1,5`, that names the labels of a row.  y of arrays may be a matrix of 0 and 1
-    task : `regression` keeps numeric labels as targets; `auto` takes whole numbers for classes
-    empty_chunks : chunks that an unsealed Zarr store lacks are refused; or, as you vouch with `zeros`, they hold the
-        fill value, which is what zarr leaves out unless it is told to write it.  Remembered until the store changes
-    labelled : False for prediction: labels and weights are not looked for, and columns of these names are no features
-    matrix : of AnnData: X, layers/NAME, obsm/NAME or raw/X
-    columns : of a table, or of Parquet, those that are features, by their names or by patterns of a shell, such as
-        `x*`; of text without a header the names of all, or `numbers`.  Text is a list as well: `x*,age`
-    hash_bits : text columns of a table share 2^hash_bits features; None gives one to each value that occurs
-    missing : rows without a label are refused; drop leaves them out
-    scale : maxabs divides each column by its largest |value| (one pass finds them), unit-norm each row by its norm;
-        standard brings columns to mean 0 and standard deviation 1, those of sparse rows without filling them up
-    normalize : total=1e4 makes the values of each row sum up to that, log1p takes log(1 + x) of them; both before they
-        are scaled: total=1e4,log1p
-    rows : a condition on columns, such as "cell_type in (T, B) and n_genes > 500": the rows for which it holds, and the
-        classes that occur in them; where a value that decides is not there, a row is left out.  Columns of obs, or of
-        the table; text in quotes, a column's name with blanks in back-ticks
-    split : the share of rows to train on, chosen by a hash of their numbers; the others are kept back.  1 takes all
-        rows, and so does None; `recorded` takes the share that a store given by its path records (`bigsvm ingest
-        --split`), or all
-    part : train or test, of a split; with `like` of the one that the model was trained with.  Without it all rows
-    positive : the label of one class: all others are one, and labels are True and False
-    label_map : other names of labels; those that get one name are one class.  Before `positive`
-    like : `model.about["rows"]`: a table's columns, and the matrix, are read as those that the model was trained on
-    storage_options : of s3://, gs://, az://, by the names of obstore: endpoint, region, ...; the rest comes from the
+    source : a Zarr folder; Parquet, .csv, .tsv, .arrow or .feather: a file, a folder of them or a glob, as str or path,
+        or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or an open
+        store, which is returned as it is (a store over arrays sees their present values)
+    label, weight : names of the columns; for a table also their numbers, from 0.  Default: `label`, and `weight` if
+        there is such a column
+    labels : for rows with several labels, or none: names of columns of true and false, or 0 and 1, one for each label;
+        or the name of one text column such as `1,5`, which lists the labels of a row.  For arrays y may be a matrix of
+        0 and 1
+    task : `regression` keeps numeric labels as targets; `auto` takes whole numbers as classes
+    empty_chunks : what to do about chunks that are missing from an unsealed Zarr store: `refuse`, or `zeros`, by which
+        you vouch that they hold the fill value (zarr by default does not write such chunks).  Remembered until the
+        store changes
+    labelled : False for prediction: labels and weights are not needed, and columns with their names are not features
+    matrix : for AnnData: X, layers/NAME, obsm/NAME or raw/X
+    columns : the feature columns of a table or of Parquet, by name or by shell pattern such as `x*`, as a list or as
+        text: `x*,age`.  For text without a header the names of all columns, or `numbers`
+    hash_bits : hash the values of text columns to 2^hash_bits shared features; None: one feature for each value
+    missing : rows without a label are refused; `drop` leaves them out
+    scale : maxabs divides each column by its largest |value|, found in one pass; unit-norm divides each row by its
+        norm; standard brings columns to mean 0 and standard deviation 1, without filling up sparse rows
+    normalize : steps before scaling: total=1e4 scales each row to that sum, log1p takes log(1 + x); e.g.
+        total=1e4,log1p
+    rows : a condition on columns of obs or of the table, such as "cell_type in (T, B) and n_genes > 500"; only rows
+        that meet it are read, and only their classes.  A row that lacks a value needed for the decision is left out.
+        Text is in quotes, a column name with blanks in back-ticks
+    split : the share of rows to train on, selected by a hash of their numbers; the others are held out.  1 and None
+        take all rows.  `recorded` takes the share that a store given by its path records (`bigsvm ingest --split`), or
+        all
+    part : `train` or `test` of a split; with `like`, of the split of that model.  None takes all rows
+    positive : the label of one class; all other classes become one, and labels become True and False
+    label_map : new names of labels; labels with the same new name become one class.  Applied before `positive`
+    like : `model.about["rows"]`: read columns and matrix as they were read for the training of that model
+    storage_options : for s3://, gs://, az://, by the names of obstore: endpoint, region, ...; everything else comes
+        from the environment.  The values appear in no record and no message
         environment.  Values are in no record and no message
 
     Raises
     ------
-    UsageError : this kind of source cannot be opened. MissingInput : there is nothing there.
-    DataError : it is bad.
+    UsageError : this kind of source cannot be opened.  MissingInput : the source does not exist.
+    DataError : the source is damaged or unsuitable.
     """
-    asked = dict(locals())  # the arguments, before any other name is there
+    asked = dict(locals())  # must be the first statement: it takes the arguments only
     del asked["source"], asked["storage_options"]
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
     columns, labels = as_names(columns), None if labels is None else as_names(labels)
     if labels and label is not None:
-        raise UsageError("--label and --labels exclude each other", hint="--labels A,B for rows with several labels")
+        raise UsageError(
+            "--label and --labels exclude each other", hint="use --labels A,B for rows with several labels"
+        )
     if labels and (positive is not None or label_map):
-        raise UsageError("--positive and --label-map are for rows with one label", hint="leave --labels out")
+        raise UsageError("--positive and --label-map are for rows with one label", hint="leave out --labels")
     if not labels and kept is not None and (label is None or not labelled):
-        labels = kept["columns"]  # None of one column of text, which goes by its name
+        labels = kept["columns"]  # None for one text column, which is used by its name
     if labels and labelled:
         label = labels[0]
     options: dict[str, Any] = {"label": label, "weight": weight, "task": task}
@@ -126,7 +131,9 @@ def open_store(
     with storing(storage_options):
         store = _open(source, options, empty_chunks, labelled, chosen)
     if rows is not None:
-        from bigsvm.store.formats.chosen.filtered_rows import filtered  # here and below: what few ask for
+        from bigsvm.store.formats.chosen.filtered_rows import (
+            filtered,
+        )  # here and below: imported when needed, because few need it
 
         store = filtered(store, rows, missing if labelled else None)
     if labelled and (labels or kept is not None) and LABEL_SETS not in store.recipe:
@@ -142,7 +149,9 @@ def open_store(
     if split is not None or part is not None:
         from bigsvm.store.formats.chosen.split_rows import split as chosen_of
 
-        named = isinstance(source, str | os.PathLike)  # what is open was opened as somebody wanted it
+        named = isinstance(
+            source, str | os.PathLike
+        )  # `recorded` applies to paths: whoever opened a store has chosen already
         store = chosen_of(store, None if split == "recorded" and not named else split, part, like)
     if normalize is not None or (like and "normalize" in like):
         from bigsvm.store.transforms.normalize import normalized
@@ -158,9 +167,9 @@ def open_store(
 
 
 def _watch(store: Any, source: Any, asked: dict[str, Any]) -> None:
-    """Let `store` be opened again where somebody changes the arrays that it lies in.
+    """Let `store` be reopened when somebody changes the arrays that it is made of.
 
-    source : the arrays, or a store over them;  asked : the options of `open_store`
+    source : the arrays, or a store over them;  asked : the arguments of `open_store`
     """
     from bigsvm.store.formats.given_arrays import GivenArrays
 
@@ -179,8 +188,12 @@ def _open(
 ) -> RowBlocks:
     if isinstance(source, tuple):
         if len(source) not in (2, 3):
-            raise UsageError(f"a tuple of {len(source)} arrays", hint="(X, y) or (X, y, sample_weight)")
-        from bigsvm.store.formats.array_rows import ArrayRows  # here and below: one format's library, not all
+            raise UsageError(
+                f"a tuple of {len(source)} arrays cannot be opened", hint="pass (X, y) or (X, y, sample_weight)"
+            )
+        from bigsvm.store.formats.array_rows import (
+            ArrayRows,
+        )  # here and below: import only the library of the format at hand
 
         if len(getattr(source[1], "shape", ())) == 2 and source[1].shape[1] > 1:
             from bigsvm.store.transforms.set_rows import of_indicator
@@ -193,21 +206,23 @@ def _open(
         return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)
-    # On the class: asking the instance whether it has `classes` would read all labels.
+    # Test the class: hasattr on the instance would evaluate `classes`, which reads all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
         if not isinstance(source, StoreBase):
             hint = "derive it from bigsvm.store.blocks.StoreBase"
             raise UsageError(f"a {type(source).__name__} is not a store", hint=hint)
         if not isinstance(getattr(source, "identity", None), Identity):
             hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
-            raise UsageError(f"a {type(source).__name__} does not say whose rows it has", hint=hint)
+            raise UsageError(f"a {type(source).__name__} does not identify its rows", hint=hint)
         return cast(RowBlocks, source.as_now())
-    raise UsageError(f"cannot open a {type(source).__name__}", hint="give a path, or (X, y) arrays")
+    raise UsageError(f"cannot open a {type(source).__name__}", hint="pass a path, or (X, y) arrays")
 
 
 def _further_formats() -> importlib.metadata.EntryPoints:
-    """Entry points of formats.  What is installed is looked at again only where a folder of `sys.path` has changed: a
-    look takes ten milliseconds, more than opening a small store does.
+    """Entry points of formats in other packages.
+
+    The installed packages are searched again only if a folder of `sys.path` has changed, because a search takes ten
+    milliseconds, more than opening a small store.
     """
     return _formats_in(tuple((folder, _changed(folder)) for folder in sys.path))
 
@@ -218,7 +233,7 @@ def _formats_in(folders: tuple[tuple[str, int], ...]) -> importlib.metadata.Entr
 
 
 def _changed(folder: str) -> int:
-    """When something was last put into a folder or taken from it, in nanoseconds; 0 of what is not there."""
+    """Time in nanoseconds of the last change to the entries of a folder; 0 if the folder does not exist."""
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
@@ -238,7 +253,7 @@ def _open_path(
     if separator:
         if scheme != "file":
             known = ", ".join(f"{known}://" for known in SCHEMES)
-            raise UsageError(f"{scheme}:// is not read", name, f"one of {known}, or a local path")
+            raise UsageError(f"the scheme {scheme}:// is not supported", name, f"use one of {known}, or a local path")
         name = rest
     path = Path(name)
     options = {**options, "labelled": labelled}
@@ -282,22 +297,22 @@ def _open_path(
             stem = path.name
             while Path(stem).suffix.lower() in (*_COMPRESSED, *_TEXT) and Path(stem).stem != stem:
                 stem = Path(stem).stem
-            raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
+            raise UsageError("not a store", name, f"ingest it first: bigsvm ingest {name} {stem}.zarr")
     if path.is_dir():
         refuse_partitions(name)
     raise UsageError(
         "not a store of a known kind",
         name,
-        "a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather; other files: bigsvm ingest",
+        "use a Zarr folder, Parquet, .csv, .tsv, .arrow or .feather, or convert other files with bigsvm ingest",
     )
 
 
 def _with_labels(opened: Callable[..., Any], labelled: bool, chosen: dict[str, Any]) -> RowBlocks:
-    """A store, without its rows that have no label where these are to be left out.
+    """Open a store; with missing=drop without its rows that lack a label.
 
-    opened : opens it, given `missing`
+    opened : a function of `missing` that opens the store
     """
-    # Of rows that are filtered the labels and weights of those count that are chosen: nobody looks at the others'.
+    # With --rows only the labels and weights of selected rows are checked; the others are irrelevant.
     if labelled and chosen["filtered"]:
         return opened(missing="drop")
     if not labelled or chosen["missing"] == "refuse":
@@ -311,7 +326,7 @@ def _with_labels(opened: Callable[..., Any], labelled: bool, chosen: dict[str, A
 
 @contextmanager
 def _named(store: str) -> Iterator[None]:
-    """Errors of the block that name what lies in a store name the store, too."""
+    """Let errors in the block that name a part of a store name the store as well."""
     try:
         yield
     except (DataError, MissingInput, ReadFailed) as error:
@@ -324,14 +339,14 @@ def _named(store: str) -> Iterator[None]:
 def _open_remote(
     name: str, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
 ) -> RowBlocks:
-    """Rows in a bucket or behind http: brought here, then opened as they lie."""
+    """Open rows in a bucket or behind http: copy what is needed to the cache, then open the copy."""
     name = without_secrets(name)
     suffixes = [suffix.lower() for suffix in Path(name).suffixes if suffix.lower() not in _COMPRESSED]
     if suffixes and suffixes[-1] in REMEDIES:
         raise not_readable(name, suffixes[-1])
-    if suffixes and suffixes[-1] in _TEXT:  # said before anything is copied
+    if suffixes and suffixes[-1] in _TEXT:  # checked before anything is copied
         stem = Path(name).name.split(".")[0]
-        raise UsageError("not a store", name, f"make one first, and name that: bigsvm ingest {name} {stem}.zarr")
+        raise UsageError("not a store", name, f"ingest it first: bigsvm ingest {name} {stem}.zarr")
     from bigsvm.store.remote.bring import bring
 
     matrix = chosen["matrix"] or (chosen["like"] or {}).get("matrix") or "X"
@@ -344,16 +359,16 @@ def _open_remote(
     except BaseException:
         brought.kept.close()
         raise
-    store.brought = brought  # goes along where the store is copied, and keeps what it reads
+    store.brought = brought  # keeps the copy alive as long as the store, and goes with copies of the store
     weakref.finalize(brought, brought.kept.close)
-    unsealed = f"{name}: was not sealed: what it held was held against sizes and ETags while it was copied"
+    unsealed = f"{name}: was not sealed: while it was copied, its content was checked only against sizes and ETags"
     warnings = [unsealed if "was not sealed" in text else brought.renamed(text) for text in store.warnings]
     store.warnings = warnings + told_of_nested(name, brought.nested)
     return store
 
 
 def _refuse_chosen(chosen: dict[str, Any], options: tuple[str, ...], why: str, name: str) -> None:
-    """Raise UsageError where an option was given that this kind of source has not."""
+    """Raise UsageError if an option was given that does not apply to this kind of source."""
     for option in options:
         if chosen[option]:
             raise UsageError(f"--{option.replace('_', '-')} {why}", name, "leave it out")
@@ -364,7 +379,7 @@ def _is_store(path: Path) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Whether a source of rows is svmlight text: standard input, or a file that is nothing else by its name."""
+    """Whether a source of rows is svmlight text: standard input, or a file whose name indicates no other format."""
     path = Path(name)
     if name == "-":
         return True
@@ -378,11 +393,11 @@ def is_text(name: str) -> bool:
 
 
 def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any]) -> None:
-    """Raise UsageError where columns are named of svmlight text, which has none."""
+    """Raise UsageError for options that name columns, if the source is svmlight text, which has no columns."""
     if label is not None or weight is not None:
-        raise UsageError("svmlight text has its labels in it, and no weights", hint="leave --label and --weight out")
+        raise UsageError("svmlight text contains its labels, and has no weights", hint="leave out --label and --weight")
     for name in chosen:
-        raise UsageError(f"--{name.replace('_', '-')} is not for svmlight text", hint="leave it out")
+        raise UsageError(f"--{name.replace('_', '-')} does not apply to svmlight text", hint="leave it out")
 
 
 def _is_parquet(path: Path) -> bool:

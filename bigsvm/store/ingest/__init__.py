@@ -1,1 +1,1 @@
-"""Rows from elsewhere become a store."""
+"""Ingest: writing a sealed store from text, arrays, tables, collections or other stores."""

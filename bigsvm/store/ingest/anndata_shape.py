@@ -1,4 +1,4 @@
-"""The metadata that makes our stores AnnData's too: `obs` and `var` frames, encodings."""
+"""The metadata that makes a bigsvm store an AnnData as well: frames `obs` and `var`, encodings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from bigsvm.store.ingest.chunk_files import ChunkFiles
 
-_MAX_NAMED = 1 << 24  # features; beyond, `var/_index` stays unwritten: zeros, listed as empty
+_MAX_NAMED = 1 << 24  # number of features beyond which `var/_index` is not written: its chunks are listed as empty
 
 
 def array_attributes(**more: Any) -> dict[str, Any]:
-    """Attributes of a plain array in AnnData's encoding."""
+    """Attributes of a plain array in AnnData's encoding; more : further attributes."""
     return {"encoding-type": "array", "encoding-version": "0.2.0", **more}
 
 
@@ -30,10 +30,10 @@ def write_frames(
     chunk_bytes: int,
     feature_names: Sequence[str] | None = None,
 ) -> list[ChunkFiles]:
-    """Write the frames `obs` and `var` around the label and weight chunks; returns the arrays it added.
+    """Write the frames `obs` and `var` around the chunks of labels and weights; returns the arrays that it added.
 
-    AnnData needs an `_index` in either; it takes integers and turns them into names, and a run of integers
-    compresses to almost nothing, where names of a billion rows would not.
+    AnnData needs an `_index` in both.  It accepts integers, and converts them to names.  A range of integers compresses
+    to almost nothing, whereas the names of a billion rows would not.
     """
     columns = ["label", *(["weight"] if has_weights else [])]
     _frame(group, "obs", columns)
@@ -58,7 +58,7 @@ def write_frames(
 
 
 def unnamed_features(group: Any, n_features: int) -> list[str]:
-    """Create `var/_index` without chunks for features too many to number; returns the empty keys."""
+    """Create `var/_index` without chunks, if there are too many features; returns the keys of its empty chunks."""
     if n_features <= _MAX_NAMED:
         return []
     group.create_array(
@@ -79,7 +79,7 @@ def _frame(group: Any, name: str, columns: list[str]) -> None:
 
 
 def _integers(root: Path, path: str, n: int, codec: str, chunk_bytes: int) -> ChunkFiles:
-    # Always compressed: nobody maps it, and raw it would be 8 bytes a row for nothing.
+    # Always compressed: it is never mapped, and uncompressed it would take 8 bytes for each row.
     part = ChunkFiles(root, path, np.dtype(np.int64), "zstd" if codec == "none" else codec, chunk_bytes)
     for start in range(0, n, part.chunk_rows):
         part.append(np.arange(start, min(start + part.chunk_rows, n), dtype=np.int64))
@@ -98,7 +98,7 @@ def _categories(group: Any, root: Path, classes: np.ndarray, codec: str, chunk_b
 
 
 def _strings(group: Any, path: str, values: np.ndarray) -> None:
-    """Strings as one chunk, which zarr writes."""
+    """An array of strings with a single chunk, which zarr writes."""
     from zarr.core.dtype import VariableLengthUTF8
 
     group.create_array(

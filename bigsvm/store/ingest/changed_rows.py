@@ -1,4 +1,4 @@
-"""Rows of text and of arrays, normalized and scaled on their way into a store, each by itself."""
+"""Normalization and scaling of rows of text and of arrays, row by row, on their way into a store."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from bigsvm.store.transforms.scaling import Scaling
 
 
 def recipe_asked(scale: str | None, normalize: str | None, like: Mapping[str, Any] | None) -> Recipe:
-    """What is done to each row: as asked, or as with the rows of the store that these join (`like`).
+    """The steps for each row: as asked, or as in the store to which the rows are appended (`like`).
 
-    Raises UsageError for scales that would have to be known of all rows before the first is written.
+    Raises UsageError for scales that require knowledge of all rows before the first is written.
     """
     if like:
         return Recipe.of(like)
     if scale not in (None, "none", "unit-norm"):
-        what = f"--scale {scale} needs a pass over all rows first, which this kind of source is not read in"
-        raise UsageError(what, hint=f"ingest without it, then fit with --scale {scale}; unit-norm goes row by row")
+        what = f"--scale {scale} needs a pass over all rows first, but this kind of source is read only once"
+        raise UsageError(
+            what, hint=f"ingest without it, then fit with --scale {scale}; or use unit-norm, which needs no pass"
+        )
     return Recipe(
         None if normalize is None else Normalizing.parse(normalize), Scaling(scale) if scale == "unit-norm" else None
     )
 
 
 def changed_rows(source: RowSource, recipe: Recipe) -> RowSource:
-    """The rows of a source, changed; the store says how.  Errors name the row."""
+    """The rows of a source with these steps applied; the store records them.  Errors name the row."""
     if recipe.nothing:
         return source
     dtype, said = source.dtype, dict(source.recipe)

@@ -1,4 +1,4 @@
-"""Writing the chunks of one Zarr v3 array as they fill, each once and whole."""
+"""Writing the chunks of a Zarr v3 array one after another, each once and complete."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bigsvm.store.sealing.manifest import digest
 
 CODECS = ("lz4", "zstd", "none")
 DEFAULT_CHUNK_BYTES = 4 << 20
-"""Per-chunk costs dominate below about 1 Mi elements; docs/measurements.md 10.1."""
+"""Below about 1 Mi elements the costs of each chunk dominate; docs/measurements.md 10.1."""
 
 
 def compressor(codec: Any, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]]:
-    """(encoder or None, what zarr's create_array takes as `compressors`) of a codec's name."""
+    """(encoder or None, value of `compressors` for zarr's create_array) for the name of a codec."""
     from zarr.codecs import BloscCodec
 
     if codec == "none":
@@ -33,10 +33,10 @@ def compressor(codec: Any, itemsize: int) -> tuple[Blosc | None, tuple[Any, ...]
 
 
 class ChunkFiles:
-    """The chunk files of a 1-D array, or of a 2-D one cut into rows, growing by `append`.
+    """Writes the chunk files of a 1-D array, or of a 2-D array cut into rows, by `append`.
 
-    Holds one chunk.  The chunk files go to `root/path/c/...`; `create` writes the metadata at the end, when
-    the length is known.  An array shorter than one chunk becomes one chunk of exactly its length.
+    It holds one chunk.  Chunk files are written to `root/path/c/...`; `create` writes the metadata at the end, when the
+    length is known.  An array shorter than a chunk becomes a single chunk of exactly its length.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class ChunkFiles:
     def at(
         cls, root: Path, path: str, dtype: np.dtype, codec: str, chunk_rows: int, width: int | None = None
     ) -> ChunkFiles:
-        """Those of an array whose chunks have so many rows, for `encoded`."""
+        """A ChunkFiles with the given number of rows in a chunk, for `encoded` on a worker."""
         files = cls(root, path, dtype, codec, 1, width)
         files.chunk_rows = chunk_rows
         return files
 
     def encoded(self, chunk: Any, number: int, target: Path) -> tuple[int, str]:
-        """Write a whole chunk as the file `target`, for `take_over`; (bytes, digest) of it in the place `number`."""
+        """Write a whole chunk as the file `target`, for `take_over`; returns (bytes, digest) for the chunk `number`."""
         content: Any = memoryview(chunk).cast("B") if self._encoder is None else self._encoder.encode(chunk)
         _written(target, content)
         return len(content), digest(self._key(number), content)
 
     def take_over(self, source: Path, nbytes: int, hexdigest: str) -> None:
-        """The next chunk is the file `source`, which moves to its place."""
-        assert self._filled == 0, "rows lie before this chunk that fill none"
+        """Take the file `source` as the next chunk, by moving it to its place."""
+        assert self._filled == 0, "the rows before this chunk do not fill a chunk"
         target = self._root / self._key(len(self._digests) // 2)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
@@ -82,10 +82,10 @@ class ChunkFiles:
         self.length += self.chunk_rows
 
     def resume(self, length: int, chunk_rows: int, digests: Iterable[str], rest: np.ndarray) -> None:
-        """Go on with an array that was written before, whose last chunk may not be full.
+        """Continue an array that was written before, and whose last chunk may not be full.
 
-        length : of the array so far;  chunk_rows : of its chunks
-        digests : of its full chunks, which stay where they are;  rest : what lies behind them
+        length : present length of the array;  chunk_rows : rows of its chunks
+        digests : digests of its full chunks, which stay as they are;  rest : the values after them
         """
         self.chunk_rows = chunk_rows
         for hexdigest in digests:
@@ -94,7 +94,7 @@ class ChunkFiles:
         self.length = length
 
     def append(self, values: np.ndarray) -> None:
-        """Add values, shape (n,) or (n, width); any n."""
+        """Append values, shape (n,) or (n, width); n may be any number."""
         start = 0
         while start < len(values):
             n = min(len(values) - start, self.chunk_rows - self._filled)
@@ -113,7 +113,7 @@ class ChunkFiles:
         self.length += len(values)
 
     def flush(self) -> None:
-        """Write the last chunk: padded with zeros, or cut to its length when it is the only one."""
+        """Write the last chunk, padded with zeros; or, if it is the only chunk, cut to its length."""
         if self._filled and self._buffer is not None:
             if not self._digests:
                 self.chunk_rows = self._filled
@@ -123,8 +123,8 @@ class ChunkFiles:
         self._buffer, self._filled = None, 0
 
     def create(self, group: Any, **attributes: Any) -> None:
-        """Write the array's metadata below zarr group `group` of the same root; `flush` came before."""
-        # Only the metadata: the chunks are on disk already, and zarr must not fill any in.
+        """Write the metadata of the array below the zarr group `group` of the same root; call `flush` before."""
+        # Metadata only: the chunks exist already, and zarr must not write any.
         group.create_array(
             self.path, shape=self._shape(self.length), chunks=self._shape(self.chunk_rows), dtype=self.dtype,
             compressors=self._compressors, filters=(), fill_value=0, attributes=attributes,
@@ -138,7 +138,7 @@ class ChunkFiles:
             yield self._key(number), f"{words[2 * number]:016x}{words[2 * number + 1]:016x}"
 
     def read_back(self) -> Iterator[np.ndarray]:
-        """The values written so far, a chunk at a time; `flush` came before."""
+        """The values written so far, one chunk at a time; call `flush` before."""
         left = self.length
         for number in range(len(self._digests) // 2):
             text = (self._root / self._key(number)).read_bytes()
@@ -148,7 +148,7 @@ class ChunkFiles:
 
     def move(self, path: str) -> None:
         """Move the chunk files written so far to another path below the root."""
-        if self._digests:  # before the first chunk there is no folder
+        if self._digests:  # there is no folder before the first chunk
             (self._root / self.path).rename(self._root / path)
         self.path = path
 
@@ -183,13 +183,13 @@ class ChunkFiles:
 
 
 def _written(target: Path, content: Any) -> None:
-    """Write a file that is not there.  Raises OutputError."""
+    """Write a new file.  Raises OutputError."""
     try:
         with open(target, "xb", buffering=0) as file:
             written = file.write(content)
-            while written < len(content):  # a raw write may be short near a limit, then say why
+            while written < len(content):  # a raw write near a size limit is short first, and fails only when repeated
                 written += file.write(memoryview(content)[written:])
-            if hasattr(os, "posix_fadvise"):  # the disk begins now, and not when all is to be flushed
+            if hasattr(os, "posix_fadvise"):  # start writing to the disk now, instead of when everything is flushed
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise cannot_write(target, error, len(content)) from error

@@ -1,4 +1,4 @@
-"""How long numba compiles inside a block: what a first use costs is no part of how fast the data are."""
+"""The seconds that numba compiles during a block, which the rate of an ingest must not include."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.core import event
 
 
 class CompileTime(event.Listener):
-    """Seconds in which some thread compiled a function."""
+    """Seconds during which at least one thread compiled a function."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -19,14 +19,14 @@ class CompileTime(event.Listener):
         self._open, self._began = 0, 0.0
 
     def on_start(self, event: event.Event) -> None:
-        """A function calls others, which are compiled within it; two threads may compile at a time."""
+        """A compilation begins; they may be nested, and run on several threads."""
         with self._lock:
             if self._open == 0:
                 self._began = time.perf_counter()
             self._open += 1
 
     def on_end(self, event: event.Event) -> None:
-        """As `on_start`."""
+        """A compilation ends."""
         with self._lock:
             self._open -= 1
             if self._open == 0:
@@ -35,7 +35,7 @@ class CompileTime(event.Listener):
 
 @contextmanager
 def compile_time() -> Iterator[CompileTime]:
-    """Measures while the block runs."""
+    """Measure during the block."""
     clock = CompileTime()
     with event.install_listener("numba:compile", clock):
         yield clock

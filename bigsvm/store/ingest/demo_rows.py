@@ -1,8 +1,8 @@
-"""A synthetic problem of any size, written block by block: what `bigsvm demo` trains on.
+"""The synthetic problem of `bigsvm demo`, of any size, written block by block.
 
-Rows look like text: sparse, with a few frequent and many rare features, of unit length.  Labels come from a
-planted direction, and some of them are wrong.  Every block is a function of (seed, its number) alone, so
-the same store comes out however it is cut up.
+The rows resemble text: sparse, with a few frequent and many rare features, of unit length.  Labels come from a planted
+direction, and some are wrong.  A block depends only on the seed and its number, so the rows do not depend on how many
+are written.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from bigsvm.store.ingest.zarr_writer import ZarrWriter
 
 N_FEATURES = 20_000
 DRAWS = 64
-"""Features drawn for a row; some are drawn twice, about 54 differ."""
+"""Features drawn for a row with replacement; about 54 of them are different."""
 ROW_BYTES = 54 * 8 + 16
 WRONG_LABELS = 0.03
 BLOCK_ROWS = 8192
 SEED = 20_000
 HELD_OUT = 1 << 32
-"""Number of the first block of rows that are kept for evaluation."""
+"""Number of the first block of held-out rows."""
 
 
 def write_problem(
     path: Path, n_samples: int, first_block: int = 0, emit: Emit = silent, what: str = "making data"
 ) -> dict[str, Any]:
-    """Write rows to a store at `path`, a block at a time; returns what ZarrWriter says of it.
+    """Write rows to a store at `path`, block by block; returns the result of `ZarrWriter`.
 
     Parameters
     ----------
-    first_block : other blocks give other rows of the same problem
+    first_block : start at this block; other blocks give other rows of the same problem
     """
     if n_samples < 10:
         raise UsageError(f"a demonstration needs at least 10 rows, not {n_samples}")
@@ -54,15 +54,15 @@ def write_problem(
 
 
 def make_block(number: int, n_rows: int, direction: np.ndarray) -> tuple[CSR, np.ndarray]:
-    """(rows, labels of -1 and 1) of one block."""
+    """(rows, labels of -1 and 1) of a block."""
     rng = np.random.default_rng([SEED, number])
-    # The logarithm of the feature number is uniform: Zipf's law.
+    # Zipf's law: the logarithm of the feature number is uniformly distributed.
     drawn = (N_FEATURES ** rng.random((n_rows, DRAWS), dtype=np.float32)).astype(np.int32) - 1
     drawn = np.minimum(drawn, N_FEATURES - 1)
     drawn.sort(axis=1)
     kept = np.ones(drawn.shape, bool)
     kept[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
-    # Rare features weigh more, as in TF-IDF.
+    # As in TF-IDF, rare features have larger weights.
     values = np.log2(2.0 + drawn.astype(np.float32)) * (0.5 + rng.random(drawn.shape, dtype=np.float32))
     values[~kept] = 0.0
     values /= np.sqrt(np.sum(values * values, axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""Anything with rows and labels -> a sealed Zarr store, in bounded memory, whole or not at all."""
+"""`ingest`: writes a sealed Zarr store from anything with rows and labels, in bounded memory, whole or not at all."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from bigsvm.store.transforms.scaling import Scale
 from bigsvm.units import MIB, as_names, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
-_FIXED = 4 * MIB  # labels, indices, interpreter objects
-_NAMES_COPIES = 5  # of many names of features: zarr writes them as objects, in one chunk
+_FIXED = 4 * MIB  # bytes of labels, indices and interpreter objects
+_NAMES_COPIES = 5  # copies of the names of features: zarr writes them as Python objects, in one chunk
 
 
 def ingest(
@@ -72,57 +72,58 @@ def ingest(
     client: Any = None,
     emit: Emit = silent,
 ) -> dict[str, Any]:
-    """Write a store from text, arrays or another store, reading the source once.
+    """Write a store from text, arrays or another store; the source is read once.
 
     Parameters
     ----------
-    source : path or paths of svmlight text (.gz .bz2 .xz .zst too, "-" for standard input); a .npz, a .npy,
-        a folder of .npy parts; anything `open_store` opens; (X, y) or (X, y, sample_weight): NumPy, scipy sparse, dask
-        and xarray arrays; a dask dataframe; a list of Delayed, of which each gives (X, y) or (X, y, weights), or X
-        beside `y`
+    source : path or paths of svmlight text (also .gz .bz2 .xz .zst; "-": standard input); a .npz, a .npy, a folder of
+        .npy files; anything that `open_store` opens; (X, y) or (X, y, sample_weight) as NumPy, SciPy sparse, dask or
+        xarray arrays; a dask dataframe; a list of Delayed, each of which gives (X, y), (X, y, weights), or X if `y` is
+        given
     path : the store to write
-    y, sample_weight : arrays, shape (n_samples,), where they are not part of the source
-    label, weight : the array in an .npz, the .npy file, or the column that holds them
-    labels : rows have several labels, or none, as in `open_store`; of svmlight text, whose lines have them in one
-        field (`1,5 3:0.2`), ["label"].  The store keeps their sets
-    from_format : svmlight, npz, npy, folder or store, where the name does not tell
-    n_features : width of the store; text features from there on are refused
+    y, sample_weight : arrays, shape (n_samples,), if they are not part of the source
+    label, weight : name of the array in an .npz, of the .npy file, or of the column that holds them
+    labels : for rows with several labels, or none, as in `open_store`; for svmlight text, where a line has all its
+        labels in one field (`1,5 3:0.2`), ["label"].  The store keeps sets of labels
+    from_format : svmlight, npz, npy, folder or store, if the name does not tell
+    n_features : width of the store; text with features beyond it is refused
     zero_based : the text counts features from 0
-    task : classification, or regression: labels stay numbers
-    dtype : float32 or float64; default float32 for text and 16-bit integers, float64 for wider ones, uint8 for bool,
-        else the source's: 8-bit integers stay
-    codec : of the store;  chunk_bytes : of a decoded chunk, as a number or as '4MiB'
-    memory : bytes, or a size such as "512MiB": smaller pieces where it is small, refused where it is too small
+    task : classification, or regression, which keeps labels as numbers
+    dtype : float32 or float64; default: float32 for text and 16-bit integers, float64 for wider integers, uint8 for
+        bool, and otherwise the dtype of the source
+    codec : lz4, zstd or none;  chunk_bytes : size of a decoded chunk, as a number or as '4MiB'
+    memory : bytes, or a size such as "512MiB"; less memory means smaller pieces, and too little is refused
     threads : with 1, reading, parsing and writing take turns
-    append : the rows join the store that is there, behind its own, in one step: whoever opened it before goes on with
-        the rows that it saw.  Width, dtype, codec, task and the way in which rows are made are the store's
-    source_digest : kept in the manifest beside what the store was before: which rows came then, for who was killed
-    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : of what is read, see
-        `open_store`
-    split : the store records this share, such as 0.9, and a fit or a search of the store trains on it unless it is told
-        another; 1 records none.  All rows are written
-    client : a `distributed.Client` that computes dask collections; without it the one that is current in dask, else
-        threads of this process
+    append : add the rows after those of an existing store, in one step; a reader that opened the store before keeps
+        seeing the rows that it saw.  Width, dtype, codec, task and recipe are those of the store
+    source_digest : recorded in the manifest, beside the content before the append, so that a killed caller can find out
+        whether its rows were added
+    empty_chunks, matrix, missing, columns, hash_bits, scale, normalize, rows, storage_options : how to read the source,
+    see `open_store`
+    split : record this share, such as 0.9: fits and searches train on it by default; 1 records none.  All rows are
+        written in any case
+    client : a `distributed.Client` that computes dask collections; None: dask's current client, else threads of this
+        process
 
     Returns
     -------
-    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (of them), memory (as a fit has it, in
-        bytes; from when the source is open), store, store_fingerprint, content_fingerprint, warnings; where rows were
-        added n_appended (of n_samples)
+    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (part of seconds), memory (in bytes, as
+        for a fit; measured from when the source is open), store, store_fingerprint, content_fingerprint, warnings;
+        after an append also n_appended
 
     Raises
     ------
     UsageError : options that do not go together
-    MissingInput, ReadFailed : the source is not there, or its device fails
-    DataError : names the file and the line, or the row, that is bad
-    OutputError : `path` exists, or cannot be written; or somebody else is adding rows to it.
-    PlanRefused : `memory` cannot hold it; says what would.
+    MissingInput, ReadFailed : the source is missing, or its device fails
+    DataError : bad data; names the file and the line, or the row
+    OutputError : `path` exists or cannot be written, or another process is appending to it
+    PlanRefused : `memory` is too small; names a sufficient size
     """
     return_freed_memory()
     began = time.perf_counter()
     path = Path(path)
     if dtype not in (None, "float32", "float64"):
-        raise UsageError(f"unknown dtype {dtype!r}", hint="float32 or float64")
+        raise UsageError(f"unknown dtype {dtype!r}", hint="use float32 or float64")
     chunk_nbytes = None if chunk_bytes is None else parse_bytes(chunk_bytes)
     if n_features is not None and not 1 <= n_features < 2**63:
         raise UsageError(f"n_features must be between 1 and 2^63 - 1, not {n_features}")
@@ -229,7 +230,7 @@ def ingest(
 
 
 def _check_memory(memory: int, rows: RowSource, chunk_bytes: int) -> None:
-    """Refuse what cannot be kept: the chunks being filled and encoded do not get smaller with the memory."""
+    """Raise PlanRefused if `memory` is too small for the chunks being filled and encoded, whose size is fixed."""
     least = _FIXED + 4 * chunk_bytes + rows.held_bytes + _NAMES_COPIES * text_bytes(rows.feature_names)
     if memory < least:
         least = -(-least // MIB) * MIB
@@ -250,7 +251,7 @@ def _width(rows: RowSource, n_features: int | None) -> int | None:
 
 
 def _copy(rows: RowSource, writer: ZarrWriter, task: str, threads: int, emit: Emit) -> None:
-    """Read on one thread, write on this one."""
+    """Read on another thread, write on this one."""
     fractional: set[float] = set()
     seen = 0
     parts = rows.rows()
@@ -261,9 +262,9 @@ def _copy(rows: RowSource, writer: ZarrWriter, task: str, threads: int, emit: Em
                 fractional.update(np.unique(labels[labels != np.rint(labels)]).tolist())
                 if len(fractional) > _MAX_FRACTIONAL_CLASSES:
                     raise DataError(
-                        f"more than {_MAX_FRACTIONAL_CLASSES} different labels that are not whole numbers",
+                        f"more than {_MAX_FRACTIONAL_CLASSES} different labels that are not integers",
                         rows.where,
-                        "is this --task regression?",
+                        "should this be --task regression?",
                     )
             writer.append(part.X, labels, part.weights)
             seen += n_labels(labels)

@@ -1,4 +1,4 @@
-"""Class labels of a stream of unknown length: coded as they come, put in ascending order at the end."""
+"""Class labels of a stream: coded as they come, and recoded in ascending order at the end."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write
 from bigsvm.store.labels import MAX_CLASSES, CodedLabels, alike, label_bits, n_labels, normal_classes
 
-_PIECE = 1 << 18  # codes read back at a time
+_PIECE = 1 << 18  # codes that are read back at a time
 
 
 class Codes(Protocol):
-    """What takes the final codes, piece by piece."""
+    """Receives the final codes piece by piece."""
 
     def append(self, values: np.ndarray) -> None: ...
 
 
 class LabelSpool:
-    """Codes by order of first appearance in a raw int32 file, since the classes are known only at the end.
+    """Provisional codes, by first appearance, in an int32 file; the final order of classes is known only at the end.
 
-    Holds the distinct labels and nothing that grows with the rows.
+    It holds the distinct labels, and nothing that grows with the rows.
     """
 
     def __init__(self, path: Path, where: str) -> None:
@@ -35,12 +35,12 @@ class LabelSpool:
         except OSError as error:
             raise cannot_write(path, error) from error
         self._known: np.ndarray | None = None  # ascending
-        self._codes = np.zeros(0, np.int32)  # of _known: provisional, by appearance
+        self._codes = np.zeros(0, np.int32)  # of _known: provisional, by first appearance
         self._bits = np.zeros(0, np.uint64)  # of provisional codes
         self._counts = np.zeros(0, np.int64)  # of provisional codes
 
     def append(self, labels: np.ndarray | CodedLabels, first_row: int) -> np.ndarray:
-        """Spool labels (`as_labels`, shape (n,)); returns their content bits, uint64, shape (n,)."""
+        """Append labels (`as_labels`, shape (n,)) to the file; returns their content bits, uint64, shape (n,)."""
         if n_labels(labels) == 0:
             return np.zeros(0, np.uint64)
         if isinstance(labels, CodedLabels):
@@ -56,7 +56,7 @@ class LabelSpool:
         return self._bits[codes]
 
     def _coded(self, labels: np.ndarray, first_row: int) -> np.ndarray:
-        """Provisional codes of labels."""
+        """Provisional codes of the labels."""
         if self._known is not None and self._known.dtype != labels.dtype:
             try:
                 self._known, labels = alike(self._known, labels)
@@ -70,7 +70,7 @@ class LabelSpool:
         return self._codes[place]
 
     def _find(self, labels: np.ndarray) -> np.ndarray | None:
-        """Positions in _known, or None where a label is new."""
+        """Positions in _known; None if there is a new label."""
         if self._known is None:
             return None
         place = np.minimum(np.searchsorted(self._known, labels), len(self._known) - 1)
@@ -81,10 +81,14 @@ class LabelSpool:
         if self._known is not None:
             new = ~np.isin(values, self._known)
             values, where = values[new], where[new]
-        values = values[np.argsort(where, kind="stable")]  # by appearance, however the rows are cut
+        values = values[
+            np.argsort(where, kind="stable")
+        ]  # by first appearance, so that the result does not depend on how the rows are cut
         known = values if self._known is None else np.concatenate([self._known, values])
         if len(known) > MAX_CLASSES:
-            raise DataError(f"more than {MAX_CLASSES} classes", self._where, "for targets use --task regression")
+            raise DataError(
+                f"more than {MAX_CLASSES} classes", self._where, "for regression targets use --task regression"
+            )
         codes = np.concatenate([self._codes, np.arange(len(self._codes), len(known), dtype=np.int32)])
         order = np.argsort(known, kind="stable")
         self._known, self._codes = known[order], codes[order]
@@ -92,7 +96,7 @@ class LabelSpool:
         self._counts = np.concatenate([self._counts, np.zeros(len(values), np.int64)])
 
     def finish(self, open_codes: Callable[[np.dtype], Codes]) -> np.ndarray:
-        """Write final codes (positions among the classes) and drop the spool; returns the classes."""
+        """Write the final codes (positions among the ascending classes), and delete the file; returns the classes."""
         known = np.zeros(0) if self._known is None else self._known
         dtype = np.dtype(np.int8 if len(known) < 128 else np.int16 if len(known) < 32768 else np.int32)
         final = np.empty(len(known), dtype)
@@ -106,16 +110,16 @@ class LabelSpool:
         return normal_classes(known)
 
     def classes(self) -> np.ndarray:
-        """The classes so far."""
+        """The classes seen so far."""
         return normal_classes(np.zeros(0) if self._known is None else self._known)
 
     def counts(self) -> list[int]:
-        """Rows of each class, in ascending order of classes."""
+        """Number of rows of each class, in ascending order of classes."""
         return self._counts[self._codes].tolist()
 
     def close(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # what a full disk says once more of codes that nobody needs hides no earlier error
+            with suppress(OSError):  # a full disk fails again on closing; that must not hide the first error
                 self._file.close()
             self._file = None
             self._path.unlink(missing_ok=True)

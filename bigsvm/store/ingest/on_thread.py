@@ -1,4 +1,4 @@
-"""An iterator that runs on a thread of its own, a bounded number of items ahead of who consumes it."""
+"""An iterator that runs on its own thread, a bounded number of items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
-_LOOK = 0.1  # seconds between looks at whether the consumer has gone
-_PATIENCE = 2.0  # seconds for the thread to stop; one that waits for a pipe is left to die with the process
+_LOOK = 0.1  # seconds between checks whether the consumer has stopped
+_PATIENCE = 2.0  # seconds to wait for the thread to end; a thread blocked on a pipe is abandoned
 
 
 @contextmanager
 def on_thread(items: Generator[Item, None, None], depth: int = 1) -> Iterator[Iterator[Item]]:
-    """Run `items` on a thread; at most `depth` finished items wait.  Its exceptions reach the consumer.
+    """Run `items` on a thread, with at most `depth` finished items waiting.  Its exceptions reach the consumer.
 
     At the end of the block the thread has stopped and `items` is closed.
     """
@@ -37,7 +37,7 @@ def on_thread(items: Generator[Item, None, None], depth: int = 1) -> Iterator[It
             for item in items:
                 if not put(item):
                     break
-        except BaseException as caught:  # handed over, not swallowed: the consumer raises it
+        except BaseException as caught:  # passed on to the consumer, which raises it
             error = caught
         finally:
             items.close()

@@ -1,4 +1,4 @@
-"""Rows of arrays, of files of arrays and of other stores, on their way into a store."""
+"""Sources of rows for `ingest`: arrays, files of arrays, and other stores."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bigsvm.store.labels import ONE_A_ROW, CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
-_PART_BYTES = 4 * MIB  # of decoded rows; what a part of a source comes to
+_PART_BYTES = 4 * MIB  # bytes of decoded rows in a part of a source, about
 _PART_ROWS = 65536
 
 
 class Rows(NamedTuple):
-    """Some rows, in order.
+    """Consecutive rows.
 
-    X : dense (n, n_features) or CSR with ascending indices, finite, in the dtype wanted; or `MadeRows`
-    labels : float64 or strings, shape (n,), or strings by their codes
+    X : dense (n, n_features) or CSR with ascending indices; finite, in the dtype of the store; or `MadeRows`
+    labels : float64 or strings, shape (n,), or codes of strings
     weights : shape (n,), or None
-    consumed : bytes of the source read so far
+    consumed : bytes of the source that were read so far
     """
 
     X: Any
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class RowSource:
-    """Where rows come from, and what the writer must know before the first."""
+    """An iterator of rows, and the properties that the writer must know before the first row."""
 
     where: str
     layout: Literal["csr", "dense"]
@@ -49,41 +49,41 @@ class RowSource:
     total_bytes: int
     rows: Callable[[], Generator[Rows, None, None]]
     held_bytes: int = 4 * _PART_BYTES
-    """What reading holds at least: parts that are read, waiting and being written."""
+    """Least bytes that reading holds: parts being read, waiting and being written."""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     feature_names: Sequence[str] | None = None
     remedy: str = "a smaller --chunk-bytes"
-    """What to try where memory does not suffice."""
+    """What to try if the memory does not suffice, for messages."""
     compiled_calls: Sequence[CompiledCall] = ()
-    """What reading such rows calls of compiled code."""
+    """The compiled functions that reading calls."""
     came_as: str = ""
-    """Type of the values as they came, where they may be read as another one."""
+    """The dtype of the values in the source, if they may be read as another one."""
     placed: Callable[[Any], None] | None = None
-    """Takes the `ChunkPlace` where workers may write, before `rows` is called; None: nobody would."""
+    """Called before `rows` with the `ChunkPlace` for workers; None if no workers would write there."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
-    """The dtype of a store for values of dtype `given`: that in which a fit would read them (`checks.value_dtype`).
+    """The dtype of a store for values of dtype `given`: that in which a fit reads them (`checks.value_dtype`).
 
-    wanted : float32 or float64, or None for what `given` says
+    wanted : float32 or float64, or None to choose by `given`
 
     Raises
     ------
-    DataError : not numbers.
+    DataError : the values are not numbers.
     """
     kept = value_dtype(given, where)
     return kept if wanted is None else np.dtype(wanted)
 
 
 def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype: str | None) -> RowSource:
-    """Rows of a dense array.
+    """The rows of a dense array.
 
     Raises
     ------
-    DataError : shapes that do not go together; while reading, values that are not finite (names the row).
+    DataError : shapes do not go together; or, while reading, a value is not finite (names the row).
     """
     if len(X.shape) != 2:
-        raise DataError(f"X has shape {X.shape}", X.where, "X has rows and columns")
+        raise DataError(f"X has shape {X.shape}", X.where, "X must have two dimensions")
     n_samples, n_features = X.shape
     _same_length(n_samples, y, weights)
     out = stored_dtype(X.dtype, dtype, X.where)
@@ -112,12 +112,12 @@ def csr_source(
     weights: Sequential | None,
     dtype: str | None,
 ) -> RowSource:
-    """Rows of a CSR matrix, given as (data, indices, indptr).
+    """The rows of a CSR matrix, given as (data, indices, indptr).
 
     Raises
     ------
-    DataError : arrays that do not go together; while reading, an indptr that falls, an index out of range, a
-    value that is not finite (each names the row).
+    DataError : the arrays do not go together; or, while reading, an indptr that is not ascending, an index out of
+        range, or a value that is not finite (names the row).
     """
     data, indices, indptr = parts
     for part in parts:
@@ -125,7 +125,7 @@ def csr_source(
             raise DataError(f"has shape {part.shape}, not one dimension", part.where)
     for part in (indices, indptr):
         if part.dtype.kind not in "iu":
-            raise DataError(f"is of type {part.dtype}, not of integers", part.where)
+            raise DataError(f"has dtype {part.dtype}, not integers", part.where)
     if data.shape != indices.shape or indptr.shape[0] < 1:
         raise DataError(f"{data.shape[0]} values, {indices.shape[0]} indices", data.where)
     n_samples, nnz = indptr.shape[0] - 1, data.shape[0]
@@ -148,7 +148,7 @@ def csr_source(
 
 
 def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -> Iterator[np.ndarray]:
-    """indptr of consecutive parts of at most `entries` entries (or one row), each from 0 as int64."""
+    """Parts of indptr with at most `entries` entries (or one row) each, shifted to begin with 0; int64."""
     last, row = int(take_exactly(indptr, 1)[0]), 0
     if last != 0:
         raise DataError(f"begins with {last}, not 0", indptr.where)
@@ -160,7 +160,7 @@ def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -
         falls = np.flatnonzero(np.diff(pointers) < 0)
         if len(falls) or pointers[-1] > nnz:
             at = row + int(falls[0]) if len(falls) else row
-            raise DataError(f"falls, or passes the {nnz} entries, at or after row {at}", indptr.where)
+            raise DataError(f"is not ascending, or goes beyond the {nnz} entries, at or after row {at}", indptr.where)
         start = 0
         while start < len(ends):
             stop = int(np.searchsorted(pointers, pointers[start] + entries, "right")) - 1
@@ -173,7 +173,7 @@ def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -
 
 
 def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
-    """Rows of another store, in its order; classes become labels again."""
+    """The rows of another store, in its order; class codes become labels again."""
     block_rows = max(1, min(_PART_ROWS, int(_PART_BYTES / max(row_bytes(store), 1))))
     out = np.dtype(dtype) if dtype is not None else store.dtype
 
@@ -204,7 +204,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
 
 
 def _recipe_of(store: RowBlocks) -> dict[str, Any]:
-    """What a store that is made of another says of its rows; sets of labels are its own labels then, as text."""
+    """The recipe of a store that is made from another; sets of labels are then text labels."""
     found = {name: value for name, value in store.recipe.items() if name not in ("matrix", "chosen")}
     if LABEL_SETS in found:
         found[LABEL_SETS] = {**found[LABEL_SETS], "columns": None}
@@ -220,13 +220,13 @@ def ascending_csr(
     where: str,
     first_row: int,
 ) -> CSR:
-    """CSR in `dtype` with ascending indices in each row.
+    """A CSR matrix in `dtype`, with ascending indices in each row.
 
     Raises
     ------
-    DataError : names the row of what is inconsistent, out of range, twice in a row or not finite.
+    DataError : an index is out of range or occurs twice in a row, or a value is not finite; names the row.
     """
-    # What float32 cannot hold becomes infinite, and is refused by its row.
+    # Values beyond the range of float32 become infinite, and are refused with their row.
     values = as_values(data, dtype, where, first_row, indptr)
     if indices.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         indices = indices.astype(np.int64)
@@ -243,7 +243,7 @@ def ascending_csr(
 def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_row: int, consumed: int) -> Rows:
     labels = take_exactly(y, n, first_row)
     if labels.ndim != 1:
-        raise DataError(f"labels have shape {labels.shape}", y.where, "one label a row")
+        raise DataError(f"labels have shape {labels.shape}", y.where, "there must be one label for each row")
     return Rows(X, labels, None if weights is None else take_exactly(weights, n, first_row), consumed)
 
 

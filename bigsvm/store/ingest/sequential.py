@@ -1,7 +1,7 @@
 """Arrays that are read once, from the front, a bounded number of rows at a time.
 
-The same calls for what lies in memory, in a memory-mapped .npy and in a member of an .npz (which cannot be
-mapped).  Nothing is ever unpickled.
+One interface for arrays in memory, memory-mapped .npy files, and members of .npz files (which cannot be mapped).
+Pickled objects are never loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile
 
 
 class Sequential(Protocol):
-    """An array of `shape` and `dtype` whose next rows are taken, again and again."""
+    """An array with `shape` and `dtype`, whose rows are taken from the front."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -35,7 +35,7 @@ class Sequential(Protocol):
 
 
 class InMemory:
-    """An ndarray or a memory map."""
+    """An array in memory, or a memory map."""
 
     def __init__(self, array: np.ndarray, where: str) -> None:
         self.array, self.where = array, where
@@ -49,7 +49,7 @@ class InMemory:
 
 
 class ZipMember:
-    """One array of an .npz, decompressed as it is asked for; closed with the `stack`."""
+    """An array in an .npz, decompressed as it is read; closed with the `stack`."""
 
     def __init__(self, archive: zipfile.ZipFile, key: str, where: str, stack: ExitStack) -> None:
         self.where = f"{where}[{key}]"
@@ -59,11 +59,11 @@ class ZipMember:
         except KeyError as error:
             raise DataError(f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}") from error
         except _DAMAGED as error:
-            raise DataError(f"not a sound array: {error}", self.where) from error
+            raise DataError(f"not a valid array: {error}", self.where) from error
         refuse_objects(self.dtype, self.where)
         self._left = self.shape[0] if self.shape else 0
         if fortran and len(self.shape) > 1:
-            raise DataError("a column-major array in an .npz cannot be read by rows", self.where, "save a .npy")
+            raise DataError("a column-major array in an .npz cannot be read by rows", self.where, "save it as .npy")
 
     def take(self, n: int) -> np.ndarray:
         row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
@@ -80,14 +80,14 @@ class ZipMember:
         return np.frombuffer(content, self.dtype).reshape(n, *self.shape[1:])
 
     def whole(self) -> np.ndarray:
-        """All of a small array, a scalar too."""
+        """The whole array, which must be small; also a scalar."""
         return np.frombuffer(self._file.read(), self.dtype).reshape(self.shape)
 
 
 def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:
-    """The next `n` rows, from `first_row` on, of a source that may give fewer at a time.
+    """The next `n` rows, the first of which has number `first_row`, from a source that may give fewer at a time.
 
-    Raises DataError where it ends before, or where a row is masked.
+    Raises DataError if the source ends early, or a row is masked.
     """
     parts = []
     while n > 0:
@@ -101,39 +101,39 @@ def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:
 
 
 def open_npy(path: Path) -> InMemory:
-    """A memory-mapped .npy.
+    """Open a .npy file as a memory map.
 
     Raises
     ------
-    MissingInput : not there
-    DataError : not an .npy, cut short, or one of Python objects.
+    MissingInput : the file is missing.
+    DataError : it is not a .npy file, is truncated, or holds Python objects.
     """
     try:
         array = load_array(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
     except _DAMAGED as error:
-        raise DataError(f"not a sound .npy file: {error}", str(path)) from error
+        raise DataError(f"not a valid .npy file: {error}", str(path)) from error
     except OSError as error:
         raise ReadFailed(f"reading failed: {error.strerror or error}", str(path)) from error
     if not isinstance(array, np.ndarray):
-        raise DataError("an .npz, not an .npy", str(path), "rename it")
+        raise DataError("this is an .npz file, not a .npy", str(path), "rename it to .npz")
     refuse_objects(array.dtype, str(path))
     return InMemory(array, str(path))
 
 
 def open_npz(path: Path) -> zipfile.ZipFile:
-    """An .npz.  Raises MissingInput or DataError as `open_npy` does."""
+    """Open an .npz file.  Raises MissingInput or DataError as `open_npy` does."""
     try:
         return zipfile.ZipFile(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
     except _DAMAGED as error:
-        raise DataError(f"not a sound .npz file: {error}", str(path)) from error
+        raise DataError(f"not a valid .npz file: {error}", str(path)) from error
 
 
 def npz_keys(archive: zipfile.ZipFile) -> list[str]:
-    """Names of the arrays."""
+    """Names of the arrays in it."""
     return [name.removesuffix(".npy") for name in archive.namelist()]
 
 

@@ -1,4 +1,4 @@
-"""A few rows ingested before the user's: libraries and compiled code are loaded before memory is counted."""
+"""A tiny ingest before the real one, so that libraries and compiled code are loaded before memory is measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS, _WIDTH = 4, 3
 
 
 def load_code(source: RowSource, codec: str, task: str, emit: Emit = silent) -> None:
-    """Call what an ingest of `source` will call; in one process once for each kind of rows."""
+    """Call everything that an ingest of `source` will call; once for each kind of rows in a process."""
     kind = source.layout, source.dtype, source.has_weights, codec, task
     writing = CompiledCall(("ingest", *map(str, kind)), functools.partial(_write_few_rows, *kind))
     precompile_calls([*source.compiled_calls, writing], emit)

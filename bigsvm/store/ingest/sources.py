@@ -1,4 +1,4 @@
-"""From what a caller names (paths, arrays, a folder) to rows: which reader reads what."""
+"""From the arguments of `ingest` (paths, arrays, a folder) to a source of rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from bigsvm.units import KIB
 FORMATS = ("svmlight", "npz", "npy", "folder", "store")
 _STORE_SUFFIXES = (".zarr", ".parquet", ".pq")
 _BY_ROW = ("scale", "normalize", "like")
-"""Options that hold for rows of any source."""
+"""Options that apply to rows of any source."""
 _QID_WARNING = "query ids (qid:) are ignored"
 
 
 def find_format(path: str) -> str:
-    """One of FORMATS, by the name of a path and by what lies in a folder; a plain file is svmlight text."""
+    """The format of a path, one of FORMATS, by its name and the content of a folder; other files are svmlight text."""
     suffix = Path(path).suffix.lower()
     if path == "-":
         return "svmlight"
@@ -58,7 +58,7 @@ def find_format(path: str) -> str:
     if os.path.isdir(path):
         parts = {entry.name for entry in os.scandir(path)}
         return "folder" if parts & {"X.npy", "indptr.npy"} else "store"
-    # Of what lies elsewhere a name without a suffix is a store's, or a folder's.
+    # A remote name without a suffix is a store or a folder.
     return "store" if is_remote(path) and not inner else "svmlight"
 
 
@@ -73,16 +73,16 @@ def text_source(
     warn: Callable[[str], None],
     sets: Mapping[str, Any] | None = None,
 ) -> RowSource:
-    """Rows of svmlight text, read and decompressed on one thread while another parses.
+    """The rows of svmlight text; one thread reads and decompresses while another one parses.
 
-    sets : rows have several labels: what the store will say of them (`LABEL_SETS` in a recipe); None: one label
+    sets : for rows with several labels: the entry `LABEL_SETS` of the store's recipe; None: one label for each row
 
     Raises
     ------
-    MissingInput : a file is not there; the rest of `read_pieces` and `read_chunks` while reading.
+    MissingInput : a file is missing; and, while reading, whatever `read_pieces` and `read_chunks` raise.
     """
     unpacking = unpacking_bytes(paths)
-    # Three pieces of text and three of numbers, which need up to four times more, are held at a time.
+    # Three pieces of text are held at a time, and the numbers of three, which take up to four times as much.
     piece_bytes = PIECE_BYTES if memory is None else min(PIECE_BYTES, max(64 * KIB, (memory - unpacking) // 32))
     out = np.dtype(dtype or "float32")
     size = total_bytes(paths)
@@ -124,7 +124,7 @@ def _parse_a_line(dtype: np.dtype) -> None:
 
 
 def folder_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:
-    """Rows of a folder with X.npy, or with data.npy, indices.npy and indptr.npy; labels in y.npy."""
+    """The rows of a folder with X.npy, or with data.npy, indices.npy and indptr.npy; labels are in y.npy."""
     y = open_npy(Path(label) if label is not None else path / "y.npy")
     if (path / "X.npy").exists():
         return array_source(open_npy(path / "X.npy"), y, weights, dtype)
@@ -133,19 +133,19 @@ def folder_source(path: Path, label: str | None, weights: Sequential | None, dty
 
 
 def npy_source(path: Path, label: str | None, weights: Sequential | None, dtype: str | None) -> RowSource:
-    """Rows of a dense .npy; its labels are in another."""
+    """The rows of a dense .npy file; its labels are in another file."""
     if label is None:
-        raise UsageError("an .npy has no labels", str(path), "name the .npy that has them with --label")
+        raise UsageError("a .npy file has no labels", str(path), "name the .npy file of the labels with --label")
     return array_source(open_npy(path), open_npy(Path(label)), weights, dtype)
 
 
 def npz_source(
     path: Path, label: str | None, weights: Sequential | str | None, dtype: str | None, stack: ExitStack
 ) -> RowSource:
-    """Rows of what scipy.sparse.save_npz wrote, or of an .npz with a dense array X.
+    """The rows of an .npz file: from scipy.sparse.save_npz, or with a dense array X.
 
-    The labels are the array `label` of the archive, or `y` or `label` in it, or a .npy of their own.  `weights` may be
-    the name of an array of the archive, too.
+    The labels are the array `label` of the file, else `y` or `label` in it, or a separate .npy file.  `weights` may be
+    the name of an array in the file, too.
     """
     where = str(path)
     archive = stack.enter_context(open_npz(path))
@@ -157,31 +157,31 @@ def npz_source(
     y: Sequential
     if label is not None and label not in keys:
         if not label.endswith(".npy"):
-            raise UsageError(f"no array {label!r} in it", where, f"it has {', '.join(keys)}")
+            raise UsageError(f"there is no array {label!r} in it", where, f"it has {', '.join(keys)}")
         y = open_npy(Path(label))
     else:
         name = label or next((key for key in ("y", "label") if key in keys), None)
         if name is None:
-            raise UsageError("it has no labels", where, "name an array in it, or a .npy, with --label")
+            raise UsageError("it has no labels", where, "name an array in it, or a .npy file, with --label")
         y = member(name)
     if isinstance(weights, str):
         if weights not in keys:
-            raise UsageError(f"no array {weights!r} in it", where, f"it has {', '.join(keys)}")
+            raise UsageError(f"there is no array {weights!r} in it", where, f"it has {', '.join(keys)}")
         weights = member(weights)
     if "indptr" not in keys and "X" in keys:
         return array_source(member("X"), y, weights, dtype)
     if "format" in keys:
         kind = member("format").whole().item()
         if kind not in (b"csr", "csr"):
-            raise DataError(f"a sparse matrix of format {kind!r}", where, "save it as CSR: matrix.tocsr()")
+            raise DataError(f"the sparse matrix has format {kind!r}", where, "save it as CSR: matrix.tocsr()")
     n_features = int(member("shape").whole()[1]) if "shape" in keys else None
     return csr_source((member("data"), member("indices"), member("indptr")), n_features, y, weights, dtype)
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
-    """Rows of NumPy arrays, scipy sparse matrices and arrays, CSR tuples."""
+    """The rows of NumPy arrays, SciPy sparse matrices and arrays, or CSR tuples."""
     if y is None:
-        raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
+        raise UsageError("arrays need labels", hint="call ingest((X, y), path)")
     labels = _sequential(y, "y")
     kept = None if weights is None else _sequential(weights, "sample_weight")
     if scipy.sparse.issparse(X):
@@ -195,12 +195,12 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
 
 
 def _sequential(array: Any, where: str) -> Sequential:
-    if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory: they are small
+    if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory are small
         array = array.compute() if hasattr(array, "compute") else array
     known = unmasked(array, where)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
-            raise DataError("an array of Python objects", where, "give numbers, or strings as labels")
+            raise DataError("the array holds Python objects", where, "use numbers, or strings as labels")
         known = known.astype(str)
     return InMemory(known, where)
 
@@ -225,21 +225,25 @@ def open_source(
     warn: Callable[[str], None],
     stack: ExitStack,
 ) -> RowSource:
-    """The rows of whatever `ingest` takes; what must be closed in the end goes on the `stack`.
+    """The rows of any source that `ingest` accepts; whatever must be closed at the end is added to `stack`.
 
     Raises
     ------
-    UsageError : a combination that makes no sense
-    MissingInput, DataError, ReadFailed : of the source.
+    UsageError : arguments that do not go together.
+    MissingInput, DataError, ReadFailed : from the source.
     """
     if from_format is not None and from_format not in FORMATS:
-        raise UsageError(f"unknown format {from_format!r}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {from_format!r}", hint=f"use one of {', '.join(FORMATS)}")
     if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
     elif isinstance(source, tuple) and len(source) == 3 and y is None and len(getattr(source[0], "shape", ())) == 2:
         if sample_weight is not None:
-            raise UsageError("sample_weight beside (X, y, sample_weight)", hint="leave one of them out")
-        source, y, sample_weight = source  # and not the three arrays of a CSR matrix, which have one axis each
+            raise UsageError(
+                "sample_weight is given twice, also in (X, y, sample_weight)", hint="leave one of them out"
+            )
+        source, y, sample_weight = (
+            source  # but the three arrays of a CSR matrix, which have one axis each, are not (X, y, sample_weight)
+        )
     paths = _paths(source)
     if is_lazy(source):
         change = recipe_asked(chosen.get("scale"), chosen.get("normalize"), chosen.get("like"))
@@ -249,24 +253,24 @@ def open_source(
         is_open = all(hasattr(type(source), name) for name in ("refs", "read"))
         by_row = () if is_open else _BY_ROW
         for option in (name for name, value in chosen.items() if value and name not in by_row):
-            hint = "open_store(..., " + option + "=...) gives rows that ingest takes"
-            raise UsageError(f"--{option.replace('_', '-')} is not for rows that are open already", hint=hint)
+            hint = "open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
+            raise UsageError(f"--{option.replace('_', '-')} does not apply to an open store", hint=hint)
         if is_open:
             return store_source(source, dtype)
         change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
         return changed_rows(memory_source(source, y, sample_weight, dtype), change)
     if y is not None:
-        raise UsageError("labels as an array go with a matrix as an array", hint="name a file with --label")
+        raise UsageError("labels are an array, but the matrix is not", hint="name a file with --label")
     paths = [without_secrets(path) for path in paths]
     kinds = {from_format or find_format(path) for path in paths}
     if kinds != {"svmlight"} and len(paths) > 1:
-        raise UsageError("several sources at a time must all be svmlight text", ", ".join(paths))
+        raise UsageError("several sources must all be svmlight text", ", ".join(paths))
     kind = kinds.pop()
     if kind != "store":
         paths = [stack.enter_context(here(path)) for path in paths]
     path = Path(paths[0])
     if kind == "store":
-        # pyarrow and what else reads other formats is large, and not loaded for those who do not need it.
+        # Imported when needed, because pyarrow and other libraries of formats are large.
         from bigsvm.store.formats.opener import open_store
 
         store = open_store(paths[0], label=label, weight=weight, task=task, empty_chunks=empty_chunks, **chosen)
@@ -277,7 +281,9 @@ def open_source(
     for option in (name for name, value in chosen.items() if value and name not in _BY_ROW):
         if kind == "svmlight" and option == "labels":
             continue
-        raise UsageError(f"--{option.replace('_', '-')} is not for this kind of source", str(path), "leave it out")
+        raise UsageError(
+            f"--{option.replace('_', '-')} does not apply to this kind of source", str(path), "leave it out"
+        )
     weights: Sequential | None = None
     if weight is not None and not (kind == "npz" and not weight.endswith(".npy")):
         weights = open_npy(Path(weight))
@@ -285,16 +291,16 @@ def open_source(
         weights = _sequential(sample_weight, "sample_weight")
     if kind == "svmlight":
         if label is not None:
-            raise UsageError("svmlight text has its labels in it", hint="leave --label out")
+            raise UsageError("svmlight text contains its labels", hint="leave out --label")
         if weights is not None:
-            raise UsageError("weights cannot be given beside svmlight text", hint="use .npz or Parquet")
+            raise UsageError("weights cannot be given for svmlight text", hint="use .npz or Parquet")
         text = text_source(
             paths, dtype=dtype, zero_based=zero_based, n_features=n_features, memory=memory,
             threads=threads, warn=warn, sets=_sets_asked(chosen, task),
         )  # fmt: skip
         return changed_rows(text, change)
     if not path.exists():
-        raise MissingInput("is not there", str(path))
+        raise MissingInput("there is no such file or folder", str(path))
     if kind == "folder":
         return changed_rows(folder_source(path, label, weights, dtype), change)
     if kind == "npy":
@@ -303,13 +309,13 @@ def open_source(
 
 
 def _sets_asked(chosen: Mapping[str, Any], task: Task) -> dict[str, Any] | None:
-    """What a store of text says of its sets of labels, as asked or as the store that the rows join says; or None.
+    """The entry `LABEL_SETS` of the recipe for text with sets of labels, as asked, or as in the store; or None.
 
-    Raises UsageError where the field of labels is called by another name, or there are targets.
+    Raises UsageError if the field of labels is called by another name, or the task is regression.
     """
     asked, kept = chosen.get("labels"), (chosen.get("like") or {}).get(LABEL_SETS)
     if asked and list(asked) != [LABELS_FIELD]:
-        what = "a line of svmlight text has all its labels in one field, which goes by the name of label"
+        what = "a line of svmlight text has all its labels in one field, which is called label"
         raise UsageError(what, hint=f"--labels {LABELS_FIELD}")
     if asked and task == "regression":
         raise UsageError("--labels and --task regression exclude each other", hint="leave one of them out")
@@ -324,9 +330,9 @@ def _lazy_source(
 ) -> RowSource:  # fmt: skip
     for option in ("matrix", "labels"):
         if chosen.get(option):
-            raise UsageError(f"--{option} is not for dask collections", hint="leave it out")
+            raise UsageError(f"--{option} does not apply to dask collections", hint="leave it out")
     from bigsvm.store.ingest.collections.dask_frames import (
-        FrameOptions,  # dask is not loaded for those who do not use it
+        FrameOptions,  # imported when needed, because it imports dask
     )
     from bigsvm.store.ingest.collections.dask_source import dask_source
 
@@ -340,7 +346,7 @@ def _lazy_source(
 
 
 def _paths(source: Any) -> list[str] | None:
-    """Paths as a list, or None where the source is data."""
+    """The paths as a list; None if the source is data."""
     if isinstance(source, str | os.PathLike):
         return [os.fspath(source)]
     if isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source):

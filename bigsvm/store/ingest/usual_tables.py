@@ -1,4 +1,4 @@
-"""Files of columns as programs usually write them, for `bigsvm cache warm`."""
+"""Small tables as common programs write them, for `bigsvm cache warm`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Columns = dict[str, object]
 
 
 def write_table(form: str, X: np.ndarray, y: np.ndarray, folder: Path) -> str:
-    """A small file of a form of FORMS; its path."""
+    """Write a small table in a form of FORMS; returns its path."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -50,7 +50,7 @@ def _lists(X: np.ndarray, stored: type[np.signedinteger] = np.int32) -> _Columns
 
 
 def _lists_of_python(X: np.ndarray) -> _Columns:
-    """As pandas and polars write lists of Python's numbers."""
+    """As pandas and polars write lists of Python numbers: with 64-bit types."""
     return _lists(X, np.int64)
 
 

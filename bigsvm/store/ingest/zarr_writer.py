@@ -1,4 +1,4 @@
-"""Writing a store: AnnData-shaped Zarr v3, whole chunks only, a bounded number of bytes held."""
+"""`ZarrWriter`: writes a store (Zarr v3 in AnnData's form) in whole chunks, holding a bounded number of bytes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ T = TypeVar("T")
 
 
 class _Abandoned(Exception):
-    """Tells the temporary folder to vanish."""
+    """Raised so that the temporary folder is removed."""
 
 
 MARKS = ("bigsvm-manifest.json",)
-"""Files by which a folder is known as a store."""
+"""Files by which a folder is recognised as a store."""
 
 
 def _only_writes(
     method: Callable[Concatenate[ZarrWriter, P], T],
 ) -> Callable[Concatenate[ZarrWriter, P], T]:
-    """An OSError inside is one of the store, which the message names, as it is of no input."""
+    """Decorator: an OSError inside the method becomes an OutputError about the store, not about an input."""
 
     @functools.wraps(method)
     def named(self: ZarrWriter, *given: P.args, **options: P.kwargs) -> T:
@@ -58,18 +58,18 @@ def _only_writes(
 
 
 class ZarrWriter:
-    """Rows in, in order; a sealed store at `path` when all went well, and nothing otherwise.
+    """Receives rows in order, and makes a sealed store at `path` if all goes well, otherwise nothing.
 
-    layout : X as CSR or dense; all blocks appended are of that kind
-    dtype : float32, float64, int8 or uint8, of X in the store
-    n_features : width, where known; CSR grows without it, dense takes the first block's
-    codec : lz4, zstd or none (none can be memory-mapped)
-    chunk_bytes : decoded bytes of a chunk, 4 MiB by default
-    task : regression keeps labels as numbers
-    recipe, feature_names : what is known of the features (`RowBlocks`), for those who read the store
-    split : the share of the rows that fits train on unless they are told otherwise; None records none
+    layout : 'csr' or 'dense', for X and all blocks that are appended
+    dtype : dtype of X in the store: float32, float64, int8 or uint8
+    n_features : width, if known; CSR grows as needed, dense takes the width of the first block
+    codec : lz4, zstd or none (with none the store can be memory-mapped)
+    chunk_bytes : size of a decoded chunk, 4 MiB by default
+    task : 'regression' keeps labels as numbers
+    recipe, feature_names : recorded for readers of the store (see `RowBlocks`)
+    split : record this share of the rows, on which fits train by default; None records none
 
-    Holds one chunk per array (data, indices, indptr, codes, weights) besides the block being appended.
+    Holds one chunk of each array (data, indices, indptr, codes, weights), in addition to the block being appended.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ZarrWriter:
         self.n_features, self.has_weights, self.task = n_features, has_weights, task
         self._codec, self._chunk_bytes, self._overwrite = codec, chunk_bytes or DEFAULT_CHUNK_BYTES, overwrite
         self.n_samples = self.nnz = 0
-        self._width = 0  # largest index seen, plus one
+        self._width = 0  # largest index seen so far, plus 1
         self._hash, self._scales = ContentHash(), ColumnScales()
         self._arrays: dict[str, ChunkFiles] = {}
         self._context: AbstractContextManager[Path] | None = None
@@ -109,14 +109,14 @@ class ZarrWriter:
         self._root = self._context.__enter__()
         try:
             self._begin()
-        except BaseException as error:  # nobody calls __exit__ of what was never entered
+        except BaseException as error:  # __exit__ is not called if __enter__ fails
             self.__exit__(type(error), error, error.__traceback__)
             raise
         return self
 
     @_only_writes
     def _begin(self) -> None:
-        """Open what rows are written to."""
+        """Open the files for rows."""
         if self.layout == "csr":
             self._open("X/data", self.dtype)
             self._open("X/indices", np.dtype(np.int32))
@@ -139,12 +139,12 @@ class ZarrWriter:
         elif isinstance(error, OutputError):
             self._context.__exit__(kind, error, trace)
         else:
-            # Not the caller's own error: an OSError of the input must not be reported as one of the output.
+            # Another exception than the caller's: an OSError of the input must not be reported as one of the output.
             self._context.__exit__(_Abandoned, _Abandoned(), None)
 
     @_only_writes
     def place(self) -> ChunkPlace | None:
-        """Where workers may write chunks of what is appended first; None where they cannot."""
+        """Where workers may write chunks of the rows that are appended first; None if they cannot."""
         if self.layout == "csr" or self.n_features is None or self.n_features < 1:
             return None
         return opened_place(self._root, self._open("X", self.dtype, width=self.n_features), self.task)
@@ -153,15 +153,15 @@ class ZarrWriter:
     def append(
         self, X: CSR | np.ndarray | MadeRows, labels: np.ndarray | CodedLabels, weights: np.ndarray | None = None
     ) -> None:
-        """Add a chunk of rows, of any number.
+        """Append any number of rows.
 
-        X : CSR (unsorted indices are kept as they come) or dense (n, n_features); or what a worker has made of rows
-        labels : numbers or strings, shape (n,); of strings the codes may be given
-        weights : shape (n,), each >= 0; needed exactly when the writer has weights
+        X : CSR (indices may be unsorted, and stay so) or dense (n, n_features); or rows that a worker has prepared
+        labels : numbers or strings, shape (n,), or codes of strings
+        weights : shape (n,), each >= 0; required if and only if the writer has weights
 
         Raises
         ------
-        DataError : a value, label or weight that cannot be used (names the row), or a row that is too wide.
+        DataError : a value, label or weight is invalid, or a row is too wide; names the row.
         OutputError : the disk is full or fails.
         """
         where, first = str(self.path), self.n_samples
@@ -196,7 +196,7 @@ class ZarrWriter:
 
     @_only_writes
     def finish(self, n_features: int | None = None) -> dict[str, Any]:
-        """Write all that is left, metadata and manifest; the store appears when the with-block ends.
+        """Write everything that is left, the metadata and the manifest; the store appears when the with-block ends.
 
         Returns n_samples, n_features, nnz, labels, bytes, store_fingerprint, content_fingerprint, warnings.
         """
@@ -211,7 +211,7 @@ class ZarrWriter:
         for part in self._arrays.values():
             part.flush()
         store, added, empty = self._write_metadata(width, classes)
-        # zarr wrote the chunks of string categories itself; ours come from ChunkFiles.
+        # The chunks of string categories were written by zarr itself, all other chunks by ChunkFiles.
         documents = {key: value for key, value in store.digests.items() if is_document(key)}
         chunks = {part.path: part.digests() for part in (*self._arrays.values(), *added)}
         for key, value in [*((k, v) for k, v in store.digests.items() if not is_document(k)), *empty]:
@@ -236,20 +236,20 @@ class ZarrWriter:
         }  # fmt: skip
 
     def _finish_labels(self, labels: LabelSpool) -> tuple[np.ndarray, list[int]]:
-        """Write the codes; the classes, and rows of each."""
+        """Write the codes; returns the classes, and the number of rows of each."""
         return labels.finish(lambda dtype: self._open("obs/label/codes", dtype)), labels.counts()
 
     def _scale_summary(self) -> dict[str, object]:
-        """What is known of the columns' scales."""
+        """The summary of the scales of columns, for the manifest."""
         return self._scales.summary()
 
     def _more_content(self) -> dict[str, Any]:
-        """What else the manifest says of the content."""
+        """Further entries about the content, for the manifest."""
         return {}
 
     def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
-        # A reader holds a chunk of each array: those with a number a row need not be as large as those with
-        # hundreds.
+        # A reader holds a chunk of each array, so arrays with one number for each row get smaller chunks than those
+        # with hundreds.
         chunk_bytes = self._chunk_bytes if path.startswith("X") and path != "X/indptr" else self._chunk_bytes // 8
         self._arrays[path] = ChunkFiles(self._root, path, dtype, self._codec, max(chunk_bytes, 1), width)
         return self._arrays[path]
@@ -257,7 +257,7 @@ class ZarrWriter:
     def _append_csr(self, X: CSR | np.ndarray, first: int) -> CSR:
         if not isinstance(X, CSR):
             raise UsageError("this writer takes CSR rows")
-        # A float64 beyond float32 becomes infinite, which is refused below.
+        # Values beyond the range of float32 become infinite, and are refused below.
         X = X._replace(data=as_values(X.data, self.dtype, str(self.path), first, X.indptr))
         check_csr(X, 2**63 - 1 if self.n_features is None else self.n_features, str(self.path), first)
         width = int(X.indices.max()) + 1 if len(X.indices) else 0
@@ -289,24 +289,24 @@ class ZarrWriter:
         return X
 
     def _put(self, X: MadeRows, first: int) -> None:
-        """Rows that a worker has made, in the folder of `place`."""
+        """Append rows that a worker has prepared in the folder of `place`."""
         if X.first != first:
-            raise UsageError(f"rows were made for place {X.first}, and come to {first}", str(self.path))
+            raise UsageError(f"rows were prepared for position {X.first}, but arrive at {first}", str(self.path))
         put_chunks(self._root, self._arrays["X"], X)
         self._width = self._arrays["X"].width or 0
         self.nnz += X.n * self._width
 
     def _take_note(self, X: MadeRows, bits: np.ndarray) -> None:
-        """Of the content of such rows.  bits : of their labels, as this store has them"""
+        """Add the content of such rows to the fingerprint.  bits : of their labels, as in this store"""
         if not np.array_equal(bits, X.bits):
-            raise DataError(f"labels from row {X.first} on are other ones than those that were hashed", str(self.path))
+            raise DataError(f"the labels from row {X.first} on are not those that were hashed", str(self.path))
         other = ContentHash()
         other.total = X.content
         self._hash.merge(other)
         self._scales.merge(X.largest)
 
     def _widen_indices(self) -> None:
-        """Rewrite the indices so far as int64, a chunk at a time."""
+        """Rewrite the indices so far as int64, one chunk at a time."""
         narrow = self._arrays["X/indices"]
         narrow.flush()
         narrow.move("X/.indices32.tmp")
@@ -326,7 +326,7 @@ class ZarrWriter:
     def _write_metadata(
         self, width: int, classes: np.ndarray | None
     ) -> tuple[DigestingStore, list[ChunkFiles], list[tuple[str, str]]]:
-        """Write all documents; returns the store that saw them, the arrays added and the keys left empty."""
+        """Write all documents; returns the store that wrote them, the arrays added, and the keys of empty chunks."""
         store = DigestingStore(LocalStore(self._root))
         group = zarr.create_group(
             store, zarr_format=3,

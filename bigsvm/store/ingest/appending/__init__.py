@@ -1,1 +1,1 @@
-"""New rows that join a sealed store: written aside, then one rename of the manifest."""
+"""Appending rows to a sealed store: new files are written aside, then the manifest is renamed into place."""

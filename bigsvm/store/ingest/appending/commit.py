@@ -1,9 +1,10 @@
-"""Putting a grown store in the place of the one it came from: one rename of the manifest, all else before or after it.
+"""The commit of an append: one rename of the manifest; every other step comes before or after it.
 
-1. New chunks go under their keys, which nobody asks for yet.  Of each object that changes both versions are kept in
-   `bigsvm-former/`, and the old manifest too.
-2. The new manifest takes the place of the old one.  A reader that opens now finds every version that it lists.
-3. What changed goes under its keys, for those who read no manifest.  `finish_pending` does it for a writer that died.
+1. New chunks are moved to their keys, which no reader asks for yet.  Of each object that will change, the old and the
+  new version are kept in `bigsvm-former/`, and so is the old manifest.
+2. The new manifest replaces the old one.  A reader that opens the store now finds every version that it lists.
+3. Changed objects are moved to their keys, for programs that read no manifest.  If the writer dies before that,
+  `finish_pending` does it later.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ _PARTS = f"{STEM}-"
 
 @contextmanager
 def growing(root: Path) -> Iterator[None]:
-    """Alone with a store, whose last writer's work is done.  Raises MissingInput, OutputError naming who has it."""
+    """Lock a store for writing, and finish the append of a writer that died.  Raises MissingInput, OutputError."""
     if not root.is_dir():
-        raise MissingInput("no such store", str(root), "leave --append out: a new store is made")
+        raise MissingInput("no such store", str(root), "leave out --append to make a new store")
     with changing(root):
         yield
 
 
 def compact(root: Path) -> dict[str, Any]:
-    """Let go of what a store keeps for readers that opened it before rows were added.
+    """Delete the old versions that a store keeps for readers which opened it before rows were appended.
 
-    Returns store, freed_bytes, store_fingerprint.  Raises MissingInput where there is no sealed store.
+    Returns store, freed_bytes, store_fingerprint.  Raises MissingInput if there is no sealed store.
     """
     with growing(root):
         try:
@@ -61,15 +62,17 @@ def compact(root: Path) -> dict[str, Any]:
 
 
 def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
-    """Put the files in `aside` into the store at `root`, whose manifest is `former`; the new manifest.
+    """Move the files in `aside` into the store at `root`, whose manifest is `former`; returns the new manifest.
 
-    To be called under the lock of the store.
+    The caller must hold the lock of the store.
 
-    Raises OutputError : it cannot be written, or another store lies there now; that store is then what it was.
+    Raises OutputError if it cannot be written, or the store was replaced meanwhile; the store is then unchanged.
     """
     try:
         if load_manifest(root).fingerprint != former.fingerprint:
-            raise OutputError("was exchanged while rows were added to it", str(root), "add the rows again")
+            raise OutputError(
+                "was replaced by another store while rows were appended to it", str(root), "append the rows again"
+            )
         return _commit(root, aside, former)
     except OSError as error:
         raise cannot_write(root, error) from error
@@ -90,7 +93,7 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
         before = _part_digest(root / key) if is_part else former.lookup(key)
         now = _part_digest(path) if is_part else grown.lookup(key)
         if now is None:
-            continue  # a spool
+            continue  # a temporary file of labels
         if before == now:
             continue
         if before is None:
@@ -117,11 +120,11 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
 
 
 def _places_of_labels(aside: Path) -> dict[str, tuple[int, int]]:
-    """By key, when objects of labels are put in place, where the classes are others now: (turn, turn within that).
+    """Key -> order (turn, position) in which objects of labels are moved into place, if the classes have changed.
 
-    Whoever reads no manifest sees some objects new and others old meanwhile.  The chunk with the highest code comes
-    first of all, and the categories come last: until then that code is beyond the categories, which is an error and
-    not the name of another class.
+    A program that reads no manifest sees a mixture of old and new objects meanwhile.  The chunk with the highest code
+    is moved first, and the categories last.  Until then that code is beyond the categories, which is an error, and not
+    the name of another class.
     """
     names = aside / "obs/label/categories"
     if not names.is_dir():
@@ -140,7 +143,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _part_digest(path: Path) -> str | None:
-    """Of a part of a manifest, as the manifest has it."""
+    """The digest of a part of a manifest, as the manifest records it; None for other files."""
     return xxhash.xxh3_128_hexdigest(read_bytes(path)) if path.is_file() else None
 
 

@@ -1,4 +1,4 @@
-"""May these rows join that store?  Said before anything is written."""
+"""Whether rows can be appended to a store, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -15,51 +15,55 @@ from bigsvm.store.ingest.row_source import RowSource
 def options_of(
     former: SealedStore, task: str, n_features: int | None, dtype: str | None, split: float | None
 ) -> dict[str, Any]:
-    """What the source is to be opened with, so that its rows are like those of the store.
+    """The options with which the source must be opened, so that its rows are like those of the store.
 
-    Raises UsageError where the user asks for something else.
+    Raises UsageError if the user asked for something else.
     """
     where = str(former.path)
     if task == "regression" and former.task != "regression":
-        raise UsageError("--task regression, and the store holds classes", where, "leave it out")
+        raise UsageError("--task regression does not fit: the store holds classes", where, "leave it out")
     if n_features not in (None, former.n_features):
-        raise UsageError(f"--n-features {n_features}, and the store has {former.n_features}", where, "leave it out")
+        raise UsageError(
+            f"--n-features {n_features} does not fit: the store has {former.n_features}", where, "leave it out"
+        )
     if dtype is not None and former.dtype.kind == "f" and dtype != former.dtype.name:
-        raise UsageError(f"--dtype {dtype}, and the store holds {former.dtype}", where, "leave it out")
+        raise UsageError(f"--dtype {dtype} does not fit: the store holds {former.dtype}", where, "leave it out")
     if split not in (None, former.split):
         records = "no share" if former.split is None else f"{former.split:g}"
-        what = f"--split {split:g}, and the store records {records}"
-        raise UsageError(what, where, "leave it out, or give it to fit")
+        what = f"--split {split:g} does not fit: the store records {records}"
+        raise UsageError(what, where, "leave it out, or pass it to fit")
     same = former.dtype.name if former.dtype == np.float64 else dtype
     return {"task": former.task, "n_features": former.n_features, "dtype": same}
 
 
 def check_fits(former: SealedStore, rows: RowSource) -> None:
-    """Raise DataError, naming the first thing in which the rows differ from those of the store."""
+    """Raise DataError, naming the first difference, if the rows do not fit the store."""
     where = rows.where
     if rows.layout != former.layout:
         ours, theirs = ("sparse", "dense") if rows.layout == "csr" else ("dense", "sparse")
-        raise DataError(f"the rows are {ours} and the store is {theirs}", where, "ingest them to a store of their own")
+        raise DataError(
+            f"the rows are {ours}, but the store is {theirs}", where, "ingest them into a store of their own"
+        )
     if rows.n_features not in (None, former.n_features):
-        raise DataError(f"the rows have {rows.n_features} features and the store has {former.n_features}", where)
+        raise DataError(f"the rows have {rows.n_features} features, but the store has {former.n_features}", where)
     if not np.can_cast(rows.dtype, former.dtype, "safe"):
         came_as = rows.came_as or rows.dtype.name
         read_as = "" if came_as == rows.dtype.name else f", which are read as {rows.dtype},"
-        what = f"the values are {came_as}{read_as} and the store holds {former.dtype}, which would round them"
-        raise DataError(what, where, "--dtype float32 does that" if former.dtype == np.float32 else "")
+        what = f"the values are {came_as}{read_as} but the store holds {former.dtype}, which would round them"
+        raise DataError(what, where, "--dtype float32 accepts the rounding" if former.dtype == np.float32 else "")
     if rows.has_weights != former.has_weights:
         if former.has_weights:
-            raise DataError("the store has weights and the rows have none", where, "name their column with --weight")
-        raise DataError("the rows have weights and the store has none", where, "ingest all rows to a new store")
+            raise DataError("the store has weights, but the rows have none", where, "name their column with --weight")
+        raise DataError("the rows have weights, but the store has none", where, "ingest all rows into a new store")
     if json.loads(json.dumps(dict(rows.recipe))) != former.recipe:
         raise DataError(
-            "the rows were made in another way than those of the store (columns, encoding or scale)", where,
-            "give a source of the same kind, with the same columns",
+            "the rows are made in another way than those of the store (columns, encoding or scale)", where,
+            "use a source of the same kind, with the same columns",
         )  # fmt: skip
     if rows.feature_names is not None and former.feature_names is not None:
         pairs = enumerate(zip(rows.feature_names, former.feature_names, strict=True))
         place, ours, theirs = next(((j, *pair) for j, pair in pairs if pair[0] != pair[1]), (-1, "", ""))
         if place < 0:
             return
-        what = f"feature {place} is {ours!r}, and {theirs!r} in the store"
+        what = f"feature {place} is {ours!r}, but in the store {theirs!r}"
         raise DataError(what, where, "put the columns in the store's order")

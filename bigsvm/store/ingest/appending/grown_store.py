@@ -1,7 +1,7 @@
-"""A store with rows to come: its arrays go on where they end, in a folder aside.
+"""A store to which rows are appended: new and changed files are written to a folder aside.
 
-What was full stays where it is.  The last chunk of each array is read back, filled up and written anew; so the store
-that results has the chunks that it would have had if all rows had come at once.
+Full chunks stay as they are.  The last chunk of each array is read back, filled up and written again.  So the result
+has the same chunks as if all rows had been ingested at once.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ from bigsvm.store.sealing.manifest import Manifest, load_manifest
 from bigsvm.store.sealing.seal import verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
 
-_PIECE = 1 << 18  # codes looked at in one piece
+_PIECE = 1 << 18  # codes that are read at a time
 _OURS = ("X", "X/data", "X/indices", "X/indptr", "obs/label", "obs/label/codes", "obs/label/categories", "obs/weight",
          "obs/_index", "var/_index")  # fmt: skip
 
 
 class SealedStore:
-    """A store that `ingest` wrote, as it is before rows are added.  Every byte read is held against its manifest.
+    """A store that `ingest` wrote, before rows are appended.  Every byte that is read is verified with its manifest.
 
     Raises
     ------
-    MissingInput : there is none. DataError : it was not sealed, is damaged, or holds what `ingest` does not write.
+    MissingInput : there is no store.  DataError : it is not sealed, is damaged, or holds what `ingest` does not write.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
-            raise MissingInput("no store to append to", str(path), "leave --append out: a new store is made")
+            raise MissingInput("no store to append to", str(path), "leave out --append to make a new store")
         try:
             self.manifest: Manifest = load_manifest(path)
         except FileNotFoundError:
-            hint = f"bigsvm ingest {path} NEW.zarr makes one of it"
-            raise DataError("rows are added to sealed stores of ingest only", str(path), hint) from None
+            hint = f"bigsvm ingest {path} NEW.zarr converts it"
+            raise DataError("rows can be appended only to sealed stores of bigsvm ingest", str(path), hint) from None
         verify_documents(path, self.manifest)
         store = VerifyingStore(LocalStore(path, read_only=True), self.manifest)
         self._group = zarr.open_group(store, mode="r", use_consolidated=False)
         content = self.manifest.content
         foreign = sorted(set(_arrays(self.manifest)) - set(_OURS))
         if foreign or "content_fingerprint" not in content or self._group.metadata.zarr_format != 3:
-            what = f"holds {foreign[0]}, which new rows would lack" if foreign else "is not as ingest wrote it"
-            raise DataError(f"the store {what}", str(path), f"bigsvm ingest {path} NEW.zarr makes one to append to")
+            what = f"holds {foreign[0]}, which the new rows would lack" if foreign else "is not as ingest wrote it"
+            raise DataError(f"the store {what}", str(path), f"bigsvm ingest {path} NEW.zarr makes a store to append to")
         self.n_samples, self.nnz = int(content["n_samples"]), int(content["nnz"])
         self.n_features, self.layout, self.task = int(content["n_features"]), content["layout"], content["task"]
         self.has_weights = "obs/weight" in self._group
@@ -64,7 +64,7 @@ class SealedStore:
         self.feature_names = feature_names(self._group, "var", self.n_features, self.array)
         matrix = self.array("X" if self.layout == "dense" else "X/data")
         self.dtype, self.codec = matrix.dtype, self.codec_of("X" if self.layout == "dense" else "X/data")
-        # Of an array of one chunk nobody knows how large its chunks would have become.
+        # If an array has one chunk, which is cut to its length, the intended size of chunks is unknown.
         several = len(matrix) > matrix.unit_rows
         row_bytes = matrix.dtype.itemsize * int(np.prod(matrix.shape[1:], dtype=np.int64))
         self.chunk_bytes = matrix.unit_rows * row_bytes if several else None
@@ -73,33 +73,32 @@ class SealedStore:
         return ChunkedArray(self._group[path], path, self.path, self.manifest)
 
     def codec_of(self, path: str) -> str:
-        """As `ingest --codec` names it."""
+        """The codec of an array, by its name in `ingest --codec`."""
         codecs: Any = self._group[path].metadata.to_dict()["codecs"]
         return str(codecs[1]["configuration"]["cname"]) if len(codecs) > 1 else "none"
 
     @property
     def classes(self) -> np.ndarray | None:
-        """Labels in ascending order; None for targets."""
+        """The labels, ascending; None for targets."""
         if self.task == "regression":
             return None
         found = self.array("obs/label/categories")
         return normal_classes(as_labels(found.read(0, len(found)), "obs/label"))
 
     def chunks_of(self, path: str, n: int, two: bool) -> Iterator[str]:
-        """Digests of the first n chunks of an array."""
+        """The digests of the first n chunks of an array."""
         for number in range(n):
             key = f"{path}/c/{number}" + ("/0" if two else "")
             found = self.manifest.lookup(key)
             if found is None or len(found) != 32:
-                raise DataError("chunk is not in the manifest", key, "run: bigsvm verify")
+                raise DataError("the chunk is missing from the manifest", key, "run: bigsvm verify")
             yield found
 
 
 class GrownStore(ZarrWriter):
-    """As `ZarrWriter`, of rows that come after those of `former`; nothing of the store itself is touched.
+    """A `ZarrWriter` for rows that follow those of `former`; the store itself is not touched.
 
-    `root` is then a folder with the files that are new or others, and a manifest of all; `commit.py` puts them in
-    place.
+    `root` is a folder with the new and changed files, and a complete manifest; `commit.py` moves them into the store.
     """
 
     def __init__(self, former: SealedStore, chunk_bytes: int | None, source_digest: str | None = None) -> None:
@@ -144,7 +143,7 @@ class GrownStore(ZarrWriter):
         self._leave(error)
 
     def _leave(self, error: BaseException | None) -> None:
-        """Let go of what was begun; an error names the store, not the folder aside, which is gone."""
+        """Discard the files; an error names the store instead of the folder aside, which no longer exists."""
         if self._labels is not None:
             self._labels.close()
         remove(self._root)
@@ -152,7 +151,7 @@ class GrownStore(ZarrWriter):
             error.where = str(self.path)
 
     def place(self) -> None:
-        """Nobody else writes: chunks begin in the middle of those that are there."""
+        """None: workers write whole chunks only, and here the first one begins in the middle of a chunk."""
 
     def _open(self, path: str, dtype: np.dtype, width: int | None = None) -> ChunkFiles:
         files = super()._open(path, dtype, width)
@@ -161,7 +160,7 @@ class GrownStore(ZarrWriter):
         return files
 
     def _resume(self, files: ChunkFiles) -> None:
-        """Go on where an array ends: with its chunks, or with chunks of the usual size where it has only one."""
+        """Continue an array with chunks of its size; if it has only one chunk, with chunks of the default size."""
         former, array = self.former, self.former.array(files.path)
         n, rows = len(array), array.unit_rows if len(array) > array.unit_rows else files.chunk_rows
         full = n // rows if len(array) > array.unit_rows else 0
@@ -169,7 +168,7 @@ class GrownStore(ZarrWriter):
         files.resume(n, rows, digests, array.read(full * rows, n))
 
     def _finish_labels(self, labels: LabelSpool) -> tuple[np.ndarray, list[int]]:
-        """Codes of the new rows behind the old ones; where classes are new, all codes are written anew."""
+        """Append the codes of the new rows; if there are new classes, all codes are written again."""
         known, new = self.former.classes, labels.classes()
         assert known is not None
         try:
@@ -190,12 +189,12 @@ class GrownStore(ZarrWriter):
         return classes, counts.tolist()
 
     def _scale_summary(self) -> dict[str, object]:
-        """Of the old rows or the new ones, whichever are worse: all are not read again for a warning."""
+        """The worse of the old rows' and the new rows' scales: a warning is not worth reading all rows again."""
         old, new = self.former.manifest.content.get("column_scale") or {}, super()._scale_summary()
         return new if not old or new.get("n_badly_scaled", 0) > old.get("n_badly_scaled", 0) else old
 
     def _more_content(self) -> dict[str, Any]:
-        """What was there before, by which a model of it can be told to be one of the first rows; and what came then."""
+        """The content before the append, by which a model of the first rows is recognised; and the new content."""
         content = self.former.manifest.content
         before = {
             "n_samples": content["n_samples"],
@@ -206,7 +205,7 @@ class GrownStore(ZarrWriter):
 
 
 class _Coded:
-    """Takes codes among some classes as codes among more."""
+    """Translates codes among some classes to codes among more, and passes them on."""
 
     def __init__(self, codes: ChunkFiles, places: np.ndarray) -> None:
         self._codes, self._places = codes, places
@@ -216,7 +215,7 @@ class _Coded:
 
 
 def _arrays(manifest: Manifest) -> Iterator[str]:
-    """Paths of the arrays that a store has beside groups; by the documents that no other lies below."""
+    """Paths of the arrays in a store: documents below which there is no other document."""
     folders = {key.rpartition("/")[0] for key in manifest.documents}
     for folder in folders - {""}:
         if not any(other.startswith(f"{folder}/") for other in folders):

@@ -1,1 +1,1 @@
-"""Dask collections as a source of rows: partitions that are computed, frames, arrays."""
+"""Dask collections as sources of rows: frames, arrays and Delayed blocks, computed partition by partition."""

@@ -1,4 +1,4 @@
-"""Partitions of arrays and of Delayed blocks as rows: what they must be like, here and on their workers."""
+"""Partitions of dask arrays and Delayed blocks: their checks and conversion to rows, here or on their workers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ WHERE = "dask collection"
 
 
 class ArrayParts(NamedTuple):
-    """What partitions are like.
+    """The common properties of the partitions.
 
-    beside : for labels and for weights: the place of their collection in a partition; or whether they lie elsewhere
+    beside : for labels and for weights: the index of their collection in a partition; or whether they are given
+        elsewhere
     layout, dtype, n_features : of all rows;  asked : the dtype that the user wants, None for that of the rows
     """
 
@@ -32,47 +33,47 @@ class ArrayParts(NamedTuple):
     asked: str | None = None
 
     def own(self, values: tuple[Any, ...], which: int) -> np.ndarray | None:
-        """Labels (0) or weights (1) that came as a part of a partition."""
+        """Labels (0) or weights (1) that are a part of the partition."""
         place = self.beside[which]
         return None if isinstance(place, bool) else plain(values[place])
 
     def split(self, values: tuple[Any, ...], number: int) -> tuple[Any, Any, Any]:
-        """(X, labels, weights) of a partition; labels and weights are None where they lie beside."""
+        """(X, labels, weights) of a partition; labels and weights are None if they are not a part of it."""
         X, labels, weights = values[0], self.own(values, 0), self.own(values, 1)
         if isinstance(X, tuple) and not isinstance(X, CSR):
             if len(X) not in (2, 3) or any(self.beside_given):
                 raise DataError(
-                    f"partition {number} gives {len(X)} values", WHERE, "X alone, (X, y) or (X, y, weights)"
+                    f"partition {number} is a tuple of {len(X)}",
+                    WHERE,
+                    "each Delayed must give X, (X, y) or (X, y, weights)",
                 )
             X, labels, weights = X[0], plain(X[1]), plain(X[2]) if len(X) == 3 else None
         elif not self.beside_given[0]:
-            raise UsageError(f"partition {number} has no labels", WHERE, "give y, or (X, y) in each Delayed")
+            raise UsageError(f"partition {number} has no labels", WHERE, "pass y, or return (X, y) from each Delayed")
         if hasattr(X, "tocsr"):
             X = scipy.sparse.csr_matrix(X.tocsr())
         elif hasattr(X, "iloc"):
-            raise UsageError(
-                "frames in Delayed objects", WHERE, "dask.dataframe.from_delayed() makes a dataframe of them"
-            )
+            raise UsageError("Delayed objects must not give frames", WHERE, "use dask.dataframe.from_delayed()")
         else:
             X = unmasked(X, f"{WHERE}, partition {number}")
         if X.ndim != 2:
-            raise DataError(f"X of partition {number} has shape {X.shape}", WHERE, "X has rows and columns")
+            raise DataError(f"X of partition {number} has shape {X.shape}", WHERE, "X must have two dimensions")
         return X, labels, weights
 
     def check_alike(self, X: Any, number: int) -> None:
-        """Raise DataError unless a partition is of the layout, the width and the type of the first."""
+        """Raise DataError unless a partition has the layout, width and dtype of the first."""
         if scipy.sparse.issparse(X) != (self.layout == "csr"):
             raise DataError(
                 f"partition {number} is {'dense' if self.layout == 'csr' else 'sparse'}, the first is not", WHERE
             )
         if X.shape[1] != self.n_features:
-            raise DataError(f"partition {number} has {X.shape[1]} columns, the first {self.n_features}", WHERE)
+            raise DataError(f"partition {number} has {X.shape[1]} columns, but the first has {self.n_features}", WHERE)
         if self.asked is None and not np.can_cast(stored_dtype(X.dtype, None, WHERE), self.dtype, "safe"):
-            what = f"partition {number} is of {X.dtype}, and those before it of {self.dtype}"
+            what = f"partition {number} has dtype {X.dtype}, but those before it {self.dtype}"
             raise DataError(what, WHERE, "use dtype='float64' (--dtype), or astype() on the collection")
 
     def matrix(self, X: Any, row: int) -> Matrix:
-        """Rows in the store's dtype, the first of them row `row`.  Raises DataError naming the row that is bad."""
+        """Convert rows to the store's dtype.  row : number of the first row.  Raises DataError naming a bad row."""
         if scipy.sparse.issparse(X):
             return ascending_csr(X.data, X.indices, X.indptr, self.n_features, self.dtype, WHERE, row)
         values = as_values(X, self.dtype, WHERE, row)
@@ -81,12 +82,12 @@ class ArrayParts(NamedTuple):
 
     @property
     def beside_given(self) -> tuple[bool, ...]:
-        """For labels and for weights: whether they were given apart from the rows."""
+        """For labels and for weights: whether they are given apart from the rows."""
         return tuple(place is not False for place in self.beside)
 
 
 class Told(NamedTuple):
-    """What a worker must know to make rows of a partition.  row : number of its first row"""
+    """The information that a worker needs to convert a partition.  row : number of its first row"""
 
     place: ChunkPlace
     arrays: ArrayParts
@@ -95,7 +96,7 @@ class Told(NamedTuple):
 
 
 class MadePart(NamedTuple):
-    """Rows of a partition as its worker made them: `MadeRows`, or as they are where it does not see the store."""
+    """The converted rows of a partition: `MadeRows`, or plain arrays if the worker does not see the store."""
 
     X: Any
     labels: np.ndarray
@@ -103,7 +104,7 @@ class MadePart(NamedTuple):
 
 
 def rows_in(values: tuple[Any, ...]) -> int:
-    """Rows of a partition; 0 where `make_part` will refuse it."""
+    """Number of rows of a partition; 0 if `make_part` will raise an error."""
     X: Any = values[0]
     if isinstance(X, tuple) and not isinstance(X, CSR):
         X = next(iter(X), None)
@@ -112,7 +113,7 @@ def rows_in(values: tuple[Any, ...]) -> int:
 
 
 def make_part(values: tuple[Any, ...], told: Told) -> MadePart:
-    """Task: make rows of a partition, where it is.  Raises DataError as reading them here would."""
+    """Task: convert a partition to rows, on its worker.  Raises DataError as reading it here would."""
     arrays, number, row = told.arrays, told.number, told.row
     X, labels, weights = arrays.split(values, number)
     arrays.check_alike(X, number)
@@ -133,20 +134,26 @@ def check_lengths(n: int, labels: Any, weights: Any, number: int) -> None:
 
 
 def beside_rows(given: Any, which: int, row: int) -> np.ndarray:
-    """Labels (0) or weights (1) of rows from `row` on as plain values; words of a frame as text."""
+    """Labels (0) or weights (1) of the rows from `row` on as a plain array; categories of a frame as text."""
     values = unmasked(given, ("y", "sample_weight")[which], row)
     return values.astype(str) if values.dtype == object and all(isinstance(v, str) for v in values) else values
 
 
 def plain(values: Any) -> np.ndarray | None:
-    """Labels or weights of a partition as an array: of pandas, too."""
+    """Labels or weights of a partition as an array; also from pandas."""
     if values is None:
         return None
     if hasattr(values, "iloc"):
         if getattr(values, "ndim", 1) != 1:
-            raise DataError(f"labels or weights of shape {values.shape}", WHERE, "one a row: a column of the frame")
+            raise DataError(
+                f"labels or weights have shape {values.shape}",
+                WHERE,
+                "there must be one for each row, such as a column of the frame",
+            )
         missing = np.flatnonzero(values.isna().to_numpy())
         if len(missing):
-            raise DataError(f"a label or weight is missing in row {missing[0]} of a partition", WHERE, "drop the row")
+            raise DataError(
+                f"a label or weight is missing in row {missing[0]} of a partition", WHERE, "drop the row, or fill it in"
+            )
         return values.to_numpy()
     return unmasked(values, WHERE)

@@ -1,4 +1,4 @@
-"""Partitions of a dask dataframe as rows: its columns are read as those of a table."""
+"""Partitions of a dask dataframe as rows; its columns are treated as those of a table."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bigsvm.store.labels import Missing
 
 @dataclass(frozen=True)
 class FrameOptions:
-    """Which columns are what, as `ingest` takes it.
+    """The options of `ingest` about columns.
 
-    like : the recipe of the rows that these are added to
+    like : the recipe of the store to which the rows are appended
     """
 
     label: str | None
@@ -44,9 +44,9 @@ class FrameOptions:
 
 @dataclass(frozen=True)
 class Frame:
-    """A dask dataframe of the columns that are wanted, and what makes rows of them.
+    """A dask dataframe with the needed columns, and their conversion to rows.
 
-    label, weight : columns; None where they are given beside the frame
+    label, weight : names of columns; None if labels or weights are given beside the frame
     """
 
     collection: Any
@@ -59,9 +59,9 @@ class Frame:
     def rows(
         self, part: Any, dtype: np.dtype, number: int, first_row: int
     ) -> tuple[Matrix, np.ndarray | None, np.ndarray | None]:
-        """(X, labels, weights) of a pandas frame of partition `number`.
+        """(X, labels, weights) of partition `number`, given as a pandas frame.
 
-        Raises DataError naming the row of a null, of an infinite number, or of what else is no value of its column.
+        Raises DataError naming the row of a null, an infinite number, or another invalid value of its column.
         """
         batch = self._batch(part, number)
         if self.missing == "drop" and self.label is not None:
@@ -75,7 +75,7 @@ class Frame:
         return X, self._beside(batch, self.label, first_row), self._beside(batch, self.weight, first_row)
 
     def _beside(self, batch: pa.RecordBatch, name: str | None, first_row: int) -> np.ndarray | None:
-        """A column as labels or weights."""
+        """A column as labels or weights; None if no column is named."""
         return None if name is None else plain_of(batch.column(name), f"{self.where}, column {name!r}", first_row)
 
     def _batch(self, part: Any, number: int) -> pa.RecordBatch:
@@ -83,48 +83,51 @@ class Frame:
         for column in self.encoding.columns:
             kind = batch.schema.field(column.name).type if column.name in batch.schema.names else None
             plain = None if kind is None else plain_type(kind)
-            # Earlier versions took numbers with a dictionary for texts: such rows join a store that one of them made.
+            # Earlier versions took dictionaries of numbers as text; rows may be appended to a store made by one of
+            # them.
             good = plain is not None and (
                 as_number_type(plain) is not None if column.kind == "number" else is_text(plain) or plain != kind
             )
-            if not good and not (kind is not None and pa.types.is_null(kind)):  # whose row is named elsewhere
-                what = f"column {column.name!r} of partition {number} is of type {kind}, and of {column.kind} elsewhere"
-                raise DataError(what, self.where, "astype() on the collection makes one type of it")
+            if not good and not (
+                kind is not None and pa.types.is_null(kind)
+            ):  # a column of nulls is reported elsewhere, with its row
+                what = f"column {column.name!r} has type {kind} in partition {number}, but {column.kind} elsewhere"
+                raise DataError(what, self.where, "use astype() on the collection to make it one type")
         return plain_batch(batch)
 
 
 def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], where: str, parts: Any) -> Frame:
-    """The columns of a dask dataframe that are features, label and weight, and what they become.
+    """The feature, label and weight columns of a dask dataframe, and how they become features.
 
-    beside : whether labels, and weights, are given beside it
-    parts : makes DaskParts of a collection, and says how many at a time: (DaskParts, int)
+    beside : whether labels, and weights, are given beside the frame
+    parts : a function from a collection to (DaskParts, number of partitions at a time)
 
-    Raises UsageError, DataError : a column is not there, or cannot be a feature.
+    Raises UsageError, DataError if a column is missing, or cannot be a feature.
     """
     names = [str(name) for name in collection.columns]
     if len(set(names)) != len(names):
-        raise DataError("has two columns of one name", where, "rename one of them")
+        raise DataError("has two columns with the same name", where, "rename one of them")
     hint = f"columns there: {', '.join(names[:20])}"
     label = None if beside[0] else options.label or "label"
     weight = None if beside[1] else options.weight
     for name in (label, weight):
         if name is not None and name not in names:
-            raise DataError(f"no column {name!r}", where, f"{hint}; --label names the labels")
+            raise DataError(f"no column {name!r}", where, f"{hint}; name the column of labels with --label")
     if weight is None and not beside[1] and "weight" in names and "weight" not in options.columns:
         weight = "weight"
     chosen = chosen_columns(options.columns, names, (label, weight), where)
     if options.missing == "drop" and (label is None or any(beside)):
-        raise UsageError("missing='drop' is for labels that are a column", where, "drop the rows beforehand")
+        raise UsageError("missing='drop' needs labels in a column", where, "drop the rows beforehand")
     features = [name for name in names if name in chosen and name not in (label, weight)]
     schema = pa.Schema.from_pandas(_named(collection._meta), preserve_index=False)
-    # Of a column of objects without rows nothing is known: a text it must be.
+    # A column of objects in an empty frame has no known type; it must be text.
     schema = pa.schema([f.with_type(pa.large_string()) if pa.types.is_null(f.type) else f for f in schema])
     before = None if not options.like else options.like.get("encoding")
     if before is not None:
         encoding = Encoding.of_document(before)
         features = [column.name for column in encoding.columns]
         for name in (n for n in features if n not in names):
-            raise DataError(f"no column {name!r}, which the rows before have", where, hint)
+            raise DataError(f"no column {name!r}, which the store was made with", where, hint)
     wanted = collection[[collection.columns[names.index(n)] for n in (*features, label, weight) if n is not None]]
     frame = Frame(wanted, Encoding.of([], None, np.dtype(np.float32)), label, weight, options.missing, where)
     if before is not None:
@@ -137,7 +140,7 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
 
 
 def _told_of_categories(schema: pa.Schema, collection: Any, features: list[str], where: str, parts: Any) -> pa.Schema:
-    """The schema without dictionaries of numbers; where dask knows no categories, of the first partition."""
+    """The schema, with dictionaries of numbers as numbers; looks up unknown categories in the first partition."""
     columns = [column for column in collection.columns if str(column) in features]
     unknown = [column for column in columns if collection._meta.dtypes[column] == "category"
                and not collection[column].cat.known]  # fmt: skip
@@ -152,7 +155,7 @@ def _told_of_categories(schema: pa.Schema, collection: Any, features: list[str],
 def _values(
     collection: Any, names: list[str], texts: Sequence[str], where: str, parts: Any
 ) -> dict[str, tuple[str, ...]]:
-    """Values of columns of text, ascending, by one pass over these columns."""
+    """The distinct values of text columns, ascending, from one pass over these columns."""
     found: dict[str, set[str]] = {name: set() for name in texts}
     if not texts:
         return {}
@@ -178,6 +181,4 @@ def _as_batch(frame: Any, where: str) -> pa.RecordBatch:
         return pa.RecordBatch.from_pandas(_named(frame), preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         lines = str(error).splitlines()
-        raise DataError(
-            f"has values of several types: {lines[0]}", where, "astype() makes one type of a column"
-        ) from None
+        raise DataError(f"has values of several types: {lines[0]}", where, "use astype() to make it one type") from None

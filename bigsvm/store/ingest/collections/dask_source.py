@@ -1,4 +1,4 @@
-"""Rows of dask collections on their way into a store: arrays, dataframes, Delayed blocks, arrays of xarray."""
+"""Dask collections as row sources: arrays, dataframes, Delayed blocks, xarray arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW
 from bigsvm.units import show_bytes
 
-_A_WORKER = 3  # partitions of a thread of a worker: one in work, one on its way here, one that waits
+_A_WORKER = 3  # partitions for each thread of a worker: one being computed, one being fetched, one waiting
 _REMEDY = "smaller partitions: rechunk() or repartition() the collection"
 
 
@@ -46,17 +46,17 @@ def dask_source(
     client: Any,
     sequential: Callable[[Any, str], Sequential],
 ) -> RowSource:
-    """Rows of a collection, partition by partition, in its order; as many at a time as `memory` has room for.
+    """The rows of a collection, partition by partition, in order; as many at a time as `memory` allows.
 
     X : a dask array (blocks dense or sparse), a dask dataframe, a Delayed or a list of them, an xarray array
-    y, weights : collections alike, arrays, or None: a dataframe's columns, or the second and third of what a Delayed
-        gives
+    y, weights : collections partitioned alike, arrays, or None: then columns of a dataframe, or the second and third
+        value of each Delayed
     client : see DaskParts
-    sequential : makes of an array one that is read from the front
+    sequential : converts an array to a `Sequential`
 
     Raises
     ------
-    UsageError : what does not go together. DataError : bad shapes; while reading, names the row or the partition.
+    UsageError : arguments that do not go together.  DataError : bad shapes, or, while reading, a bad row or partition.
     """
     in_flight = InFlight(memory, threads)
     frame: Frame | None = None
@@ -71,7 +71,7 @@ def dask_source(
     else:
         _refuse_frame_options(options)
         if y is None and not isinstance(X, list) and type(X).__name__ != "Delayed":
-            raise UsageError("arrays need their labels", hint="ingest((X, y), path)")
+            raise UsageError("arrays need labels", hint="call ingest((X, y), path)")
     blocks, lengths = partitions(X, None, WHERE)
     columns = [blocks]
     beside: list[Any] = []
@@ -89,10 +89,10 @@ def dask_source(
         columns.append(theirs)
         beside.append(len(columns) - 1)
     parts = DaskParts(columns, WHERE, client)
-    # With no limit they are as many as wanted, however large they are.
+    # Without a limit on memory the number in flight does not depend on their size.
     first = parts.first(in_flight.at_most(parts, 0) if memory is None else 1)
     block_bytes = max(nbytes_of(first), 1)
-    if lengths is not None:  # the first may be a short one
+    if lengths is not None:  # the first partition may be shorter than others
         block_bytes = block_bytes * max(lengths) // max(lengths[0], 1)
     at_most = in_flight.at_most(parts, block_bytes)
     reader = _Reader(parts, beside, frame, at_most, [first], dtype)
@@ -111,7 +111,7 @@ def dask_source(
 
 @dataclass(frozen=True)
 class InFlight:
-    """How many partitions are computed, or wait, at a time: half of the memory holds them."""
+    """The number of partitions that are computed or waiting at a time: as many as fit half of the memory."""
 
     memory: int | None
     threads: int
@@ -123,9 +123,9 @@ class InFlight:
 
 
 class _Reader:
-    """Makes rows of partitions; the first says what the others must be like.
+    """Converts partitions to rows; all must be like the first.
 
-    beside : for labels and for weights: None, the place of their collection in a partition, or an array
+    beside : for labels and for weights: None, the index of their collection in a partition, or an array
     first : the first partition, in a list that is emptied when it is read
     """
 
@@ -157,12 +157,12 @@ class _Reader:
 
     @property
     def makes_chunks(self) -> bool:
-        """Whether workers may make chunks: of dense arrays, whose labels lie with them."""
+        """Whether workers can make chunks: if the rows are dense, and their labels are in the same partition."""
         theirs = all(place is None or isinstance(place, int) for place in self._beside)
         return self._frame is None and self.layout == "dense" and theirs and self._parts.workers is not None
 
     def take_place(self, place: ChunkPlace) -> None:
-        """Workers write chunks there."""
+        """Let workers write chunks there."""
         self._place = place
 
     def rows(self) -> Generator[Rows, None, None]:
@@ -181,7 +181,7 @@ class _Reader:
                     done += n
                     yield Rows(X, labels, weights, consumed)
                     row += n
-                del values  # one partition less is held while the next is waited for
+                del values  # frees the partition while the next one is awaited
                 consumed += size
         finally:
             computed.close()
@@ -190,7 +190,7 @@ class _Reader:
                 raise DataError(f"{array.shape[0]} labels or weights for {row} rows", array.where)
 
     def _made_rows(self, place: ChunkPlace) -> Generator[Rows, None, None]:
-        """All rows: those of the first partition, which is here, and what workers make of the others."""
+        """All rows: the first partition is converted here, the others by workers."""
         values, row = self._first.pop(), 0
         size = nbytes_of(values)
         for X, labels, weights in self._pieces(values, 0, 0):
@@ -209,7 +209,7 @@ class _Reader:
             made.close()
 
     def _pieces(self, values: tuple[Any, ...], number: int, row: int) -> Iterator[Any]:
-        """(X, labels, weights) of some rows at a time."""
+        """(X, labels, weights) of the partition, in pieces of bounded size."""
         X: Any
         if self._frame is None:
             X, labels, weights = self._arrays.split(values, number)
@@ -235,7 +235,7 @@ class _Reader:
             row += kept
 
     def _taken(self, given: Any, which: int, start: int, stop: int, row: int) -> np.ndarray | None:
-        """Labels (0) or weights (1) of some rows of a partition, that came with it or lie beside."""
+        """Labels (0) or weights (1) of some rows of a partition: from the partition, or from the array beside."""
         if given is not None:
             return beside_rows(given[start:stop], which, row)
         array = self._beside[which]
@@ -255,7 +255,7 @@ def _refuse_frame_options(options: FrameOptions) -> None:
 
 
 def nbytes_of(values: tuple[Any, ...]) -> int:
-    """Bytes that the parts of a partition take in memory."""
+    """Bytes of the parts of a partition in memory."""
     total = 0
     for part in values:
         if isinstance(part, tuple):

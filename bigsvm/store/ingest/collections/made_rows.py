@@ -1,9 +1,9 @@
-"""Dense rows that a worker has made ready for a store: finished chunk files, and the rows between them.
+"""Dense rows that a worker has prepared for a store: finished chunk files, and the remaining rows between them.
 
-A worker that sees the folder of the store that is being written encodes the whole chunks of its rows, and writes them
-under names of its own.  Whoever writes the store gives them their places by renaming, so that nothing has a place that
-is not whole.  Rows that share a chunk with those of another worker come back as they are.  What is left behind by a
-worker that died lies in the same folder, which is removed before the store is sealed.
+A worker that sees the folder of the new store encodes the whole chunks among its rows, and writes them under temporary
+names.  The writer of the store renames them into place, so that a chunk in its place is always complete.  Rows that
+share a chunk with those of another worker are sent back as an array.  What a worker that died leaves behind is in the
+same folder, which is removed before the store is sealed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bigsvm.store.ingest.chunk_files import ChunkFiles
 from bigsvm.store.labels import as_labels, as_targets, check_weights, label_bits
 
 FOLDER = ".made.tmp"
-"""Below the folder of a store that is being written."""
-_HERE = "here"  # a file there, by which a worker knows that it sees the same disk
+"""The folder for workers' files, inside the folder of the new store."""
+_HERE = "here"  # a file in FOLDER by which a worker finds out whether it sees the same disk
 
 
 class ChunkPlace(NamedTuple):
-    """Where workers write chunks of X of a store that is being written.
+    """The place where workers write chunks of X of a new store.
 
-    root : of the store;  token : what the file `here` holds
-    key : of the array;  dtype, codec, chunk_rows, width : of its chunks;  task : of the store's labels
+    root : folder of the store;  token : content of the file `here`
+    key : key of the array;  dtype, codec, chunk_rows, width : of its chunks;  task : of the labels
     """
 
     root: str
@@ -43,7 +43,7 @@ class ChunkPlace(NamedTuple):
 
 
 class MadeChunk(NamedTuple):
-    """A finished chunk file, below FOLDER; its digest is that of its place."""
+    """A finished chunk file in FOLDER; its digest is bound to the key of its final place."""
 
     name: str
     nbytes: int
@@ -51,12 +51,12 @@ class MadeChunk(NamedTuple):
 
 
 class MadeRows(NamedTuple):
-    """Dense rows that follow one another, ready for their place.
+    """Consecutive dense rows, ready for the store.
 
-    first : number of the first row;  n : of rows
-    head, tail : rows before and behind the finished chunks
-    bits : of the labels, as they went into the hash;  content : sum of the rows' hashes
-    largest : of each column the largest |value|; None where there are too many columns
+    first : number of the first row;  n : number of rows
+    head, tail : the rows before and after the finished chunks
+    bits : bits of the labels, as hashed;  content : sum of the hashes of the rows
+    largest : the largest |value| of each column; None if there are too many columns
     """
 
     first: int
@@ -70,7 +70,7 @@ class MadeRows(NamedTuple):
 
 
 def opened_place(root: Path, files: ChunkFiles, task: str) -> ChunkPlace:
-    """Make the folder for workers.  files : of X, with a width."""
+    """Create the folder for workers.  files : those of X, which has a width"""
     token = uuid.uuid4().hex
     (root / FOLDER).mkdir()
     (root / FOLDER / _HERE).write_text(token)
@@ -81,7 +81,7 @@ def opened_place(root: Path, files: ChunkFiles, task: str) -> ChunkPlace:
 
 
 def is_seen(place: ChunkPlace) -> bool:
-    """Whether this process writes where the store is made."""
+    """Whether this process sees the folder of the new store."""
     try:
         return (Path(place.root) / FOLDER / _HERE).read_text() == place.token
     except (OSError, ValueError):
@@ -91,13 +91,13 @@ def is_seen(place: ChunkPlace) -> bool:
 def make_rows(
     place: ChunkPlace, X: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, first: int, where: str
 ) -> MadeRows:
-    """Hash rows, and write those of their chunks that are whole; on a worker.
+    """Task: hash the rows, and write the whole chunks among them.
 
-    X : checked, in the store's dtype;  first : number of the first row in the store
+    X : checked rows, in the store's dtype;  first : number of the first row in the store
 
     Raises
     ------
-    DataError : labels or weights that cannot be used (names the row).
+    DataError : invalid labels or weights (names the row).
     OutputError : the disk is full or fails.
     """
     known = as_labels(np.asarray(labels), where, first)
@@ -120,21 +120,21 @@ def make_rows(
             values = np.ascontiguousarray(X[start : start + place.chunk_rows], place.dtype)
             nbytes, digest = files.encoded(values, number, Path(place.root) / FOLDER / name)
             chunks.append(MadeChunk(name, nbytes, digest))
-    # Copies: what is sent must not hold the whole partition.
+    # Copied, because a view would send the whole partition.
     rest = X[:head].copy(), X[tail:].copy()
     return MadeRows(first, len(X), rest[0], tuple(chunks), rest[1], bits, content.total, scales.largest)
 
 
 def put_chunks(root: Path, files: ChunkFiles, made: MadeRows) -> None:
-    """Give finished chunks their places, between the rows around them.
+    """Move finished chunks to their places, and append the rows around them.
 
-    Raises OutputError where a file of a worker is not there.
+    Raises OutputError if the file of a worker is missing.
     """
     files.append(made.head)
     for chunk in made.chunks:
         try:
             files.take_over(root / FOLDER / chunk.name, chunk.nbytes, chunk.digest)
         except FileNotFoundError as error:
-            what = "a worker has written a chunk that is not there: does it write to another disk?"
+            what = "a chunk that a worker has written is missing: does the worker write to another disk?"
             raise OutputError(what, os.fspath(root)) from error
     files.append(made.tail)
