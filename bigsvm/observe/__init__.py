@@ -1,1 +1,1 @@
-"""Who listens to the events of a run: lines, a progress bar, a JSON-lines file."""
+"""Consumers of the events of a run: plain lines, a progress bar, a JSON-lines file."""

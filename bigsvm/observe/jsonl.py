@@ -1,9 +1,9 @@
-"""The record of a run: one event, one line of JSON.
+"""The record of a run, events.jsonl: one event for each line.
 
     {"event": "FitStarted", "at_s": 0.0, "plan": {...}, "config": {...}, "store_fingerprint": "...", ...}
     {"event": "CertificateMade", "at_s": 1.2, "epochs": 1.0, "relative_gap": 0.08, ...}
 
-The first line holds all that is needed to repeat the run, so any plot can be drawn again from the file.
+The first line holds everything that is needed to repeat the run, and any plot can be drawn again from the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bigsvm.events import Event, WorkAdvanced
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can hold it: arrays as lists, paths as text, numbers that are not finite as null."""
+    """`value` as JSON can represent it: arrays as lists, paths as strings, numbers that are not finite as null."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -51,7 +51,7 @@ def event_line(event: Event, at_s: float) -> str:
 
 
 def event_of(document: dict[str, Any]) -> Event | None:
-    """The event that a line holds, null as NaN; None of a kind that is not known, or that lacks a field."""
+    """The event on a line, with null as NaN; None for an unknown kind, or if a field is missing."""
     kind = next((kind for kind in Event.__subclasses__() if kind.__name__ == document.get("event")), None)
     if kind is None:
         return None
@@ -76,9 +76,9 @@ class JsonlStream:
 class JsonlFile:
     """An Emit that appends to a record file; a context manager.
 
-    The file and its folder appear with the first event, so a run that is refused before it starts leaves
-    nothing.  A last line torn by a crash is cut off before the record goes on.  WorkAdvanced is left out:
-    it is for the eye, and would be most of the file.
+    The file and its folder are created with the first event, so a run that is refused before it starts leaves nothing.
+    A last line that was torn by a crash is removed first.  WorkAdvanced events are not recorded: they serve a progress
+    display, and would be most of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -102,10 +102,10 @@ class JsonlFile:
             raise cannot_write(self.path, error, len(line)) from error
 
     def _write(self, file: FileIO, line: bytes) -> None:
-        """Append the line, or nothing of it; a file that holds nothing goes.  Raises OSError."""
+        """Append the whole line or nothing, and delete a file that would stay empty.  Raises OSError."""
         whole = file.tell()
         try:
-            if file.write(line) != len(line):  # what a disk takes that becomes full
+            if file.write(line) != len(line):  # a disk that becomes full writes only a part
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             with suppress(OSError):
@@ -116,7 +116,7 @@ class JsonlFile:
             raise
 
     def close(self) -> None:
-        """Close the file; harmless when done twice."""
+        """Close the file; may be called twice."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -129,7 +129,7 @@ class JsonlFile:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a record, in order; a torn last line is taken for the end.
+    """The events of a record, in order; a torn last line is ignored.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Cut what follows the last newline, if anything does."""
+    """Remove whatever follows the last newline."""
     if not path.exists():
         return
     with open(path, "rb+") as file:

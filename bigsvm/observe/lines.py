@@ -1,6 +1,6 @@
-"""Progress where nobody watches live: one plain line for each certificate, each finished piece of work and each wait.
+"""Progress for logs and pipes: one plain line for each certificate, each finished piece of work, and each wait.
 
-For batch logs and pipes; the live view is in `progress.py`.
+The live display for terminals is in `progress.py`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bigsvm.units import show_bytes, show_seconds
 LOADING = "loading compiled code"
 _WORTH_SAYING_S = 1.0
 _SILENT_S = 30.0
-"""For so long nothing is said of a fit between two proofs."""
+"""Seconds without a certificate after which a line about the fit is written."""
 
 
 def show_count(value: float) -> str:
-    """A count for people: 12,345, 6 or 2.5."""
+    """A count as text: 12,345, 6 or 2.5."""
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def certificate_text(event: CertificateMade) -> str:
-    """A certificate in one line."""
+    """A certificate as a line."""
     return (
         f"pass {event.passes:.1f}  epoch {event.epochs:.1f}  objective {event.objective:.6g}  "
         f"relative gap {event.relative_gap:.2e}  {show_seconds(event.wall_s)}"
@@ -40,13 +40,13 @@ def certificate_text(event: CertificateMade) -> str:
 
 
 def compile_text(event: CompileStarted) -> str:
-    """Why it takes a while, in one line."""
+    """A line that says why compiling takes a while."""
     unused = f"; the code that came with bigsvm cannot be used: {event.why}" if event.why else ""
     return f"compiling the code for these rows and options, once; it is kept in {event.folder}{unused}"
 
 
 def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
-    """A finished piece of work in one line: what, how much, how fast."""
+    """A finished piece of work as a line: name, amount, speed."""
     if amount <= 0 or unit not in ("bytes", "rows", "blocks", "chunks"):
         return f"{what}: done in {show_seconds(seconds)}"
     size = show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
@@ -58,16 +58,16 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
 
 
 def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool) -> str | None:
-    """What is said of finished work; None of what is not worth it.
+    """The line about finished work; None if it is not worth one.
 
-    compiled : whether anything was compiled since it began
+    compiled : whether anything was compiled since the work began
     """
     what = begun.what
     if what == COMPILING and not compiled:
         if seconds < _WORTH_SAYING_S and not verbose:
             return None
         what = LOADING
-    # Passes over the data come by the hundred; their certificates say enough.
+    # A fit may have hundreds of passes; their certificates are enough.
     if what.startswith("pass") and not verbose:
         return None
     return work_text(what, begun.total, begun.unit, seconds)
@@ -95,7 +95,7 @@ class PlainLines:
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
             self._work[event.what], self._compiles = event, False
-            if event.what.startswith(WAITING):  # for how long, nobody here knows
+            if event.what.startswith(WAITING):  # nobody knows how long it will last
                 return event.what
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
@@ -106,7 +106,7 @@ class PlainLines:
         elif isinstance(event, CompileStarted):
             self._compiles = True
             told, self._compiling = self._compiling, compile_text(event)
-            return None if told == self._compiling else self._compiling  # a fit compiles in several goes
+            return None if told == self._compiling else self._compiling  # a fit compiles several times
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {event.message}"
         elif isinstance(event, EpochEnd) and (self._verbose or event.wall_s >= self._said_s + _SILENT_S):

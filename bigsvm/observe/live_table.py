@@ -1,4 +1,4 @@
-"""A table of names and values on a terminal, drawn anew in its place."""
+"""A table of names and values on a terminal that is redrawn in place."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.text import Text
 
 
 class LiveTable:
-    """A context manager that shows the rows given last; the table goes away at its end.
+    """A context manager that shows the latest rows; the table disappears at its end.
 
-    stream : where to draw, normally the error stream
+    stream : where to draw, normally standard error
     """
 
     def __init__(self, stream: TextIO, title: str, console: Console | None = None) -> None:
@@ -28,8 +28,8 @@ class LiveTable:
         )
 
     def show(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Draw these rows in the place of the former ones."""
-        # Text, not markup: a path may hold square brackets.
+        """Draw these rows instead of the former ones."""
+        # Text instead of markup, because a path may contain square brackets.
         table = Table(title=Text(self._title), show_header=False, title_justify="left")
         table.add_column(style="dim", no_wrap=True)
         table.add_column()

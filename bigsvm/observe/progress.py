@@ -1,6 +1,6 @@
-"""A live view of the event stream on a terminal: bars with rate and time left, and the falling gap.
+"""A live display of the events on a terminal: bars with speed and remaining time, and the falling gap.
 
-Writes to the error stream only: standard output belongs to the result.
+It writes to standard error only; standard output is for the result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Rate(ProgressColumn):
 
 
 class _Share(ProgressColumn):
-    """How much is done, or for how long it has gone on where nobody knows how much there is."""
+    """The share that is done; if the total is unknown, the elapsed time."""
 
     def render(self, task: Task) -> Text:
         if task.total is None:
@@ -50,7 +50,7 @@ class _Share(ProgressColumn):
 
 
 class LiveProgress:
-    """An Emit that draws on a terminal; a context manager (the drawing thread lives inside it).
+    """An Emit that draws on a terminal.  It must be used as a context manager, inside which the drawing thread runs.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class LiveProgress:
             TextColumn("{task.fields[note]}"),
             console=self.console,
             transient=True,
-            # Standard output may be a file while this is a terminal: it is not ours to move.
+            # Standard output may be a file while standard error is a terminal, so leave it alone.
             redirect_stdout=False,
             redirect_stderr=False,
             refresh_per_second=8,
@@ -92,7 +92,7 @@ class LiveProgress:
             self._forget(event.what)
             self._work[event.what] = event
             self._compiles = False
-            what = LOADING if event.what == COMPILING else event.what  # until something is compiled
+            what = LOADING if event.what == COMPILING else event.what  # true until something is compiled
             self._tasks[event.what] = self._progress.add_task(
                 what, total=event.total or None, unit=event.unit, note=self._note
             )
@@ -112,7 +112,7 @@ class LiveProgress:
             if COMPILING in self._tasks:
                 self._progress.update(self._tasks[COMPILING], description=COMPILING)
             told, self._compiling = self._compiling, compile_text(event)
-            if told != self._compiling:  # a fit compiles in several goes
+            if told != self._compiling:  # a fit compiles several times
                 self._say(self._compiling)
         elif isinstance(event, CertificateMade):
             self._note = f"gap {event.relative_gap:.1e}"
@@ -120,7 +120,7 @@ class LiveProgress:
         elif isinstance(event, EpochEnd):
             if event.gap_estimate == event.gap_estimate:  # not NaN
                 self._note = f"gap about {event.gap_estimate:.1e}"
-            if not self._tasks:  # rows in memory are worked on without a bar, and proofs may be far apart
+            if not self._tasks:  # rows in memory have no bar, and certificates may be far apart
                 self._tasks[_TRAINING] = self._progress.add_task(_TRAINING, total=None, unit="passes", note="")
             if _TRAINING in self._tasks:
                 self._progress.update(
@@ -135,7 +135,7 @@ class LiveProgress:
             self._say(f"bigsvm: warning: {event.message}")
 
     def _say(self, text: str) -> None:
-        # Text, not a markup string: a path may hold square brackets.
+        # Text instead of markup, because a path may contain square brackets.
         self.console.print(Text(text), soft_wrap=True, highlight=False)
 
     def _forget(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run: names of its files, and reading them while the run goes on or long after."""
+"""The folder of a run: names of its files, and reading them during the run or later."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ EVENTS, LOCK, REPORT, RUN = "events.jsonl", "lock", "report.html", "run.json"
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is the record of a run, be it of one that has only just begun."""
+    """Whether a folder is the record of a run; also of one that has just begun."""
     return any((folder / name).is_file() for name in (EVENTS, RUN, LOCK))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """run.json; empty where there is none yet.
+    """run.json; empty if it does not exist yet.
 
     Raises
     ------
-    DataError : it is not JSON, or something else than an object. MissingInput : it cannot be read.
+    DataError : it is not a JSON object.
+    MissingInput : it cannot be read.
     """
     try:
         document = json.loads((folder / RUN).read_bytes())

@@ -1,4 +1,4 @@
-"""The form of events.jsonl: a JSON Schema of the package, which `python -m bigsvm.observe.schema` prints."""
+"""The JSON Schema of events.jsonl, which `python -m bigsvm.observe.schema` prints."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fits, proofs and predictions from one end to the other; `api` and `path` are the doors."""
+"""Fits, proofs and predictions from start to end; the public functions are in `api` and `path`."""

@@ -49,7 +49,7 @@ def fit(
     emit: Emit = silent,
     **options: Any,
 ) -> FitResult:
-    """Train an SVM on a store or on arrays, with a proof of how far it is from the optimum.
+    """Train an SVM on a store or on arrays, with a certificate of its distance from the optimum.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ def fit(
     split : the share of rows to train on, as for `bigsvm.open_store`; None: what the store records, if it is given by
         its path, else all rows
     emit : called with each event of the run
-    options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; and
-        `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one);
-        and `storage_options`, for a source in a bucket: what `--storage-option` takes, as a dictionary
+    options : fields of `bigsvm.config.FitConfig`: loss, C, tol, memory, seed, class_weight, threads, ...; also
+        `client`, a `dask.distributed.Client` on whose workers tasks run (scheduler="dask" takes the current one); and
+        `storage_options`, a dictionary for a source in a bucket, as for `--storage-option`
 
     Returns
     -------
     FitResult : `.model`, `.certificate.relative_gap`, `.status` ('converged', 'stopped' or 'stalled'); with `split`
-        `.figures["held_out"]` says how well the model does on the other rows
+        `.figures["held_out"]` has the metrics of the model on the held-out rows
 
     Raises
     ------

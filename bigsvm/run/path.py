@@ -1,4 +1,4 @@
-"""A path of C: the models of several C are those of one fit, which share every reading of the data."""
+"""`bigsvm.fit_path`: models for several values of C from one fit, which share every pass over the data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
-"""Lists of a model's `certificate` that have an entry for each of its models."""
+"""Lists in the `certificate` of a model that have an entry for each of its models."""
 
 
 def fit_path(
@@ -35,30 +35,29 @@ def fit_path(
     emit: Emit = silent,
     **options: Any,
 ) -> list[FitResult]:
-    """Train an SVM for each of several C on the same readings of the data, each with its own proof.
+    """Train an SVM for each of several values of C on the same passes, each with its own certificate.
 
     For each C the problem is that of `bigsvm.fit`:  min_w  1/2 ||w||^2 + C sum_i c_i loss(1 - y_i f(x_i)), with c_i the
-    class weight times the sample weight.  All models move in every pass, and the run goes on until the last of them is
-    proved: a path reads about as much as its hardest C does alone.  It holds as much as a fit of
-    len(Cs) * n_models models.
+    class weight times the sample weight.  All models advance in every pass, until the last of them is proved, so a path
+    reads about as much as its hardest C would alone.  It takes as much memory as a fit of len(Cs) * n_models models.
 
     Parameters
     ----------
     source, label, weight, split, emit : as for `bigsvm.fit`
-    Cs : positive numbers, in any order; one may occur more than once
-    options : as for `bigsvm.fit`, without C and lam.  solver='auto' goes by the largest C.
+    Cs : positive numbers, in any order, possibly repeated
+    options : as for `bigsvm.fit`, without C and lam.  solver='auto' decides by the largest C.
 
     Returns
     -------
-    list of FitResult, one for each C in the order given.  `model`, `certificate`, `status` ('converged' where its own
-    relative gap is at most tol), `figures['objective']` and the others of a model are of that C alone.  `epochs`,
-    `passes` and all bytes in `figures`, and `seconds` and `memory`, are those of the whole path, whose Cs are
-    `figures['C_path']`.  The dual points are not kept: for a saved model `certify` proves a weaker bound.  Where the
-    dual is wanted, fit again at the C that was chosen.
+    list of FitResult, one for each C in the given order.  `model`, `certificate`, `status` ('converged' if its own
+    relative gap is at most tol), `figures['objective']` and the other figures of a model belong to that C alone.
+    `epochs`, `passes` and all bytes in `figures`, and `seconds` and `memory`, belong to the whole path, whose values of
+    C are in `figures['C_path']`.  Dual variables are not kept, so for a saved model `certify` proves a weaker bound. If
+    you need them, fit again with the chosen C.
 
     Raises
     ------
-    UsageError : Cs is empty or holds what is no positive finite number; C or lam is among the options.
+    UsageError : Cs is empty or has a value that is not positive and finite; or C or lam is among the options.
     BigSVMError : whatever `bigsvm.fit` raises.
 
     Example
@@ -73,7 +72,7 @@ def fit_path(
     """
     for name in ("C", "lam"):
         if name in options:
-            raise UsageError(f"{name} is no option of a path", hint="Cs has the costs")
+            raise UsageError(f"{name} is not an option of a path", hint="pass the values of C as Cs")
     config = FitConfig.of(**options)
     X, y, weights = apart(source)
     if is_lazy(X):
@@ -95,26 +94,26 @@ def fit_path_store(
     checkpoints: Checkpoints | None = None,
     resume: bool = False,
 ) -> list[FitResult]:
-    """The results for `Cs` of one fit of `store`, with `config` but for its C; checkpoints as for `fit_store`."""
+    """The results for `Cs` from one fit of `store`; C of `config` is ignored; checkpoints as in `fit_store`."""
     if config.of_kernel:
         raise Unsupported(
-            "a path of C is of linear solvers: kernel models share no reading", hint="fit one C at a time"
+            "a path of C needs a linear solver, because kernel models share no passes", hint="fit one C at a time"
         )
     if config.calibrate is not None:
-        raise UsageError("a path has no probabilities: fit the C that was chosen with calibrate")
+        raise UsageError("a path cannot be calibrated", hint="choose a C, and fit it with calibrate")
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
     whole = fit_store(store, config, emit, checkpoints, resume)
     return [part_of_path(whole, number, config) for number in range(len(Cs))]
 
 
 def costs_of(Cs: Any) -> list[float]:
-    """`Cs` as floats.  Raises UsageError in one line."""
+    """`Cs` as floats.  Raises UsageError."""
     try:
         found = [] if isinstance(Cs, str) else [float(C) for C in Cs]
     except (TypeError, ValueError) as error:
         raise UsageError(f"Cs must be positive numbers: {error}") from error
     if not found:
-        raise UsageError("Cs must be some positive numbers", hint="Cs=[0.1, 1, 10]")
+        raise UsageError("Cs must be some positive numbers", hint="such as Cs=[0.1, 1, 10]")
     for C in found:
         if not 0.0 < C < math.inf:
             raise UsageError(f"every C must be a positive number, not {C!r}")
@@ -122,7 +121,7 @@ def costs_of(Cs: Any) -> list[float]:
 
 
 def part_of_path(whole: FitResult, number: int, config: FitConfig) -> FitResult:
-    """The result for C number `number` of a fit of the whole path."""
+    """The result for the C with index `number`, from the fit of the whole path."""
     assert config.C_path is not None
     n_models = whole.model.n_models // len(config.C_path)
     part = slice(number * n_models, (number + 1) * n_models)
@@ -163,7 +162,7 @@ def _certificate_of(whole: Certificate, part: slice) -> Certificate:
 
 
 def _model_of(whole: LinearModel, part: slice, status: str, path: list[float]) -> LinearModel:
-    """Some of the models with what is known of them; the path is named because the others decided when it ended."""
+    """The models of one C, with their `about`; the path is recorded, because its other values decided when it ended."""
     about = whole.about
     proof = about["certificate"]
     return dataclasses.replace(

@@ -279,7 +279,7 @@ def test_where_a_fit_cannot_go_on_it_begins_at_zero_and_says_why(growing: Job, t
     assert "warm_start" not in night(growing)["fit"]
     (tmp_path / "few.svm").write_text(text(9, 100))
     ingest(tmp_path / "few.svm", tmp_path / "train.zarr", overwrite=True)
-    assert "250 rows, and the store has 100" in steps.start_of(growing, steps.detect(growing)).why_not
+    assert "250 rows, but the store has only 100" in steps.start_of(growing, steps.detect(growing)).why_not
 
 
 def test_a_dry_run_says_what_arrives_and_where_the_fit_starts(growing: Job, tmp_path: Path, retrain: Retrain) -> None:

@@ -318,7 +318,7 @@ def test_every_kind_of_model_is_held_to_its_rows_and_memory_alike(tmp_path: Path
     y = block.y if store.classes is None else store.classes[block.y]
     task = "regression" if store.classes is None else "classification"
     fewer = ArrayRows(block.X[:-1], y[:-1], block.sample_weight[:-1], task=task)
-    with pytest.raises(DataError, match="trained on 150 rows and the store has 149"):
+    with pytest.raises(DataError, match="trained on 150 rows, but the store has 149"):
         bigsvm.certify(path, fewer)
     with pytest.raises(PlanRefused, match="MiB would do") as refused:
         bigsvm.certify(path, store, memory="1MiB")

@@ -196,7 +196,7 @@ def test_metrics_of_pairs_are_scikit_learns(tmp_path: Path) -> None:
 def test_targets_and_classes_do_not_mix(tmp_path: Path) -> None:
     X = rows(30)
     classes, targets = ArrayRows(X, np.arange(30) % 2), ArrayRows(X, np.linspace(0, 1, 30), task="regression")
-    with pytest.raises(DataError, match="holds classes and the model is one of regression"):
+    with pytest.raises(DataError, match="holds classes, but the model is a regression"):
         evaluate(made(tmp_path, "regression")[1], classes, SMALL)
     with pytest.raises(DataError, match="regression target, but the model has classes"):
         evaluate(made(tmp_path, "pairs")[1], targets, SMALL)

@@ -199,7 +199,7 @@ def test_tasks_prove_their_rows_with_the_alpha_of_those_rows(tmp_path: Path, mon
 
 
 def test_a_proof_that_has_not_seen_all_rows_is_none() -> None:
-    with pytest.raises(DataError, match="9 rows seen of 10"):
+    with pytest.raises(DataError, match="only 9 of 10 rows were seen"):
         a_prover()._take([found([2.0], [1.0], n_rows=9)], [np.zeros(3)])
 
 

@@ -133,7 +133,7 @@ def test_other_rows_are_refused_by_name(what: str, tmp_path: Path) -> None:
     rows = problem(200, 5)
     old = saved(rows, tmp_path / "old", solver="dcd")
     more = (np.vstack([rows[0], rows[0]]), np.concatenate([rows[1], rows[1]]))
-    with pytest.raises(BigSVMError, match=r"model to start from knew|first 200 rows are not those"):
+    with pytest.raises(BigSVMError, match=r"model to start from was trained on|first 200 rows are not those"):
         fit(_changed(rows if what == "fewer rows" else more, what), warm_start=old, solver="dcd")
     # Weights belong to no rows: any primal point bounds the optimum.
     assert fit(_changed(rows, what), warm_start=old, solver="newton-cg").status == "converged"
@@ -147,7 +147,7 @@ def test_what_cannot_start_is_refused_by_name(tmp_path: Path) -> None:
         (tmp_path / "nowhere", {}, "no model"),
         (no_dual, {"solver": "dcd"}, "saved without them"),
         (no_dual, {"solver": "pegasos", "loss": "hinge"}, "starts from 0"),
-        (kernel, {"solver": "newton-cg"}, "starts from weights, and the model has a kernel"),
+        (kernel, {"solver": "newton-cg"}, "starts from weights, but the model has a kernel"),
         (no_dual, {"loss": "epsilon_insensitive"}, "of classes, and these rows have targets"),
     ]
     for path, options, says in cases:

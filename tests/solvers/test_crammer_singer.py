@@ -150,7 +150,7 @@ def test_more_rows_go_on_from_the_duals_and_other_rules_do_not(tmp_path: Path) -
     fresh, ours = bigsvm.fit((X, y), **options), bigsvm.fit((X, y), **options, warm_start=str(old))
     assert ours.figures["epochs"] < fresh.figures["epochs"]
     assert ours.figures["objective"] == pytest.approx(fresh.figures["objective"], rel=2e-4)
-    with pytest.raises(BigSVMError, match=r"multi_class 'crammer-singer', and this fit is 'ovr'"):
+    with pytest.raises(BigSVMError, match=r"multi_class 'crammer-singer', but this fit uses 'ovr'"):
         bigsvm.fit((X, y), loss="hinge", warm_start=str(old))
 
 

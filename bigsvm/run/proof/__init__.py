@@ -1,1 +1,1 @@
-"""What is claimed of a model, while it is fitted and afterwards."""
+"""Certificates: proofs of a duality gap, during a fit (provers) and for a saved model (certify)."""

@@ -1,4 +1,4 @@
-"""Terms of linear models, one against the rest or of a regression: the dual point is alpha, for all losses."""
+"""The terms of the gap of linear models, one against the rest or regression; the dual point is alpha."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bigsvm.tasks import Mapper, over_shares
 
 
 class AlphaTerms(SavedTerms):
-    """The terms that a running fit has (`problem/certificate.py`), of the saved w and alpha.
+    """The terms that a running fit computes (`problem/certificate.py`), from the saved w and alpha.
 
-    Without alpha the margins give a dual point, and its best multiple the bound.
+    If alpha was not saved, a dual point is made from the margins; its best multiple gives the bound.
     """
 
     def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
@@ -31,23 +31,23 @@ class AlphaTerms(SavedTerms):
 
     @property
     def bound(self) -> str:
-        """Which dual point the gap is proved by."""
+        """The dual point that proves the gap, for the result."""
         if self.alpha is not None:
             return "alpha"
-        return "weaker bound: no alpha was saved, its margins' dual point was used"
+        return "weaker bound: no alpha was saved, so a dual point was made from the margins"
 
     def block_rows(self, block_bytes: int) -> int:
-        """Rows of a block, whose values take so many bytes."""
+        """Number of rows in a block whose values take about `block_bytes`."""
         return int(min(max(block_bytes // row_bytes(self.store), 1), self.store.n_samples))
 
     def task_bytes(self, block_rows: int, block_bytes: int) -> int:
-        """The task's part of v, and a block with what it is decoded from."""
+        """Bytes of a task: its part of v, and a block with the chunks that it is decoded from."""
         return self.w.nbytes + 2 * max(block_bytes, int(row_bytes(self.store) * block_rows))
 
     def results(
         self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
     ) -> Iterator[tuple[tuple[BlockRef, ...], RowsTerms]]:
-        """Terms of runs of blocks."""
+        """The terms of runs of consecutive blocks."""
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
             return RowsShare(self.store, run, self.problem, self._total.met, self.alpha_of(run), with_survey=True)
@@ -55,26 +55,26 @@ class AlphaTerms(SavedTerms):
         return over_shares(mapper, certify_blocks, runs, share, at_most)
 
     def add(self, found: RowsTerms) -> None:
-        """Add what a task found; in the order of the rows."""
+        """Add the result of a task; called in the order of the rows."""
         self._total.add(found)
         assert found.survey is not None
         self.survey.merge(found.survey)
         self.n_rows = self._total.n_rows
 
     def certificate(self, problem: Problem) -> Certificate:
-        """What all rows together prove."""
+        """The certificate from all rows."""
         found = self._total.finish() if self.alpha is not None else _best_scaled(self._total, problem)
         return keep_best(found, None)[0]
 
 
 def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
-    """The certificate with the best multiple t alpha of the dual point: D is a parabola in t.
+    """The certificate for the best multiple t alpha of the dual point; D(t) is a parabola.
 
-    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), and t <= 1 where alpha has bounds; A is sum alpha of
-    classes, sum (y alpha - epsilon |alpha|) of targets.
+    D(t) = t A - t^2 (||v||^2 / 2 + sum D_i alpha_i^2 / 2), with t <= 1 if alpha is bounded.  A is sum alpha for
+    classes, and sum (y alpha - epsilon |alpha|) for targets.
     """
     certificate, whole, _ = total.proof()
-    if problem.bias == "free":  # a multiple is no better balanced: nothing but alpha = 0 is sure
+    if problem.bias == "free":  # a multiple does not satisfy sum y alpha = 0 any better: only alpha = 0 surely does
         dual = np.maximum(certificate.dual, 0.0)
         return dataclasses.replace(certificate, dual=dual, gap=certificate.primal - dual)
     sums = total.sums()
@@ -95,7 +95,7 @@ def _best_scaled(total: Accumulator, problem: Problem) -> Certificate:
 
 
 def weights_of(model: LinearModel, problem: Problem, n_features: int) -> np.ndarray:
-    """w with its bias entry, for data of at least the model's and `n_features` features."""
+    """w with its bias entry, for data with at least the model's features and at least `n_features`."""
     width = max(n_features, model.n_features)
     w = zero_weights(width, problem.n_models)
     columns = w if w.ndim == 2 else w[:, None]

@@ -1,9 +1,10 @@
-"""Sums over rows that make a saved model's gap where the dual point has two signs (docs/mathematics.md 2.2).
+"""Sums over rows for the gap of a saved model whose dual variables beta have both signs (docs/mathematics.md 2.2).
 
     P - D = sum_i [ C_i loss_i - beta_i r_i + epsilon |beta_i| ] + 1/2 ||w - v||^2 - b sum_i beta_i,   r = t - f(x)
 
-with f of the written model, v = sum_i beta_i phi(x_i), and beta = y alpha of the saved dual point.  A kernel model's w
-is v, once every support vector is seen to be the row that it is said to be and its coefficient to be that row's beta.
+with f of the written model, v = sum_i beta_i phi(x_i), and beta = y alpha of the saved dual variables.  For a kernel
+model w = v, once it is checked that every support vector is the row that it claims to be, and that its coefficient is
+the beta of that row.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, r
 from bigsvm.store.content import ContentHash
 from bigsvm.store.survey import Survey
 
-_IN_BOX = 1.0 + 2.0**-44  # times an upper bound: rounding of C_i
-_AT_ONCE = 1 << 10  # support vectors whose K_ii is looked up together
+_IN_BOX = 1.0 + 2.0**-44  # factor on an upper bound that tolerates the rounding of C_i
+_AT_ONCE = 1 << 10  # support vectors whose K_ii are computed together
 _LINEAR = Kernel()
-_PIECE = 1 << 17  # values of dense rows in float64 at one time
+_PIECE = 1 << 17  # limit of values of dense rows in float64 at a time
 SUMS = 14
 BRACKETS, LOSS, QUADRATIC, LINEAR, BALANCE, SIZE, SQUARES, COSTS, REACH, SPREAD, FIXED, ROOM, ENDS, NORMS = range(SUMS)
 """Columns of `BetaSums.sums`: brackets, C_i loss_i, beta_i (f_i - b), t_i beta_i - epsilon |beta_i|, beta_i, |beta_i|,
-beta_i^2, C_i; what decides how much rounding is worth (`problem/rounding.py`, `problem/linear_rounding.py`), K_ii being
-x_i.x_i of a linear model, to which alone the last belongs: C_i ||x_i||."""
+beta_i^2, C_i.  The following ones bound the effect of rounding (`problem/rounding.py`, `problem/linear_rounding.py`),
+where K_ii is x_i.x_i for a linear model.  The last, C_i ||x_i||, is for linear models only."""
 
 
 class BetaShare(NamedTuple):
-    """What a worker needs of a run of blocks that follow one another.
+    """The input of a task: a run of consecutive blocks, and what is needed to sum over their rows.
 
-    alpha : float64, (rows of all refs, n_models); None where none was saved
-    beta_of : makes beta of a block's rows: `beta_of_alpha` or `beta_of_support`
-    with_v : v = sum beta_i x_i is wanted, too
+    alpha : float64, (rows of all refs, n_models); None if it was not saved
+    beta_of : computes beta of the rows of a block: `beta_of_alpha` or `beta_of_support`
+    with_v : compute v = sum beta_i x_i as well
     """
 
     data: RowBlocks
@@ -60,13 +61,13 @@ class BetaShare(NamedTuple):
 
 @dataclass
 class BetaSums:
-    """Of all models, (n_models,) or more.
+    """The sums for all models.
 
-    sums : float64, (n_models, SUMS);  n_support : int64, rows with beta != 0
-    b_up, b_low : float64, bounds of the optimality conditions
-    largest : float64, the largest ||x_i|| of a row of a linear model
-    v : float64, (n_models, n_features) of a linear model, else no rows
-    survey : of the rows seen
+    sums : float64, (n_models, SUMS);  n_support : int64, (n_models,), rows with beta != 0
+    b_up, b_low : float64, (n_models,), the bounds in the optimality conditions
+    largest : float64, the largest ||x_i|| of a row; linear models only
+    v : float64, (n_models, n_features) for a linear model, otherwise without rows
+    survey : the survey of the rows, with their content fingerprint
     """
 
     sums: np.ndarray
@@ -80,7 +81,7 @@ class BetaSums:
 
     @classmethod
     def none(cls, model: Model, with_v: bool) -> BetaSums:
-        """Of no rows."""
+        """The sums over no rows."""
         m = model.n_models
         v = np.zeros((m, model.n_features) if with_v else (0, 0))
         bounds = np.full(m, np.inf), np.full(m, -np.inf)
@@ -99,7 +100,7 @@ class BetaSums:
 
 
 def sums_of_blocks(share: BetaShare) -> BetaSums:
-    """Task: the sums over a run of blocks.  Pure.  Raises DataError where the model cannot be of these rows."""
+    """Task: the sums over a run of blocks.  A pure function.  Raises DataError if the model does not fit these rows."""
     model, problem = share.model, share.problem
     found = BetaSums.none(model, share.with_v)
     for block in blocks_of(share.data, share.refs):
@@ -114,7 +115,7 @@ def sums_of_blocks(share: BetaShare) -> BetaSums:
 def _add_block(
     found: BetaSums, problem: Problem, model: Model, block: Block, beta: np.ndarray, data: RowBlocks
 ) -> None:
-    """Add the terms of a block's rows, whose beta is (n_rows, n_models)."""
+    """Add the terms of a block; beta : (n_rows, n_models)."""
     scores = model.scores(block.X)
     scores -= model.intercept
     for m in range(problem.n_models):
@@ -123,7 +124,9 @@ def _add_block(
         apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(qp.beta)
         if outside.any() or apart:
             row = block.start + int(rows[np.argmax(outside)]) if outside.any() else block.start
-            raise DataError(f"the dual point is not feasible: model {m}, row {row}, lies outside its box", data.uri)
+            raise DataError(
+                f"the dual point is not feasible: model {m}, row {row}, has beta outside its bounds", data.uri
+            )
         product = scores[rows, m]
         np.subtract(product, qp.target, out=qp.f)
         brackets, loss, _, beta_t, size = qp_sums(
@@ -149,9 +152,9 @@ def _add_block(
 
 
 def _unsure(qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block, rows: np.ndarray) -> tuple[float, ...]:
-    """What decides how much rounding of the scores of some rows is worth, as the last columns of `sums` have it.
+    """The bounds of the effect of rounding in the scores of some rows, as in the last columns of `sums`.
 
-    rows : of the block
+    rows : indices within the block
     """
     ends, _ = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
     found = Unsure()
@@ -166,9 +169,9 @@ def _unsure(qp: DualQP, b: float, kernel: Kernel, data: RowBlocks, block: Block,
 def _unsure_weights(
     qp: DualQP, b: float, data: RowBlocks, block: Block, rows: np.ndarray
 ) -> tuple[UnsureWeights, float]:
-    """What decides how much rounding of a linear model is worth, and costs of rows on their kink.
+    """The bounds of the effect of rounding in a linear model, and the costs of rows on their kink.
 
-    rows : of the block
+    rows : indices within the block
     """
     ends, _ = unsure_costs(qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, b, NEAR)
     found = UnsureWeights()
@@ -180,7 +183,7 @@ def _unsure_weights(
 
 
 def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[DualQP, np.ndarray]:
-    """(the programme of a model, its f not set, and the numbers of its rows) of a block's rows that take part."""
+    """(the dual problem of a model without its f, indices of its rows) for the rows of a block that take part."""
     C = np.full(block.n_rows, problem.C[m])
     if block.sample_weight is not None:
         C *= block.sample_weight
@@ -203,12 +206,12 @@ def _qp_of(problem: Problem, m: int, block: Block, beta: np.ndarray) -> tuple[Du
 
 
 def _signs(problem: Problem, m: int, codes: np.ndarray) -> np.ndarray:
-    """y of a model, float64."""
+    """y of a model for class codes, float64."""
     return np.where(codes == problem.positive[m], 1.0, -1.0)
 
 
 def _signed(problem: Problem, block: Block, alpha: np.ndarray) -> np.ndarray:
-    """beta = y alpha; of regression what is saved is beta."""
+    """beta = y alpha; for regression beta is what was saved."""
     if problem.regression or problem.one_class:
         return alpha
     codes = block.y.astype(np.int64)
@@ -216,20 +219,20 @@ def _signed(problem: Problem, block: Block, alpha: np.ndarray) -> np.ndarray:
 
 
 BetaOf = Callable[[Any, Problem, Block, np.ndarray | None, str], np.ndarray]
-"""Makes beta, float64 (n_rows, n_models), of (model, problem, block, its rows of alpha, the store's name)."""
+"""Computes beta, float64 (n_rows, n_models), from (model, problem, block, its rows of alpha, name of the store)."""
 
 
 def beta_of_alpha(model: Model, problem: Problem, block: Block, alpha: np.ndarray | None, where: str) -> np.ndarray:
-    """beta of a block's rows from the saved alpha of a model that does not have it; 0 where none was saved."""
+    """beta of a block from the saved alpha; 0 if it was not saved.  For models that do not hold beta themselves."""
     return np.zeros((block.n_rows, problem.n_models)) if alpha is None else _signed(problem, block, alpha)
 
 
 def beta_of_support(
     model: KernelModel, problem: Problem, block: Block, alpha: np.ndarray | None, where: str
 ) -> np.ndarray:
-    """beta of a block's rows, (n_rows, n_models), from the model's coefficients.
+    """beta of a block, (n_rows, n_models), from the coefficients of the model.
 
-    Raises DataError unless its support vectors are these rows, and the coefficients those of alpha.
+    Raises DataError unless its support vectors are rows of the store, and its coefficients agree with alpha.
     """
     first, last = np.searchsorted(model.support_rows, [block.start, block.stop])
     at = np.array(model.support_rows[first:last]) - block.start
@@ -239,7 +242,7 @@ def beta_of_support(
         differs = np.any(_signed(problem, block, alpha) != beta, axis=1)
         if differs.any():
             row = block.start + int(np.argmax(differs))
-            raise DataError(f"alpha.npy and dual_coef.npy do not agree on row {row}", where)
+            raise DataError(f"alpha.npy and dual_coef.npy disagree on row {row}", where)
     if model.support is not None and len(at):
         given = take_rows(model.support, int(first), int(last))
         here: Matrix = CSR(*map(np.array, given)) if isinstance(given, CSR) else np.array(given)
@@ -253,7 +256,7 @@ def beta_of_support(
 
 
 def _content(X: Matrix) -> int:
-    """A hash of rows, the same in every layout."""
+    """A hash of rows that is the same in every layout."""
     digest = ContentHash()
     n = len(X.indptr) - 1 if isinstance(X, CSR) else len(X)
     digest.add_bits(X, np.zeros(n, np.uint64), None, 0)
@@ -261,7 +264,7 @@ def _content(X: Matrix) -> int:
 
 
 def _add_rows(v: np.ndarray, X: Matrix, beta: np.ndarray) -> None:
-    """v[m] += sum_i beta[i, m] x_i; only rows that count are touched."""
+    """v[m] += sum_i beta[i, m] x_i; rows with beta = 0 are skipped."""
     for rows in _pieces(np.flatnonzero(np.any(beta != 0.0, axis=1)), v.shape[1]):
         picked = picked_rows(X, rows)
         if isinstance(picked, CSR):

@@ -1,6 +1,6 @@
-"""Terms of models whose dual point has two signs, beta = y alpha: kernels, pairs of classes, regression.
+"""The terms of the gap of kernel models, pairs of classes and some regressions, whose beta = y alpha has both signs.
 
-None of the code that trained computes f.  Of each block of rows nothing is kept but sums (`beta_sums.py`).
+f is computed by other code than in training.  Nothing is kept of a block of rows but sums (`beta_sums.py`).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_byte
 from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import MIB
 
-_MOST_ROWS = 4096  # of a block: threads share the blocks
-_A_MODEL = 12  # float64 values of a row for each model: alpha, beta, scores, and one model's programme
+_MOST_ROWS = 4096  # limit of the rows of a block, so that there are enough blocks for all threads
+_A_MODEL = 12  # float64 values for each row and model: alpha, beta, scores, and the arrays of one model's dual problem
 
 
 class BetaTerms(SavedTerms):
-    """What kernel models and linear ones share.
+    """The common part for kernel models and linear models.
 
-    scoring_bytes : that a task holds to score a block;  with_v : v = sum beta_i x_i is made, too
+    scoring_bytes : bytes that a task needs to score a block;  with_v : compute v = sum beta_i x_i as well
     """
 
     def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
@@ -68,12 +68,12 @@ class BetaTerms(SavedTerms):
         self.total = BetaSums.none(model, False)
 
     def block_rows(self, block_bytes: int) -> int:
-        """Rows of a block, whose values and those of its models take about so many bytes."""
+        """Number of rows in a block whose values, for all its models, take about `block_bytes`."""
         a_row = row_bytes(self.store) + self._value_bytes
         return int(min(max(block_bytes // a_row, 1), self.store.n_samples, _MOST_ROWS))
 
     def task_bytes(self, block_rows: int, block_bytes: int) -> int:
-        """A block, its support vectors once more, and what is made of its rows."""
+        """Bytes of a task: a block, its support vectors once more, and temporary values of its rows."""
         return int(3 * row_bytes(self.store) * block_rows) + self._value_bytes * block_rows + self.scoring_bytes
 
     @property
@@ -83,12 +83,12 @@ class BetaTerms(SavedTerms):
     @property
     @abstractmethod
     def beta_of(self) -> BetaOf:
-        """How beta of a block's rows is made."""
+        """The function that computes beta of the rows of a block."""
 
     def results(
         self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
     ) -> Iterator[tuple[tuple[BlockRef, ...], BetaSums]]:
-        """Sums over runs of blocks."""
+        """The sums over runs of consecutive blocks."""
 
         def share(run: tuple[BlockRef, ...]) -> BetaShare:
             alpha = self.alpha_of(run)
@@ -97,7 +97,7 @@ class BetaTerms(SavedTerms):
         return over_shares(mapper, sums_of_blocks, runs, share, at_most)
 
     def add(self, found: BetaSums) -> None:
-        """Add what a task found; in the order of the rows."""
+        """Add the result of a task; called in the order of the rows."""
         self.total.merge(found)
         self.survey, self.n_rows = self.total.survey, self.total.n_rows
 
@@ -115,12 +115,12 @@ class BetaTerms(SavedTerms):
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 
     def _nu_certificate(self, problem: Problem, v_sq: np.ndarray, apart: np.ndarray) -> Certificate:
-        """As `certificate`, where nu shapes the problem; a model that was saved without alpha proves nothing.
+        """The certificate of a nu problem; a model that was saved without alpha cannot be proved.
 
-        nu-SVC's model has a margin of 1 and C = 1 / rho: in its own units w is rho times that.
+        The model of nu-SVC is scaled to margin 1 and C = 1 / rho, so w of the original problem is rho times that.
         """
         if self.with_alpha_missing:
-            raise DataError("the model was saved without alpha, and without it nothing that nu shapes can be proved")
+            raise DataError("the model was saved without alpha, and without alpha no gap of a nu problem can be proved")
         total, sums, m = self.total, self.total.sums, problem.n_models
         b, epsilon = self.model.intercept, np.full(m, problem.loss.epsilon)
         totals = NuTotals((problem.loss.nu or 0.0) * sums[:, COSTS], problem.regression, problem.one_class)
@@ -132,7 +132,7 @@ class BetaTerms(SavedTerms):
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = found
         gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap, v_sq, apart), primal, dual))
-        # The rows' own w counts: what the written one differs by is part of the gap, and of the bound that it gives.
+        # The objective is computed from the w of the rows; the distance of the written w adds to the gap.
         gap = gap + 0.5 * unit * apart
         if problem.regression:
             primal = primal + 0.5 * (self.norms()[0] - v_sq)
@@ -142,7 +142,7 @@ class BetaTerms(SavedTerms):
         return above_zero(Certificate(primal, dual, gap, total.n_rows, drift, total.n_support, kind))
 
     def _rounding(self, primal: np.ndarray, gap: np.ndarray, v_sq: np.ndarray, apart: np.ndarray) -> np.ndarray:
-        """What rounding of scores, or of w and its scores, adds to the gap of each model.
+        """The amount that rounding of scores, or of w and its scores, adds to the gap of each model.
 
         v_sq, apart : ||v||^2 and ||w - v||^2
         """
@@ -158,7 +158,7 @@ class BetaTerms(SavedTerms):
 
     @property
     def with_alpha_missing(self) -> bool:
-        """Whether there is no dual point at all."""
+        """Whether there is no saved dual point."""
         return self.alpha is None and self.model.kind != "kernel"
 
     @abstractmethod
@@ -166,14 +166,14 @@ class BetaTerms(SavedTerms):
         """||w||^2, ||v||^2 and ||w - v||^2 of each model, float64, (n_models,)."""
 
     def said(self) -> dict[str, Any]:
-        """The violation b_low - b_up of the worst model, at least 0; a model where nothing may move has none."""
+        """The violation b_low - b_up of the worst model, at least 0; a model whose beta are all fixed has none."""
         b_up, b_low = self.total.b_up, self.total.b_low
         known = np.isfinite(b_up) & np.isfinite(b_low)
         return {"violation": float(np.max(b_low[known] - b_up[known], initial=0.0))}
 
 
 class SignedLinearTerms(BetaTerms):
-    """Of linear models of pairs of classes, and of regression: w is held to what the dual point makes of it."""
+    """The terms of linear models for pairs of classes, and for regression: w is compared with v."""
 
     def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
         super().__init__(model, problem, store, alpha)
@@ -184,16 +184,16 @@ class SignedLinearTerms(BetaTerms):
 
     @property
     def bound(self) -> str:
-        """Which dual point the gap is proved by."""
+        """The dual point that proves the gap, for the result."""
         return "alpha" if self.alpha is not None else "weaker bound: no alpha was saved, alpha = 0 was used"
 
     @property
     def beta_of(self) -> BetaOf:
-        """From the saved alpha."""
+        """The function that computes beta from the saved alpha."""
         return beta_of_alpha
 
     def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of w = coef, and of v as the rows and alpha give it."""
+        """The norms for w = coef, and for v from the rows and alpha."""
         w = self.model.coef
         v = self.total.v if len(self.total.v) else np.zeros(w.shape)
         apart = np.einsum("mj,mj->m", w - v, w - v)
@@ -201,10 +201,10 @@ class SignedLinearTerms(BetaTerms):
 
 
 class KernelTerms(BetaTerms):
-    """Of kernel models: their w is v, once every support vector is seen to be the row that it is said to be.
+    """The terms of kernel models, where w = v once every support vector is checked to be a row of the store.
 
-    Of a kernel that is not positive semidefinite there is no gap: what is left of the optimality conditions is told.
-    A precomputed one is checked as a fit checks it, from a reading of its own.
+    If the kernel is not positive semidefinite, there is no gap, and the violation of the optimality conditions is
+    reported instead.  A precomputed kernel is checked as in a fit, in a pass of its own.
     """
 
     def __init__(self, model: KernelModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
@@ -214,21 +214,21 @@ class KernelTerms(BetaTerms):
 
     @property
     def bound(self) -> str:
-        """Which dual point the gap is proved by."""
+        """The dual point that proves the gap, for the result."""
         return "alpha" if self.alpha is not None else "dual_coef"
 
     @property
     def beta_of(self) -> BetaOf:
-        """From the coefficients, once they are seen to be those of alpha."""
+        """The function that computes beta from the coefficients, after comparing these with alpha."""
         return beta_of_support
 
     def norms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """beta'K beta of both."""
+        """The norms, which are beta'K beta for both w and v."""
         quadratic = self.total.sums[:, QUADRATIC]
         return quadratic, quadratic, np.zeros(len(quadratic))
 
     def checked(self, refs: Sequence[BlockRef], budget: int) -> Problem:
-        """As far as rows and dual point refute the kernel; K is factorised where the memory holds it."""
+        """The problem with what rows and dual point tell about the kernel; K is factorised if it fits the memory."""
         kernel, store = self.problem.kernel, self.store
         if kernel.by_construction:
             return self.problem

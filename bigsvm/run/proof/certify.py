@@ -41,7 +41,7 @@ from bigsvm.units import MIB, show_bytes
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the store that it was trained on.
 
-    Independent of the run that made it: reads model, alpha and rows, nothing else.
+    The proof does not depend on the run that made the model: it reads model, alpha and rows, and nothing else.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
-        raise DataError(f"the model was trained on {trained_on} rows and the store has {store.n_samples}", store.uri)
+        raise DataError(f"the model was trained on {trained_on} rows, but the store has {store.n_samples}", store.uri)
     terms = terms_kind(model, problem, alpha is not None)(model, problem, store, alpha)
     loaded = time.monotonic()
     _precompile(terms, emit)
@@ -82,7 +82,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     problem = terms.checked(refs, budget)
     certificate = terms.certificate(problem)
     if not (np.all(np.isfinite(certificate.primal)) and np.all(np.isfinite(certificate.gap))):
-        raise DataError("the objective of this model is not a finite number: nothing can be proved", str(path))
+        raise DataError("the objective of this model is not finite, so nothing can be proved", str(path))
     return {
         "model": str(path),
         "n_samples": store.n_samples,
@@ -135,7 +135,7 @@ def _of_kernel_solver(model: Model) -> bool:
 
 
 def _precompile(terms: SavedTerms, emit: Emit) -> None:
-    """Compile, or load, what the proof calls: a model of the same kind is proved on two rows, which are 0."""
+    """Compile or load what the proof calls, by proving a tiny model of the same kind on two zero rows."""
     model, problem, store, with_alpha = terms.model, terms.problem, terms.store, terms.alpha is not None
     centre = problem.centre and problem.centre._replace(mu=np.zeros(1))
     problem = dataclasses.replace(problem, centre=centre)
@@ -157,16 +157,16 @@ def _precompile(terms: SavedTerms, emit: Emit) -> None:
 
 
 class _Sizes(NamedTuple):
-    """Rows of a block, and tasks at one time."""
+    """Rows of a block, and number of tasks at a time."""
 
     block_rows: int
     at_most: int
 
 
 def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
-    """What the budget allows: where the usual blocks are too large, smaller ones.
+    """Choose sizes that fit the budget; the blocks are smaller than usual if necessary.
 
-    Raises PlanRefused where not even one task with single rows fits.
+    Raises PlanRefused if not even one task with single rows fits.
     """
     block_bytes = min(BLOCK_BYTES, max(budget // 32, 1))
     chunks = store.chunk_nbytes
@@ -174,10 +174,10 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
     spare = budget - fixed
     while True:
         block_rows = min(terms.block_rows(block_bytes), store.n_samples)
-        # Each task holds, too, the chunks that a block lies in, and its rows of alpha.
+        # A task also holds the chunks of its block, and its rows of alpha.
         each = terms.task_bytes(block_rows, block_bytes) + chunks * 3 // 2
         each += 8 * terms.problem.n_models * min(block_rows * terms.blocks_per_task, store.n_samples)
-        # Beside several tasks the store keeps what one of them read last; a task alone has it among its own.
+        # With several tasks the store caches the chunks that one of them read last; a single task counts them itself.
         at_most = max((spare - chunks) // each, min(spare // each, 1))
         if at_most >= 1:
             return _Sizes(block_rows, int(at_most))
@@ -194,7 +194,7 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
 
 
 def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
-    """The figures of a result; of what is not even an estimate, no gap."""
+    """The figures of a result; no gap if it is not even an estimate."""
     models = models_document(problem, certificate)
     found: dict[str, Any] = {
         "objective": float(certificate.primal.sum()),

@@ -1,4 +1,4 @@
-"""Proofs of points that have weights w: from a pass of their own, or deferred to the next training pass."""
+"""Certificates of solvers with weights w: in a separate pass, or deferred to the next training pass."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of, side_by_side
 
 Prepare = Callable[[Block, BlockRef | BlockGroup], None]
-"""What is done to the alpha of a block's rows before they are looked at."""
+"""Changes the alpha of the rows of a block before they are used."""
 
 
 class LinearProver(Prover):
-    """Keeps the best that is proved, the weights that it speaks of, and the alpha of the last proof.
+    """Keeps the best certificate, its weights, and the alpha of the last proof.
 
-    w, scale : one array a group of models, and a factor for each model: the primal points of `certificate`
+    w, scale : one array for each group of models, and a factor for each model: the primal points of `certificate`
     """
 
     def __init__(self, solver: Solver, state: Any, ctx: Context) -> None:
@@ -53,11 +53,11 @@ class LinearProver(Prover):
 
     @property
     def written(self) -> Certificate | None:
-        """Of `w` and `alpha`: the best primal points, and the dual points of the last proof."""
+        """The certificate of `w` and `alpha`: the best primal points with the dual points of the last proof."""
         return self._written
 
     def prove_start(self, prepare: Prepare) -> Certificate:
-        """As `prove`, of a point whose alpha `prepare` brings into its box, block by block, before it is looked at."""
+        """As `prove`, for a point whose alpha `prepare` first clips to its bounds, block by block."""
         self._prepare = prepare
         try:
             return self.prove()
@@ -72,7 +72,7 @@ class LinearProver(Prover):
         return self._take(proofs, [point.w for point in points])
 
     def schedule(self) -> None:
-        """Defer the certificate of the present point to the next step."""
+        """Defer the certificate of the current point to the next step."""
         with self._timed():
             points = self._solver.points(self._state)
             unheld = [point for point in points if point.kept is None]
@@ -93,7 +93,7 @@ class LinearProver(Prover):
             self._ctx.deferred[:] = deferred
 
     def collect(self) -> Certificate:
-        """The certificate that was deferred: of the point before the step."""
+        """The deferred certificate, of the point before the step."""
         with self._timed():
             deferred = list(self._ctx.deferred)
             self._ctx.deferred.clear()
@@ -101,7 +101,7 @@ class LinearProver(Prover):
             return self._take([proof.finish() for proof in deferred], [proof.w for proof in deferred])
 
     def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> LinearModel:
-        """Of the best weights that were proved."""
+        """The model of the best weights that were proved."""
         self._solver.finish(self._state)
         return linear_model(problem, self.w, self.scale, data, about)
 
@@ -125,7 +125,7 @@ class LinearProver(Prover):
         found = joined([proof.certificate for proof in proofs])
         scale = np.concatenate([proof.scale for proof in proofs])
         if found.n_rows != self._ctx.data.n_samples:
-            raise DataError(f"{found.n_rows} rows seen of {self._ctx.data.n_samples}: nothing is proved")
+            raise DataError(f"only {found.n_rows} of {self._ctx.data.n_samples} rows were seen, so nothing is proved")
         self._refuse_overflow(found.primal)
         best, better = keep_best(found, self.certificate)
         self._written = of_written(found, best, better)
@@ -134,7 +134,7 @@ class LinearProver(Prover):
         else:
             first = 0
             self.w = _grouped_as(points, self.w)
-            # Another solver may keep its w in float64: rounded to what the one before had, it would be another point.
+            # Keep the dtype of the points: another solver may use float64, and rounding w would change the point.
             pairs = zip(self.w, points, strict=True)
             self.w = [kept.astype(np.result_type(kept, w), copy=False) for kept, w in pairs]
             for kept, w in zip(self.w, points, strict=True):
@@ -145,7 +145,7 @@ class LinearProver(Prover):
         self.certificate = best
         self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
         if not self._ctx.resident:
-            trim_heap()  # holes that the sums of many models left, which grew from proof to proof
+            trim_heap()  # return memory to the system: sums of many models leave holes that grow from proof to proof
         return best
 
     def _stream(self, points: Sequence[Point]) -> list[Proof]:
@@ -167,7 +167,7 @@ class LinearProver(Prover):
         return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
-        if self._prepare is not None:  # in this process, where alpha is
+        if self._prepare is not None:  # the function works in this process, which has alpha
             refs = self._ctx.proof_refs
             for ref, block in zip(refs, blocks_of(self._ctx.data, refs), strict=True):
                 self._ctx.charge(block.nbytes)
@@ -182,7 +182,7 @@ class LinearProver(Prover):
         return side_by_side(lambda one: proof(*one), both, self._ctx.threads, "bigsvm-proof")
 
     def _known(self, points: Sequence[Point]) -> list[Proof | None]:
-        """What the last proof said of each point whose alpha has stood still since; None of the others."""
+        """The last result for each point whose alpha has not changed since; None for the others."""
         found: list[Proof | None] = []
         first = 0
         for point in points:
@@ -224,16 +224,16 @@ class LinearProver(Prover):
 def linear_model(
     problem: Problem, w: Sequence[np.ndarray], scale: np.ndarray, data: RowBlocks, about: dict[str, Any]
 ) -> LinearModel:
-    """The model of a certified w, in the store's feature order.
+    """The model of proved weights, with features in the order of the store.
 
-    w : of each group of models (n_features + 1,) or (n_features + 1, n_models), in working feature order
-    scale : float64, (n_models,)   the model of each is so many times its w
+    w : for each group of models (n_features + 1,) or (n_features + 1, n_models), features in working order
+    scale : float64, (n_models,)   the weights of each model are its scale times its w
     """
     coef, intercept = np.empty((problem.n_models, data.n_features)), np.empty(problem.n_models)
     order = slice(None) if data.feature_order is None else data.feature_order
     first = 0
     for group in w:
-        # A model adds its intercept to the product of a row as it is stored: of a centred one the means are in it.
+        # A model adds its intercept to products with stored rows: for centred rows the means are part of it.
         met = problem.met(group)
         columns = met if met.ndim == 2 else met[:, None]
         for m in range(columns.shape[1]):
@@ -252,12 +252,12 @@ def linear_model(
 
 
 def _width(array: np.ndarray) -> int:
-    """Models of an array that has an axis of them where there are several."""
+    """Number of models of an array, whose model axis is absent for a single model."""
     return 1 if array.ndim == 1 else array.shape[1]
 
 
 def _grouped_as(points: Sequence[np.ndarray], weights: list[np.ndarray]) -> list[np.ndarray]:
-    """Weights in the groups of models that points come in: another solver may have taken over."""
+    """Weights regrouped like the groups of models in `points`, because another solver may have taken over."""
     if [_width(w) for w in points] == [_width(w) for w in weights]:
         return weights
     whole = np.hstack([w.reshape(len(w), -1) for w in weights])

@@ -1,4 +1,4 @@
-"""Proofs of a running fit: what those of every kind of solver share, and the protocol by which a fit asks for them."""
+"""Certificates during a fit: the protocol by which the loop asks for them, and the part common to all solvers."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from bigsvm.store.state.vectors import RowVector
 
 
 class ProofLeft(Exception):
-    """A proof of its own was left because the run is to stop: it changes nothing, and is begun again later."""
+    """A proof was abandoned because the run is to stop; it changed nothing, and is begun again later."""
 
 
 class Prover(ABC):
-    """Proves the points of a solver, keeps the best that is known, and makes the model that was proved.
+    """Proves the current point of a solver, keeps the best certificate, and makes the model that was proved.
 
-    solver, state, ctx : of the fit;  `solver.proof` names the kind of prover (`provers.py`)
+    solver, state, ctx : those of the fit;  `solver.proof` names the class of prover (`provers.py`)
 
-    certificate : Certificate or None, the best that is known of the optimum
-    alpha : RowVectors whose dual value was proved last
-    rejected : a rule that ends the fit was thought to hold and does not: the solver goes on
-    bytes_read, seconds : spent on proofs of their own
+    certificate : the best Certificate so far, or None
+    alpha : the RowVectors whose dual value was proved last
+    rejected : whether a stopping rule was believed to hold and does not, so that the solver continues
+    bytes_read, seconds : spent on separate proof passes
     """
 
     rejected = False
     anywhere = False
-    """A proof may be made of a point in the middle of a step."""
+    """Whether a point in the middle of a step can be proved."""
 
     def __init__(self, solver: Any, state: Any, ctx: Context) -> None:
         self._solver, self._state, self._ctx = solver, state, ctx
@@ -50,82 +50,82 @@ class Prover(ABC):
     @property
     @abstractmethod
     def written(self) -> Certificate | None:
-        """What is proved of the points that a model written now would have; None before the first proof."""
+        """The certificate of the points that a model written now would have; None before the first proof."""
 
     def prove(self) -> Certificate:
-        """A proof of the present point by a pass of its own over all rows; the best that is known then.
+        """Prove the current point in a separate pass over all rows; returns the best certificate so far.
 
         Raises
         ------
         ProofLeft : the run is to stop.
-        DataError : the objective overflows, or rows are bad.
+        DataError : the objective overflows, or rows are damaged.
         """
         read = self._ctx.bytes_read
         with self._timed():
             try:
                 certificate = self._prove()
             except ProofLeft:
-                self._ctx.uncharge(read)  # limits count what an undisturbed run reads
+                self._ctx.uncharge(read)  # limits such as --max-passes must not count an abandoned pass
                 raise
         self.bytes_read += self._ctx.bytes_read - read
         return certificate
 
     def schedule(self) -> None:
-        """Defer the certificate of the present point to the next step; of solvers that can (`Solver.can_defer`)."""
+        """Defer the certificate of the current point to the next step; only if `Solver.can_defer`."""
         raise NotImplementedError(f"{self._solver.name} takes no deferred certificate")
 
     def collect(self) -> Certificate:
-        """The certificate that was deferred, of the point before the step; the best that is known then."""
+        """The deferred certificate, of the point before the step; returns the best certificate so far."""
         raise NotImplementedError(f"{self._solver.name} takes no deferred certificate")
 
     def judged(self, ending: str, rule: Rule | None) -> tuple[str, Rule | None]:
-        """The status of a fit that ends as `ending` by `rule`, and the rule that holds: after the last proof."""
+        """(status, rule) of a fit that ends with status `ending` by `rule`, corrected after the last proof."""
         return ending, rule
 
     def dump(self) -> dict[str, Any]:
-        """For a checkpoint: the best that is proved, and what a kind of prover keeps besides."""
+        """The state for a checkpoint: the best certificate, and whatever the class of prover needs."""
         return {"best": dump(self.certificate), "read": self.bytes_read, **self._dump()}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave."""
+        """Restore the state from `dump`."""
         if tree["best"] is not None:
             self.certificate = Certificate.of(tree["best"])
         self.bytes_read = tree["read"]
         self._load(tree)
 
     def checked(self, problem: Problem) -> Problem:
-        """The problem of the fit with what its proofs have shown of the kernel."""
+        """The problem of the fit, with what the proofs have shown about the kernel."""
         return problem
 
     def figures(self) -> dict[str, Any]:
-        """What a result says besides what all say; asked for before `model`."""
+        """Figures of the result that only this class of prover has; call it before `model`."""
         return {}
 
     @abstractmethod
     def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> Model:
-        """The model that was proved, in the store's rows and features; gives back what only training needs."""
+        """The proved model, in the rows and features of the store; frees what only training needs."""
 
     @abstractmethod
     def _prove(self) -> Certificate:
-        """As `prove`, without its accounts."""
+        """As `prove`, without counting bytes and seconds."""
 
     @abstractmethod
     def _dump(self) -> dict[str, Any]:
-        """What `_load` takes."""
+        """The state for `_load`."""
 
     @abstractmethod
     def _load(self, tree: dict[str, Any]) -> None:
-        """Take over what `_dump` gave."""
+        """Restore the state from `_dump`."""
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Count the seconds of what is done inside, unless it is left."""
+        """Count the seconds of the block, unless the proof is abandoned."""
         began = time.monotonic()
         yield
         self.seconds += time.monotonic() - began
 
     def _refuse_overflow(self, values: np.ndarray) -> None:
-        """Raise DataError where an objective is no finite number."""
+        """Raise DataError if an objective is not finite."""
         if not np.all(np.isfinite(values)):
             raise DataError(
                 "the objective overflows: the values are too large",

@@ -1,4 +1,4 @@
-"""Which prover proves the points of which solver: by the name that the solver's class has for its kind of proof."""
+"""The class of prover for each kind of solver, by `Solver.proof`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bigsvm.solvers.base import Solver
 from bigsvm.solvers.context import Context
 
 PROVERS: dict[str, type[Prover]] = {"linear": LinearProver, "kernel": KernelProver}
-"""By `Solver.proof`."""
+"""`Solver.proof` -> class of prover."""
 
 
 def prover_of(solver: Solver, state: Any, ctx: Context) -> Prover:
-    """The prover of a fit whose solver keeps `state`."""
+    """The prover for a fit by `solver`, whose state is `state`."""
     return PROVERS[solver.proof](solver, state, ctx)

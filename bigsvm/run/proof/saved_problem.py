@@ -1,4 +1,4 @@
-"""The problem that a saved model solved, and how its models are named in a result."""
+"""The problem of a saved model, rebuilt from its files; and the names of its models in a result."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bigsvm.store.transforms.label_sets import LabelSets
 def problem_of(model: Model, store: RowBlocks) -> Problem:
     """The problem that a saved model solved.
 
-    Raises DataError where the store has other classes than the model, or model.json does not say.
+    Raises DataError if the store has other classes than the model, or model.json does not define the problem.
     """
     if model.regression:
         if store.classes is not None:
-            raise DataError("the store holds classes and the model is one of regression", store.uri)
+            raise DataError("the store holds classes, but the model is a regression", store.uri)
     elif model.one_class:
-        pass  # whatever the rows are labelled
+        pass  # a one_class model ignores labels
     elif model.multi_label:
-        pass  # looked at below, label by label
+        pass  # sets of labels are compared below, label by label
     elif store.classes is None or store.classes.tolist() != model.classes.tolist():
         raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
     n_models = model.n_models
@@ -42,7 +42,7 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
         bias, bias_scale = about["bias"], float(about["bias_scale"])
         kernel = _kernel_of(model, about.get("positive_semidefinite", {}))
     except (KeyError, TypeError, ValueError, AttributeError, Unsupported) as error:
-        raise DataError(f"model.json lacks or garbles the problem: {in_words(error)}", "model.json") from error
+        raise DataError(f"model.json has no valid problem: {in_words(error)}", "model.json") from error
     sound = (
         C.shape == (n_models,)
         and class_weight.shape == (max(len(model.classes), 1),)
@@ -78,54 +78,54 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
 
 
 def _member_of(model: Model, store: RowBlocks) -> np.ndarray | None:
-    """Which labels the sets of the rows have; None where rows have one.  Raises DataError for other labels."""
+    """The membership of rows in the model's labels; None for one label each.  Raises DataError for other labels."""
     if not model.multi_label:
         return None
     sets = LabelSets.of(store.recipe, store.classes)
     found = [] if sets is None else sets.names.tolist()
     if sets is None or found != model.classes.tolist():
         what = f"the labels {', '.join(map(str, found)) or 'are one a row'}"
-        hint = "--labels names them"
-        raise DataError(f"{what}, and the model's are {', '.join(map(str, model.classes.tolist()))}", store.uri, hint)
+        hint = "name the columns of labels with --labels"
+        raise DataError(f"{what}, but the model's are {', '.join(map(str, model.classes.tolist()))}", store.uri, hint)
     return sets.member
 
 
 def _check_imported(model: Model) -> None:
-    """Refuse a model of another program where its file left out what a proof needs.  Raises DataError."""
+    """Raise DataError for an imported model whose file lacks what a proof needs."""
     imported = model.about.get("imported")
     if not isinstance(imported, dict):
         return
     problem, program = model.about.get("problem", {}), imported.get("program")
     if "loss" not in problem:
         kind = imported.get("solver_type") or imported.get("svm_type")
-        raise DataError(f"the model is {program}'s {kind}, which solves another problem: there is no gap to prove")
+        raise DataError(f"the model is {program}'s {kind}, which solves another problem, so there is no gap to prove")
     if model.kind == "kernel":
         raise DataError(
-            f"the model is from {program}, whose file does not say which rows are support vectors: there is no proof",
-            hint="bigsvm evaluate measures it",
+            f"the model is from {program}, whose file lacks the rows of support vectors: nothing can be proved",
+            hint="use bigsvm evaluate instead",
         )
     for name, flag in (("C", "--c"), *((("epsilon", "--epsilon"),) if model.regression else ())):
         if name not in problem:
             raise DataError(
-                f"the model is from {program}, whose file does not say {name}: no gap can be proved",
-                hint=f"import it again with {flag}, as it was trained",
+                f"the model is from {program}, whose file does not record {name}, so no gap can be proved",
+                hint=f"import it again with the {flag} of its training",
             )
 
 
 def _kernel_of(model: Model, definite: dict[str, Any]) -> Kernel:
-    """The model's kernel, with what its fit knew of it.  What was refuted, or not decided, is looked at anew."""
+    """The kernel of the model, with what its fit knew of it; whatever was refuted or undecided is checked again."""
     how = definite.get("how", "undecided")
     if how not in get_args(How):
         raise ValueError(f"the kernel is {how!r}")
     tolerance = float(definite.get("tolerance", 0.0))
-    # No fit checks a kernel that is a formula: it knows, or it cannot know.
+    # Kernels given by a formula are not checked in a fit: they are known, or cannot be known.
     believed = how == "assumed" or (how == "checked" and model.kernel.name == "precomputed")
     known = Definite(how, tolerance) if believed else Definite()
     return dataclasses.replace(model.kernel, definite=known)
 
 
 def models_document(problem: Problem, certificate: Certificate) -> list[dict[str, Any]]:
-    """One entry for each model, as the result lists them: of a pair the class that it is `against`, too."""
+    """An entry for each model, as in the list of a result; for a pair, also the class that it is `against`."""
     gaps = certificate.relative_gaps
     return [
         {
@@ -140,7 +140,7 @@ def models_document(problem: Problem, certificate: Certificate) -> list[dict[str
 
 
 def _classes_of(problem: Problem, m: int) -> dict[str, Any]:
-    """Which class a model tells from which; of regression none, and of a loss of all together."""
+    """The classes of a model; none for regression, and for one loss of all classes."""
     if problem.regression or problem.one_class or problem.joint:
         return {"class": None}
     named = {"class": problem.classes[problem.positive[m]].item()}

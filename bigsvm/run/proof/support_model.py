@@ -1,4 +1,4 @@
-"""The model of a fit with a kernel: its support vectors and coefficients, or w where the kernel is linear."""
+"""The model of a kernel fit: its support vectors and coefficients, or w if the kernel is linear."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PIECE_ROWS = 1 << 14
 def kernel_model(
     problem: Problem, state: KernelState, bias: np.ndarray, w: np.ndarray | None, data: RowBlocks, about: dict[str, Any]
 ) -> Model:
-    """The model of the beta in `state.alpha`, in the store's rows and features.
+    """The model of the beta in `state.alpha`, in the rows and features of the store.
 
-    Support vectors lie in memory as far as the budget has room, else in scratch files without a name.
+    Support vectors are kept in memory as far as the budget allows, otherwise in unnamed scratch files.
 
-    bias : float64, (n_models,), that was proved with beta
-    w : float64, (n_models, n_features), that was proved, where the kernel is linear; in the order of `data`
+    bias : float64, (n_models,), proved together with beta
+    w : float64, (n_models, n_features), proved, in the feature order of `data`; None unless the kernel is linear
     """
     intercept = bias.copy()
     codes = {"positive": problem.positive, "negative": problem.negative}
@@ -55,7 +55,7 @@ def kernel_model(
 
 
 def _support_of(state: KernelState) -> np.ndarray:
-    """Rows of any model with beta != 0, int64, ascending."""
+    """Rows with beta != 0 in any model, int64, ascending."""
     alpha = state.alpha.values
     found = [
         start + np.flatnonzero(np.any(alpha[start:stop] != 0.0, axis=1))
@@ -65,7 +65,7 @@ def _support_of(state: KernelState) -> np.ndarray:
 
 
 def _in_store_order(w: np.ndarray, data: RowBlocks) -> np.ndarray:
-    """Weights, (n_models, n_features), of the data's features as weights of the store's."""
+    """Weights, (n_models, n_features), from the feature order of `data` to that of the store."""
     if data.feature_order is None:
         return w.copy()
     ordered = np.empty_like(w)

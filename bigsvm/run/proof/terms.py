@@ -1,7 +1,7 @@
-"""The terms that a saved model's gap is the sum of: what those of every kind of model share.
+"""The terms that sum to the gap of a saved model: the interface of all classes of terms.
 
-A kind of terms says how they are made of the rows of some blocks, what that takes, and what their sum over all rows
-proves.  `certify.py` reads the rows, and adds up.
+A class of terms defines how terms are computed from blocks of rows, the memory that this takes, and the certificate
+from their sum.  `certify.py` reads the rows, and adds up.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from bigsvm.tasks import BLOCKS_PER_TASK, Mapper
 
 
 class SavedTerms(ABC):
-    """Of a model, on the store that it was trained on: the sums over the rows that were seen so far.
+    """The sums for one model over the rows seen so far, on the store that it was trained on.
 
-    alpha : float64, (n_models, n_samples), a read-only map; None where none was saved
-    survey : of the rows seen;  n_rows : their number
-    held_bytes : that stay while tasks come and go;  blocks_per_task : blocks that a task takes
+    alpha : float64, (n_models, n_samples), a read-only map; None if it was not saved
+    survey : the survey of the rows seen;  n_rows : their number
+    held_bytes : memory for the whole proof;  blocks_per_task : number of blocks in a task
     """
 
     def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
@@ -38,53 +38,53 @@ class SavedTerms(ABC):
     @property
     @abstractmethod
     def bound(self) -> str:
-        """Which dual point the gap is proved by."""
+        """The dual point that proves the gap, for the result."""
 
     @abstractmethod
     def block_rows(self, block_bytes: int) -> int:
-        """Rows of a block, whose values take about so many bytes."""
+        """Number of rows in a block whose values take about `block_bytes`."""
 
     @abstractmethod
     def task_bytes(self, block_rows: int, block_bytes: int) -> int:
-        """Bytes that a task holds besides chunks of the store and its rows of alpha."""
+        """Bytes that a task holds in addition to chunks of the store and its rows of alpha."""
 
     @abstractmethod
     def results(
         self, mapper: Mapper, runs: Iterable[tuple[BlockRef, ...]], at_most: int
     ) -> Iterator[tuple[tuple[BlockRef, ...], Any]]:
-        """What tasks find of runs of blocks, each with its run (`tasks.over_shares`): for `add`.
+        """The results of tasks over runs of blocks, each with its run (`tasks.over_shares`), for `add`.
 
-        at_most : tasks at one time
+        at_most : number of tasks at a time
         """
 
     def alpha_of(self, run: tuple[BlockRef, ...]) -> np.ndarray | None:
-        """alpha of a run's rows, float64, (n_rows, n_models); None where none was saved."""
-        # A copy, never a view of the map: loops are compiled for arrays that may be written.
+        """alpha of the rows of a run, float64, (n_rows, n_models); None if it was not saved."""
+        # A copy, because the loops are compiled for writable arrays, not for read-only maps.
         return None if self.alpha is None else np.array(self.alpha[:, run[0].start : run[-1].stop].T, order="C")
 
     @abstractmethod
     def add(self, found: Any) -> None:
-        """Add what a task found; in the order of the rows."""
+        """Add the result of a task; called in the order of the rows."""
 
     def checked(self, refs: Sequence[BlockRef], budget: int) -> Problem:
-        """The problem with what rows and dual point show of the kernel, once all rows were seen.
+        """The problem with what rows and dual point tell about the kernel, after all rows were seen.
 
-        Raises DataError where they refute a kernel that the user vouched for.
+        Raises DataError if they refute a kernel that the user vouched for.
         """
         return self.problem
 
     @abstractmethod
     def certificate(self, problem: Problem) -> Certificate:
-        """What all rows together prove, as a fit counts: alpha = 0 has the dual value 0.
+        """The certificate from all rows; as in a fit, the dual value is at least that of alpha = 0.
 
-        problem : as `checked` gave it
+        problem : the result of `checked`
         """
 
     def said(self) -> dict[str, Any]:
-        """What a result says besides what all say."""
+        """Entries of the result that only this class of terms has."""
         return {}
 
 
 def n_samples_of(model: Model, alpha: np.ndarray | None) -> int | None:
-    """Rows that a model was trained on, as far as its files say."""
+    """Number of training rows of a model, if its files record it."""
     return model.about.get("n_samples") if alpha is None else alpha.shape[1]

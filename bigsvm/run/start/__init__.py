@@ -1,1 +1,1 @@
-"""A fit that starts from an earlier model: which rows that knew, and what of it is taken over."""
+"""The start of a fit: a warm start from an earlier model, rows of dask collections, options that have no effect."""

@@ -1,4 +1,4 @@
-"""The model that a fit starts from: read, held against the problem, its models matched by the classes they tell."""
+"""The model that a fit starts from (--warm-start): loading it, checking it, and matching its models by class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bigsvm.store.blocks import RowBlocks
 
 
 class Match(NamedTuple):
-    """Which of the earlier models one of ours goes on from; sign -1 where it calls the other class positive."""
+    """The earlier model from which a model starts; sign is -1 if its positive class is the other one."""
 
     model: int
     sign: float
@@ -26,11 +26,11 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class Earlier:
-    """What a fit starts from.
+    """The model that a fit starts from.
 
-    path, digest : where the model is, and what it is
-    model : Model;  alpha : float64, (n_models, n_samples) in the store's row order, a map; None where none is wanted
-    matches : of each model of the problem; None for one that the earlier model has not
+    path, digest : its folder, and the digest of its model.json
+    model : Model;  alpha : float64, (n_models, n_samples) in the store's row order, a map; None if not needed
+    matches : the match of each model of the problem; None for a model that the earlier one does not have
     """
 
     path: str
@@ -41,75 +41,79 @@ class Earlier:
 
     @property
     def content(self) -> str:
-        """The content fingerprint of the rows that it knew."""
+        """The content fingerprint of the rows that the model was trained on."""
         return str(self.model.about.get("content_fingerprint"))
 
     def document(self) -> dict[str, Any]:
-        """What the new model says of it: no path, since the same model may lie anywhere."""
+        """The entry in the new model; without a path, because the same model may be anywhere."""
         taken = "weights" if self.alpha is None else "duals"
         known = None if self.alpha is None else self.alpha.shape[1]
         return {"model": self.digest, "taken": taken, "n_samples": known, "content_fingerprint": self.content}
 
 
 def model_digest(path: str) -> str:
-    """What stands for a model in the identity of a fit that starts from it: its model.json has all other digests."""
+    """The digest of model.json, which holds all other digests: it identifies the model that a fit starts from."""
     try:
         return file_digest(Path(path).resolve() / "model.json")
     except OSError:
-        return f"no model at {path}"  # the fit itself says so, in a sentence
+        return f"no model at {path}"  # the fit itself raises the proper error
 
 
 def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) -> Earlier:
-    """The model at `path`, as far as `solver` can use it on `problem`.
+    """Load the model at `path` with everything that `solver` needs from it for `problem`.
 
     Raises
     ------
-    MissingInput : there is no model. DataError : it is damaged; of targets where there are classes, or the reverse; it
-        tells none of these classes apart; has more features than the store; or its rows were made in another way.
-    Unsupported : the solver starts from duals, and it was saved without; or from weights, and it has none.
+    MissingInput : there is no model.
+    DataError : the model is damaged; is a regression while the rows have classes, or the reverse; has none of these
+        classes; has more features than the store; or has another recipe of rows.
+    Unsupported : the solver needs dual variables, and the model was saved without; or it needs weights, and the model
+        has none.
     """
     model = load_model(path)
     digest = model_digest(path)
     if model.regression != problem.regression:
         ours, theirs = ("targets", "classes") if problem.regression else ("classes", "targets")
-        raise DataError(f"the model to start from is of {theirs}, and these rows have {ours}", path)
+        raise DataError(f"the model to start from is for {theirs}, but these rows have {ours}", path)
     if model.n_features > store.n_features:
-        what = f"the model to start from has {model.n_features} features, and the store has {store.n_features}"
-        raise DataError(what, path, "start from a model of rows that these go on")
+        what = f"the model to start from has {model.n_features} features, but the store has only {store.n_features}"
+        raise DataError(what, path, "start from a model of the same rows, to which rows may have been added")
     if problem.joint != model.joint:
         ours, theirs = problem.multi_class, model.multi_class
         raise DataError(
-            f"the model to start from was trained with multi_class {theirs!r}, and this fit is {ours!r}", path
+            f"the model to start from was trained with multi_class {theirs!r}, but this fit uses {ours!r}", path
         )
     found = matches(model, problem)
     if not any(found) and model.classes.tolist() == problem.classes.tolist():
         kinds = ("pairs of classes", "each class against the rest")
         theirs, ours = kinds if model.pairs else kinds[::-1]
-        raise DataError(f"the model to start from is of {theirs}, and this fit of {ours}", path, "say --multi-class")
+        raise DataError(
+            f"the model to start from is for {theirs}, but this fit is for {ours}", path, "set --multi-class"
+        )
     if not any(found):
-        classes = f"classes {model.classes.tolist()}, and the store has {problem.classes.tolist()}"
-        raise DataError(f"the model to start from has {classes}: no model in common", path)
+        classes = f"classes {model.classes.tolist()}, but the store has {problem.classes.tolist()}"
+        raise DataError(f"the model to start from has {classes}: no model is common to both", path)
     if solver.starts_from == "weights":
         if not isinstance(model, LinearModel):
-            hint = "start a solver of the dual, such as dcd or smo"
-            raise Unsupported(f"solver {solver.name!r} starts from weights, and the model has a kernel", path, hint)
+            hint = "use a solver of the dual, such as dcd or smo"
+            raise Unsupported(f"solver {solver.name!r} starts from weights, but the model has a kernel", path, hint)
         return Earlier(path, digest, model, None, found)
     alpha = load_alpha(Path(path).resolve(), model)
     if alpha is None:
-        what = f"solver {solver.name!r} starts from duals, and the model was saved without them (--no-dual)"
-        raise Unsupported(what, path, "-s newton-cg or pcd start from the weights (squared hinge)")
+        what = f"solver {solver.name!r} starts from dual variables, but the model was saved without them (--no-dual)"
+        raise Unsupported(what, path, "use -s newton-cg or pcd, which start from the weights (squared hinge)")
     if alpha.shape[1] > store.n_samples:
-        what = f"the model to start from knew {alpha.shape[1]} rows, and the store has {store.n_samples}"
-        raise DataError(what, store.uri, "give the store that it was trained on, with rows added at the end")
+        what = f"the model to start from was trained on {alpha.shape[1]} rows, but the store has only {store.n_samples}"
+        raise DataError(what, store.uri, "use the store that it was trained on, to which rows may have been appended")
     check_alike(model.about.get("rows", {}), store)
     return Earlier(path, digest, model, alpha, found)
 
 
 def matches(model: Model, problem: Problem) -> tuple[Match | None, ...]:
-    """For each model of the problem the earlier one that tells the same classes apart.
+    """For each model of the problem, the earlier model for the same classes.
 
-    The one model of two classes is either class against the rest, too: of a third class that comes later it knew no
-    row.
+    The single model of two classes also serves as "class against the rest" for either class, if further classes have
+    been added: the earlier model saw no row of them.
     """
     if problem.regression:
         return (Match(0, 1.0),) * problem.n_models
@@ -130,14 +134,14 @@ def matches(model: Model, problem: Problem) -> tuple[Match | None, ...]:
 
 
 def _sides(classes: list[Any], plus: int, minus: int) -> tuple[Any, Any]:
-    """The labels of a model; None for the rest."""
+    """The labels of the positive and the negative class of a model; None for "all others"."""
     if minus < 0 and len(classes) == 2:
         minus = 1 - plus
     return classes[plus], None if minus < 0 else classes[minus]
 
 
 def small_earlier(solver: Solver, problem: Problem, data: RowBlocks) -> Earlier:
-    """A model of nothing that knew half of some rows, for a fit that is made so that all is compiled."""
+    """A zero model of half of the rows; for the tiny fit that compiles everything before a warm start."""
     m = problem.n_models
     model = LinearModel(np.zeros((m, data.n_features)), np.zeros(m), problem.classes)
     alpha = np.full((m, data.n_samples // 2), 0.5)

@@ -1,4 +1,4 @@
-"""Rows of dask collections for as long as a fit reads them: a store in the scratch folder."""
+"""Rows of dask collections, written to a temporary store in the scratch folder for the duration of a fit."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.units import show_bytes
 
 COLLECTION = "collection-"
-"""What folders of rows, and their locks, begin with in the scratch folder."""
+"""Prefix of the folders of such rows, and of their locks, in the scratch folder."""
 
 
 def apart(source: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
-    """X, y and sample_weight of a tuple of two or three whose X is a collection; others as they are given."""
+    """Split a tuple (X, y) or (X, y, sample_weight) whose X is a collection; other sources are returned unchanged."""
     if isinstance(source, tuple) and len(source) in (2, 3) and is_lazy(source[0]) and y is None:
         return source[0], source[1], source[2] if len(source) == 3 else sample_weight
     return source, y, sample_weight
@@ -36,17 +36,19 @@ def apart(source: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, A
 def rows_on_disk(
     source: Any, options: dict[str, Any], opened: dict[str, Any], regression: bool, emit: Emit = silent
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Ingest a collection for the block; gives the store's path, and `options` without the bytes that it takes.
+    """Ingest a collection for the duration of the block; yields the path of the store, and adjusted `options`.
 
-    options : fields of FitConfig, by which memory, threads and the scratch folder are what the fit has
-    regression : labels are targets, also where they are whole numbers
-    opened : what `ingest` takes of a collection: y, sample_weight, label, weight, columns, hash_bits, missing
+    The scratch limit in these options is reduced by the bytes of the store.
+
+    options : fields of FitConfig; memory, threads and scratch folder are used for the ingest as well
+    regression : labels are targets, even if they are whole numbers
+    opened : arguments of `ingest`: y, sample_weight, label, weight, columns, hash_bits, missing
 
     Raises
     ------
-    BigSVMError : whatever `ingest` raises. PlanRefused : the rows take more than the scratch limit.
+    BigSVMError : whatever `ingest` raises.  PlanRefused : the rows exceed the scratch limit.
     """
-    from bigsvm.store.ingest.ingest import ingest  # what a fit of rows that lie somewhere starts without
+    from bigsvm.store.ingest.ingest import ingest  # imported when needed: fits of stores do without it
 
     config = FitConfig.of(**options)
     scratch, limit = make_scratch(config), config.scratch_limit_bytes()
@@ -63,23 +65,23 @@ def rows_on_disk(
         if not regression and any(
             isinstance(label, float) and not label.is_integer() for label in told["labels"] or ()
         ):
-            # As of arrays: labels that are not whole are values, also where few of them differ.
-            what = f"{config.loss} needs class labels and the collection holds a regression target"
-            raise DataError(what, "labels", "use a loss of regression, or make the labels whole numbers or text")
+            # As for arrays: labels that are not integers are targets, even if only few values occur.
+            what = f"{config.loss} needs class labels, but the collection holds a regression target"
+            raise DataError(what, "labels", "use a regression loss, or make the labels integers or text")
         if limit is not None:
             if told["bytes"] >= limit:
                 what = f"the rows of the collection take {show_bytes(told['bytes'])} of scratch space"
-                raise PlanRefused(what, str(scratch), "raise --scratch-limit: a working copy comes beside them")
+                raise PlanRefused(what, str(scratch), "raise --scratch-limit: the working copy needs space, too")
             options = {**options, "scratch_limit": limit - told["bytes"]}
         yield told["store"], options
 
 
 @contextmanager
 def _own_folder(scratch: Path) -> Iterator[Path]:
-    """A folder for the block; those of runs that were killed go first.
+    """A folder for the duration of the block; folders of killed runs are removed first.
 
-    What a collection gives cannot be told from what it gave before without computing it, so that the rows of a killed
-    run are of no use to the next one.  The kernel lets go of the lock of a dead process, which is how one is known.
+    The rows of a killed run cannot be reused, because nobody can tell without computing a collection whether it still
+    gives the same rows.  A killed run is recognised by its lock, which the kernel has released.
     """
     try:
         scratch.mkdir(parents=True, exist_ok=True)
@@ -99,19 +101,19 @@ def _own_folder(scratch: Path) -> Iterator[Path]:
 
 
 def _new_lock(scratch: Path) -> IO[str]:
-    """A lock that we hold, before there is a folder of its name: one that is seen has an owner, or none any more."""
+    """Create and take a lock before its folder is made, so that every folder without a held lock is abandoned."""
     while True:
         number, name = tempfile.mkstemp(prefix=COLLECTION, suffix=".lock", dir=scratch)
         os.close(number)
-        lock = open(name, "r+")  # noqa: SIM115  closed with the folder; its name is that of the file
+        lock = open(name, "r+")  # closed with the folder; its name is that of the file
         wait_for(lock)
         if os.path.exists(name):
             return lock
-        lock.close()  # another run took it for one that was left behind, in the instant before we held it
+        lock.close()  # another run removed it as abandoned before we held it
 
 
 def _remove_where_free(path: Path) -> None:
-    """Delete the rows that a lock is of, unless somebody holds it."""
+    """Delete the folder of a lock, unless another process holds the lock."""
     with suppress(FileNotFoundError), open(path, "r+") as lock:
         if take(lock, fcntl.LOCK_EX):
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)

@@ -1,9 +1,9 @@
-"""What a fit takes over from an earlier model: weights as they are, duals inside the new box.
+"""A warm start: weights are taken as they are, dual variables are clipped to the new box.
 
-Rows that the model knew keep their alpha, clipped to the box of the new costs.  New rows start at 0 with a kernel, and
-of a linear model at what the earlier weights say of them (`solvers/dcd/dual_cd_start.py`).  With a free bias the
-heavier side is scaled until sum y alpha = 0 (`solvers/kernel/signed.py`).  Any such point is feasible, so that nothing
-here can touch a claim: proofs are made of the rows, as always.
+Rows that the model knew keep their alpha, clipped to the bounds of the new costs.  New rows start at 0 with a kernel;
+for linear models their alpha follows from the earlier weights (`solvers/dcd/dual_cd_start.py`).  With a free bias the
+heavier side is scaled down until sum y alpha = 0 (`solvers/kernel/signed.py`).  Every such point is feasible, and
+proofs are always computed from the rows, so a warm start cannot invalidate a certificate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PIECE = 1 << 16  # rows
 
 
 class Start(NamedTuple):
-    """Where a solver starts: what is proved of that point, and the row visits that it took."""
+    """The start of a solver: the certificate of the starting point, and the row visits that it took."""
 
     certificate: Certificate
     visits: int
@@ -38,14 +38,15 @@ class Start(NamedTuple):
 def take_over(
     earlier: Earlier, solver: Solver, problem: Problem, state: Any, prover: Prover, ctx: Context
 ) -> Start | None:
-    """Put a solver that has done nothing yet where an earlier model ended.
+    """Move a solver that has done nothing yet to the point where an earlier model ended.
 
-    Of linear duals one pass clips alpha, rebuilds w from it, and proves what the earlier weights and this alpha are
-    worth on these rows.  Kernel solvers clip when they read the labels; None is returned then.
+    For dual variables of linear models one pass clips alpha, rebuilds w from it, and proves the gap of the earlier
+    weights with this alpha on these rows.  Kernel solvers clip when they read the labels; then None is returned.
 
     Raises
     ------
-    DataError : alpha holds what is no number. Interrupted : the run is to stop; nothing was done that is kept.
+    DataError : alpha has values that are not finite.
+    Interrupted : the run was told to stop; nothing has been changed on disk.
     """
     weights = None
     if isinstance(earlier.model, LinearModel):
@@ -69,13 +70,13 @@ def take_over(
 
 
 def _left() -> Interrupted:
-    return Interrupted("stopped before training began", hint="the same command goes on")
+    return Interrupted("stopped before training began", hint="repeat the same command to continue")
 
 
 def earlier_weights(
     model: LinearModel, matches: tuple[Match | None, ...], problem: Problem, data: RowBlocks
 ) -> np.ndarray:
-    """w of each model in the working order of features, shaped as `zero_weights`; 0 for features that are new."""
+    """w of each model in the working order of features, with the shape of `zero_weights`; 0 for new features."""
     w = zero_weights(data.n_features, problem.n_models)
     order = slice(None) if data.feature_order is None else data.feature_order
     whole = np.zeros(data.n_features)
@@ -92,9 +93,9 @@ def earlier_weights(
 def place(
     alpha: np.ndarray, matches: tuple[Match | None, ...], vectors: list[RowVector], data: RowBlocks, where: str
 ) -> None:
-    """Alpha of an earlier model, (n_models, n_rows) in store order, into the working order of the rows.
+    """Copy the alpha of an earlier model, (n_models, n_rows) in store order, to the working order of the rows.
 
-    vectors : (n_samples, n_models) each, of the models in order; all 0
+    vectors : (n_samples, n_models) each, of the models in order; all zero before
     """
     m = 0
     for vector in vectors:
@@ -105,6 +106,6 @@ def place(
             for start, stop in tile(alpha.shape[1], _PIECE):
                 values = alpha[match.model, start:stop]
                 if not np.isfinite(values).all():
-                    raise DataError("alpha.npy holds what is no number", where)
+                    raise DataError("alpha.npy has values that are not finite", where)
                 rows = slice(start, stop) if data.working_row is None else data.working_row[start:stop]
                 vector.values[rows, column] = values

@@ -1,6 +1,6 @@
-"""Options that were asked for, and of which a fit takes no notice: a sentence for each, where LIBSVM says nothing.
+"""Warnings about options that were given and have no effect in a fit; LIBSVM would ignore them silently.
 
-`--gamma 0.5` without `--kernel`, as one types it who comes from LIBSVM, must not end as a linear model without a word.
+For example `--gamma 0.5` without `--kernel`, typed from habit with LIBSVM, must not silently train a linear model.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from bigsvm.problem.kernel import PARAMETERS
 
 
 def unused_options(config: FitConfig, solver: str, shards: int) -> list[str]:
-    """What to warn of.
+    """The warnings, one for each option.
 
-    solver : the one that was chosen;  shards : of the rows, as planned
+    solver : the chosen solver;  shards : number of shards in the plan
     """
     said: dict[str, str] = {}
     for name, option in OPTIONS.items():
@@ -42,7 +42,7 @@ def unused_options(config: FitConfig, solver: str, shards: int) -> list[str]:
 
 
 def _is_asked(config: FitConfig, name: str) -> bool:
-    """Whether an option is other than it is where nobody says anything; one part is what there is without shards."""
+    """Whether the option has another value than its default; a single shard counts as the default."""
     value = getattr(config, name)
     return bool(value != getattr(_UNASKED, name)) and not (name == "shards" and value == 1)
 

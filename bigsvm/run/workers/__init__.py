@@ -1,1 +1,1 @@
-"""Workers of a cluster before there are any: what each would hold, and what a pass would take."""
+"""Estimates for workers of a cluster, from the plan: their memory, and the time of a pass."""

@@ -1,8 +1,8 @@
-"""What a pass on a cluster would take, from the plan and nominal rates: an estimate for `bigsvm plan`, of nothing else.
+"""An estimate of a pass on a cluster, from the plan and nominal rates; used only by `bigsvm plan`.
 
-A pass on K workers reads the rows of the fullest worker, makes P sums, and saves the shards.  More workers make the
-first shorter and not the others; a pass on L shards with P sums is worth less than one on one machine, by about
-1 + L / P (docs/cluster.md).  The formula is that of `solvers/shard_seconds.py`.
+In a pass on K workers the fullest worker reads its rows, P sums are formed, and the shards are saved.  More workers
+shorten only the reading.  A pass on L shards with P sums advances less than one on a single machine, by a factor of
+about 1 + L / P (docs/cluster.md).  The formula is in `solvers/shard_seconds.py`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ HERE, READING, SUMS, SAVES, SHARDS = "the calling process", "reading", "sums", "
 
 
 def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dict[str, Any]:
-    """What each of so many workers would hold, and which part of a pass takes longest.
+    """The memory of each worker, and the part of a pass that takes longest.
 
-    memory_per_worker : bytes that a worker may use in all; None where nobody says
+    memory_per_worker : bytes that a worker may use in total; None if unknown
 
     Returns
     -------
-    dict : workers; used (others have no shard); shards_per_worker (the fullest); worker_bytes; read_s, sums_s,
-        saves_s and pass_s, seconds of a pass (None where training is not on the workers); passes_factor, to those of
-        one machine; limit, the part that more workers, or faster ones, would have to change
+    dict : workers; used (the other workers have no shard); shards_per_worker (of the fullest); worker_bytes; read_s,
+        sums_s, saves_s and pass_s, seconds for a pass (None if training is not on the workers); passes_factor, passes
+        relative to a single machine; limit, the part that takes longest
 
-    Raises PlanRefused where a worker has too little memory.
+    Raises PlanRefused if the memory of a worker is too small.
     """
     needed = worker_bytes(plan, workers) + WORKER_BASE
     if memory_per_worker is not None and memory_per_worker < needed:
         raise PlanRefused(
-            f"{show_bytes(memory_per_worker)} are too little for a worker: its part needs {show_bytes(needed)}",
+            f"{show_bytes(memory_per_worker)} are too little for a worker: its share needs {show_bytes(needed)}",
             hint=f"use --memory-per-worker {-(-needed // MIB)}MiB, more --workers or less --memory",
         )
     used = min(workers, plan.shards)
@@ -51,13 +51,15 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
     found.update(read_s=seconds.parts, sums_s=seconds.sums, saves_s=seconds.saves, pass_s=seconds.whole)
     _, limit = max((seconds.sums, SUMS), (seconds.saves, SAVES), (seconds.parts, READING))
     found["limit"] = SHARDS if limit == READING and workers > plan.shards else limit
-    if plan.solver.in_rounds:  # others add up what a whole pass has found, and need the passes of one shard
+    if (
+        plan.solver.in_rounds
+    ):  # other solvers only sum the results of a whole pass, and need as many passes as with one shard
         found["passes_factor"] = passes_factor(plan.shards, plan.rounds_per_pass)
     return found
 
 
 def described(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Rows for people."""
+    """The estimate as rows of a table: (name, text)."""
     rows = [
         (
             "workers",
@@ -66,7 +68,7 @@ def described(found: dict[str, Any]) -> list[tuple[str, str]]:
         )
     ]
     if found["pass_s"] is None:
-        return [*rows, ("a pass", "trains in the calling process: one shard; --shards makes more")]
+        return [*rows, ("a pass", "trains in the calling process, because there is one shard; --shards makes more")]
     what = "about {read_s:.3g} s of reading, {sums_s:.3g} s of sums and {saves_s:.3g} s of saves".format(**found)
     more = f"{found['passes_factor']:.2g} times the passes of one machine"
     return [*rows, ("a pass", f"{what}, by nominal rates; {more}"), ("limit", found["limit"])]
