@@ -601,7 +601,7 @@ def test_a_current_version_that_is_gone_is_told_of(bigsvm: Bigsvm, tmp_path: Pat
     bigsvm("promote", root, make_model(tmp_path / "a"), "--note", "first\n  9999  promote 7\r\x1b[2K")
     shutil.rmtree(root / "versions" / "000001")
     said = bigsvm("history", root)
-    assert "version 1, which is current, is not there" in said.err
+    assert "the current version 1 is missing" in said.err
     assert len(said.out.splitlines()) == 2  # a note is a line
     assert "\x1b" not in said.out
     assert "is not there" in bigsvm("report", root, "--text").out
@@ -645,7 +645,7 @@ def test_a_registry_whose_current_version_is_gone_can_be_mended(
         shutil.copytree(whole, root, symlinks=True)
 
     said = bigsvm("history", root)
-    assert (said.code, f"version {version}, which is current, is not there: bigsvm rollback" in said.err) == (0, True)
+    assert (said.code, f"the current version {version} is missing: bigsvm rollback" in said.err) == (0, True)
     for name in (model, wide):
         said = bigsvm("promote", root, name)
         assert (said.code, f"the current version {version} is not there" in said.err) == (65, True), said.err

@@ -1,1 +1,1 @@
-"""What a run, a model or a registry says to people: a page, a text for the terminal, curves, a table that follows."""
+"""Reports on runs, models and registries: HTML pages, text for the terminal, charts, and a live table."""

@@ -1,4 +1,4 @@
-"""What a search found: the held-out metric of each candidate against C, and which one is chosen."""
+"""The chart of a search: the held-out metric of each candidate against C, and the chosen one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bigsvm.report.facts import Chart, Curve
 
 
 def search_chart(names: Sequence[str], searches: Sequence[dict[str, Any]]) -> Chart:
-    """Means over the folds with bars of one standard error, a curve for each class weight and gamma.
+    """Means over the folds with error bars of one standard error; a curve for each class weight and gamma.
 
-    searches : documents of `bigsvm.run.tune.result.TuneResult`; the first one's metric names the axis.  The best mean
-        and the one-standard-error choice of each are marked
+    searches : documents of `bigsvm.run.tune.result.TuneResult`; the metric of the first one names the axis.  The best
+        mean and the one-standard-error choice of each are marked
     """
     curves, marks = [], []
     for name, found in zip(names, searches, strict=True):
@@ -37,7 +37,7 @@ def search_chart(names: Sequence[str], searches: Sequence[dict[str, Any]]) -> Ch
 
 
 def _beside_C(candidate: dict[str, Any]) -> str:
-    """What tells candidates of one C apart; '' where nothing does."""
+    """The parameters of a candidate other than C, as text; '' if there are none."""
     weight, gamma = candidate["class_weight"], candidate["gamma"]
     if isinstance(weight, dict):
         weight = ",".join(f"{label}={value:g}" for label, value in weight.items())

@@ -1,4 +1,4 @@
-"""Several runs side by side: proved gaps against passes and against seconds."""
+"""Comparison of runs: certified gaps against passes and against seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELDS = ("passes", "epochs", "wall_s", "relative_gap")
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
-    """What each run is called: the folder's name without .run, or the whole path where two share that."""
+    """The name of each run: its folder's name without .run, or the whole path if two runs share that name."""
     short = [run.folder.name.removesuffix(".run") for run in runs]
     often = Counter(short)
     return [name if often[name] == 1 else str(run.folder) for name, run in zip(short, runs, strict=True)]
@@ -22,8 +22,8 @@ def names_of(runs: Sequence[Run]) -> list[str]:
 def comparison(runs: Sequence[Run]) -> list[Chart]:
     """A chart against passes over the data, and one against seconds.
 
-    Against epochs in the place of passes where a run kept its rows in memory, which it reads once.  Of a run that has
-    proved nothing, what its solver guessed.
+    If a run kept its rows in memory, which are read only once, epochs replace passes.  If a run has no certificate yet,
+    the estimates of its solver are shown.
     """
     names = names_of(runs)
     by_passes = all(len({event["passes"] for event in _events(run)}) > 1 for run in runs if len(_events(run)) > 1)
@@ -45,7 +45,7 @@ def comparison(runs: Sequence[Run]) -> list[Chart]:
 
 
 def points_of(run: Run) -> list[dict[str, Any]]:
-    """The proofs of a run, as JSON."""
+    """The certificates of a run, as JSON."""
     return [{name: event[name] for name in _FIELDS} for event in run.certificates]
 
 

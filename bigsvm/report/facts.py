@@ -1,7 +1,7 @@
-"""What is told, and where each number of it was read: sections of facts, tables, bars and curves.
+"""The elements of a report: sections of facts, tables, bars and curves; and the source of every number.
 
-A number is never typed: it is taken from a document by its path (`Source.told`), so that whoever reads a page can look
-every one of them up, and a test does.
+A number is never written directly: it is taken from a document by its path (`Source.told`).  So a reader can look up
+every number of a page, and a test does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bigsvm.units import show_bytes, show_seconds
 
 
 class Told(NamedTuple):
-    """A value for people.
+    """A value as text, and where it came from.
 
-    source : `DOCUMENT:path.to.value` of a number that stands in a document; empty for words and for what is derived
-    value : the number as the document has it
+    source : `DOCUMENT:path.to.value` for a number from a document; empty for words and derived values
+    value : the number in the document
     """
 
     text: str
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A line: what it is, and what it says (several values stand one after the other)."""
+    """A line of a section: its name and its values."""
 
     name: str
     values: tuple[Told, ...]
@@ -37,8 +37,8 @@ class Fact(NamedTuple):
 class Table:
     """Rows under a head.
 
-    shades : share of the darkest shade, 0 to 1, of each cell of each row; empty for none
-    folded : shown only when asked for, where there is a way to ask
+    shades : for each cell the share of the darkest shade, 0 to 1; empty for none
+    folded : hide the rows until the reader asks, if the medium allows that
     """
 
     head: Sequence[str]
@@ -49,7 +49,7 @@ class Table:
 
 
 class Part(NamedTuple):
-    """A piece of a bar: its name, its length and what is said of that."""
+    """A part of a bar: its name, its length and its text."""
 
     name: str
     size: float
@@ -58,9 +58,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Bar:
-    """Pieces of a whole, one after the other.
+    """Consecutive parts of a whole.
 
-    whole : length of all of it; what the pieces leave is empty
+    whole : length of the whole bar; the part that is left stays empty
     """
 
     title: str
@@ -70,26 +70,26 @@ class Bar:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line through points, or steps, by name."""
+    """A named line through points, or steps."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     points: bool = False
-    """Points without a line between them."""
+    """Draw points without a line between them."""
     faint: bool = False
     errors: Sequence[float] = ()
-    """Half the length of an upright bar at each point; empty for none."""
+    """Half the length of the error bar at each point; empty for none."""
 
 
 @dataclass(frozen=True)
 class Chart:
     """Curves over axes.
 
-    kind : 'lines', or 'bars': each curve gives heights y of bars whose edges are x (one more than y)
-    marks : (name, x, y) of single points to be seen, such as where a model works
+    kind : 'lines', or 'bars': each curve gives heights y of bars with edges x (one more than y)
+    marks : (name, x, y) of single points to be marked, such as the decision of a model
     level : (name, y) of a horizontal line, such as the tolerance
-    told : the curves in one sentence, for those who cannot see them
+    told : the curves in one sentence, for readers who cannot see them
     """
 
     title: str
@@ -102,16 +102,16 @@ class Chart:
     level: tuple[str, float] | None = None
     unit_square: bool = False
     whole_x: bool = False
-    """x counts things."""
+    """x is a count."""
     log_x: bool = False
     named_marks: bool = False
-    """The legend has the marks, too."""
+    """Include the marks in the legend."""
     told: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One subject."""
+    """A section of a report: one subject."""
 
     title: str
     facts: Sequence[Fact] = ()
@@ -123,7 +123,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is told of one thing.
+    """A report on one run, model or registry.
 
     lead : the most important sentence
     tone : 'good', 'so-so', 'bad' or 'open', of the lead
@@ -139,7 +139,7 @@ class Report:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """0.0001235, 12,345.7 or 1.2e-05: so many digits, and of large numbers all before the point."""
+    """Such as 0.0001235, 12,345.7 or 1.2e-05: `digits` significant digits, and all digits before the point."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     if abs(value) >= 10**digits:
@@ -163,25 +163,25 @@ def small(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration, of less than a tenth of a second in milliseconds."""
+    """A duration; below a tenth of a second in milliseconds."""
     return f"{1000 * value:.3g} ms" if 0 < value < 0.1 else show_seconds(value)
 
 
 SHOWS: tuple[Callable[[float], str], ...] = (number, exact, count, small, show_bytes, seconds)
-"""All ways in which a number of a document is written."""
+"""All formats of numbers from documents."""
 
 
 class Source:
-    """A document of which numbers are told by their paths.
+    """A document from which numbers are taken by their paths.
 
-    name : what the document is called: run, event, model, data, history
+    name : name of the document: run, event, model, data, history
     """
 
     def __init__(self, name: str, document: Any) -> None:
         self.name, self.document = name, document
 
     def get(self, path: str) -> Any:
-        """The value at a path such as `result.models.0.objective`; None where there is none."""
+        """The value at a path such as `result.models.0.objective`; None if there is none."""
         found = self.document
         for part in path.split("."):
             if isinstance(found, dict):
@@ -193,47 +193,47 @@ class Source:
         return found
 
     def size(self, path: str) -> float:
-        """A number that can be drawn; 0 where there is none."""
+        """The value as a number that can be drawn; 0 if there is none."""
         found = self.get(path)
         return float(found) if is_number(found) else 0.0
 
     def told(self, path: str, show: Callable[[float], str] = number) -> Told:
-        """A number for people, with its source; of words the words, of nothing a dash."""
+        """The value as text, with its source; words stay words, and a missing value becomes a dash."""
         found = self.get(path)
         if is_number(found):
             return Told(show(found), f"{self.name}:{path}", found)
         return Told("-" if found is None else str(found))
 
     def fact(self, name: str, path: str, show: Callable[[float], str] = number) -> list[Fact]:
-        """A line, or nothing where the document does not have it."""
+        """A line with the value; none if the document does not have it."""
         return [] if self.get(path) is None else [Fact(name, (self.told(path, show),))]
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number (and no truth value)."""
+    """Whether it is a finite number, and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def words(name: str, text: object) -> list[Fact]:
-    """A line of words, or nothing where there are none."""
+    """A line of words; none if the text is empty."""
     return [] if text in (None, "") else [Fact(name, (Told(str(text)),))]
 
 
 def thinned(n: int, most: int) -> list[int]:
-    """At most so many of the numbers from 0 to n - 1, evenly, the first and the last among them."""
+    """At most `most` of the numbers from 0 to n - 1, evenly spaced, including the first and the last."""
     if n <= most:
         return list(range(n))
     return sorted({round(k * (n - 1) / (most - 1)) for k in range(most)})
 
 
 def joined(values: Iterable[Any], most: int = 8) -> str:
-    """The first few of many."""
+    """The first `most` values, separated by commas, and the total number if there are more."""
     shown = [str(value) for value in values]
     return ", ".join(shown[:most]) + (f", … ({len(shown)} in all)" if len(shown) > most else "")
 
 
 def in_line(values: Sequence[Told], write: Callable[[Told], str] = lambda told: told.text) -> str:
-    """Values one after the other; what closes a sentence stands close to what it closes."""
+    """Values one after another; punctuation follows without a space."""
     out = ""
     for told in values:
         out += ("" if not out or told.text.startswith((".", ",", ")")) else " ") + write(told)

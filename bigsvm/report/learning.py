@@ -1,4 +1,4 @@
-"""What more rows are worth: the held-out metric of searches against the rows that their models were trained on."""
+"""The chart of a learning curve: the held-out metric against the number of training rows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from bigsvm.report.facts import Chart, Curve
 
 
 def learning_chart(names: Sequence[str], curves: Sequence[dict[str, Any]]) -> Chart:
-    """Means over the folds, with a faint line at one standard error on either side.
+    """Means over the folds, with faint lines at one standard error on either side.
 
-    curves : documents of `bigsvm.run.tune.sizes.LearningCurve`; the first one's metric names the axis
+    curves : documents of `bigsvm.run.tune.sizes.LearningCurve`; the metric of the first one names the axis
     """
     drawn = []
     for name, found in zip(names, curves, strict=True):
@@ -27,5 +27,5 @@ def learning_chart(names: Sequence[str], curves: Sequence[dict[str, Any]]) -> Ch
         for sign, side in ((-1.0, "less"), (1.0, "more")):
             around = [mean + sign * error for _, mean, error in points]
             drawn.append(Curve(f"{label}, one standard error {side}", rows, around, faint=True))
-    title = f"Held-out {curves[0]['metric'].replace('_', ' ')} against rows trained on"
-    return Chart(title, "rows trained on", curves[0]["metric"], drawn, whole_x=True)
+    title = f"Held-out {curves[0]['metric'].replace('_', ' ')} against training rows"
+    return Chart(title, "training rows", curves[0]["metric"], drawn, whole_x=True)

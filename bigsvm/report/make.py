@@ -1,4 +1,4 @@
-"""The report of whatever lies at a path: a run, a model or a registry."""
+"""The report on whatever is at a path: a run, a model or a registry."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ def is_model(path: Path) -> bool:
 
 
 def place_of(path: Path) -> Path:
-    """Where the page of a path goes unless somebody says otherwise: into a run, else beside where we are."""
+    """The default path of the page about `path`: inside a run, otherwise in the current folder."""
     if is_run(path) and not is_model(path):
         return path / REPORT
     return Path(f"{path.resolve().name}.html")
 
 
 def make_report(path: Path, with_model: bool = False) -> tuple[Report, Model | None]:
-    """(what is told of a path, its model).  Of a run that has a model, and of a model whose run lies beside it, both.
+    """(report, model).  A run with a model, and a model with its run beside it, are reported together.
 
-    with_model : a model is needed
+    with_model : the caller needs the model
 
     Raises
     ------
-    MissingInput : there is neither a run, a model nor a registry, or no model where one is needed.
-    UsageError : a model is needed and it is a registry. DataError : it is damaged.
+    MissingInput : there is neither a run, a model nor a registry; or no model although it is needed.
+    UsageError : a model is needed, but it is a registry.  DataError : it is damaged.
     """
     if is_model(path):
         return _of_model(path)
     if is_registry(path):
         if with_model:
-            raise UsageError("a registry has many models", str(path), f"--data is for one: {path / 'current'}")
+            raise UsageError(
+                "a registry has many models", str(path), f"name one of them for --data: {path / 'current'}"
+            )
         return registry_report(path), None
     if not is_run(path):
         kinds = "a run is a folder with run.json, a model one with model.json, a registry one with versions"
@@ -56,7 +58,7 @@ def _of_run(path: Path, with_model: bool) -> tuple[Report, Model | None]:
     where = model_of_run(run.record)
     if where is None:
         if with_model:
-            raise MissingInput("the model of this run is not there, or another one", str(run.record.get("model")))
+            raise MissingInput("the model of this run is missing, or is another one", str(run.record.get("model")))
         return report, None
     model = load_model(where)
     _add_features(report, model)
@@ -84,7 +86,7 @@ def _add_features(report: Report, model: Model) -> None:
 
 
 def figures(report: Report) -> dict[str, float]:
-    """Every number that is told, by where it stands."""
+    """Every number in a report, by its source."""
     return {told.source: told.value for told in _all(report) if told.value is not None}
 
 

@@ -1,6 +1,6 @@
-"""One run as MLflow has it; run by `track` as a process: `python -m bigsvm.report.mlflow_run < asked.json`.
+"""Logging one run to MLflow; `track` starts it as a process: `python -m bigsvm.report.mlflow_run < asked.json`.
 
-The client is used and not MLflow's module of the same functions: it keeps no run open, and prints nothing.
+It uses MLflow's client instead of the functions of its module, because these keep a run open, and print.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from bigsvm.report.runs import OVER, Run, read_run
 from bigsvm.report.track import TRACKED, digest_of_record
 
 _LONGEST = 500
-"""Characters of a parameter: what every MLflow takes."""
+"""Characters of a parameter: a length that every version of MLflow accepts."""
 _AT_ONCE = 100
-"""Parameters or tags of one request, as MLflow's servers have it; of metrics ten times as many."""
+"""Limit of parameters or tags in one request, as in MLflow's servers; for metrics ten times as many."""
 _SAID = ("status", "certificate", "solver", "loss", "bias", "kernel", "store_fingerprint", "content_fingerprint")
 
 
 def options_of(run: Run) -> dict[str, str]:
-    """What was asked for, by the names of Python: every option of the one table that has a value."""
+    """The options of the run by their Python names: every option that has a value."""
     asked = {name: run.config.get(name) for name, option in OPTIONS.items() if option.flags}
     return {name: _text(value) for name, value in asked.items() if value is not None and value != {}}
 
 
 def figures_of(result: dict[str, Any]) -> dict[str, float]:
-    """Every number of a result, by where it stands: `relative_gap`, `seconds.total`, `memory.budget_bytes`.
+    """Every number of a result, by its path: `relative_gap`, `seconds.total`, `memory.budget_bytes`.
 
-    Lists (of each class, each C) are left to the page.
+    Lists (for each class, for each C) are only on the page.
     """
     found: dict[str, float] = {}
     for name, value in result.items():
@@ -54,7 +54,7 @@ def figures_of(result: dict[str, Any]) -> dict[str, float]:
 
 
 def curve_of(run: Run) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """(number of the proof, milliseconds since 1970, its figures): how the gap fell."""
+    """(number of the certificate, milliseconds since 1970, its figures)."""
     began = _milliseconds(run.record.get("began"))
     for step, event in enumerate(run.certificates):
         told = {name: event.get(name) for name in ("relative_gap", "objective", "dual_objective", "passes", "epochs")}
@@ -63,11 +63,11 @@ def curve_of(run: Run) -> Iterator[tuple[int, int, dict[str, float]]]:
 
 
 def log(asked: dict[str, Any]) -> str:
-    """Log the run that is named; '' or what failed."""
+    """Log the run named in `asked`; returns '' or a description of the failure."""
     folder = Path(asked["run"])
     run = read_run(folder)
     if run.record.get("status") not in OVER:
-        return "the run is not over"
+        return "the run has not ended"
     import mlflow
     from mlflow.tracking import MlflowClient
 
@@ -81,7 +81,7 @@ def log(asked: dict[str, Any]) -> str:
         if known["done"]:
             _tell(client, known["run_id"], about)
             return ""
-        with contextlib.suppress(Exception):  # it may be gone
+        with contextlib.suppress(Exception):  # it may have been deleted
             client.set_terminated(known["run_id"], "KILLED")
     made = client.create_run(
         _experiment(client, asked["experiment"]), start_time=_milliseconds(run.record.get("began")),
@@ -104,7 +104,9 @@ def _fill(client: Any, run_id: str, run: Run) -> None:
     tags = [RunTag(f"bigsvm.{name}", str(result[name])) for name in _SAID if result.get(name) is not None]
     tags.append(RunTag("bigsvm.store", _without_secrets(str(run.record.get("store", "")))))
     tags += [RunTag(f"bigsvm.version.{name}", str(v)) for name, v in run.started.get("versions", {}).items()]
-    read = (run.record.get("job") or {}).get("rows") or {}  # scale, matrix and their like are no options of the fit
+    read = (run.record.get("job") or {}).get(
+        "rows"
+    ) or {}  # scale, matrix and similar options belong to the rows, not to the fit
     tags += [RunTag(f"bigsvm.rows.{name}", _text(value)) for name, value in read.items()]
     ended = _milliseconds(run.record.get("ended"))
     metrics = [Metric(name, value, ended, 0) for name, value in figures_of(result).items() if name not in OPTIONS]
@@ -121,7 +123,7 @@ def _fill(client: Any, run_id: str, run: Run) -> None:
 
 
 def _log_page(client: Any, run_id: str, folder: Path) -> None:
-    """The page about the run; where matplotlib is not installed there is none."""
+    """Log the page about the run; without matplotlib there is none."""
     from bigsvm.report.make import make_report
     from bigsvm.report.page import page
 
@@ -136,7 +138,7 @@ def _log_page(client: Any, run_id: str, folder: Path) -> None:
 
 
 def _tell(client: Any, run_id: str, about: dict[str, Any]) -> None:
-    """Tags and metrics that somebody else knows of a run, such as what the gates of a night said."""
+    """Add tags and metrics from the caller, such as the results of the gates of a retraining job."""
     if about.get("name"):
         client.set_tag(run_id, "mlflow.runName", about["name"])
     for name, value in about.get("tags", {}).items():
@@ -150,7 +152,7 @@ def _experiment(client: Any, name: str) -> str:
     if found is None:
         try:
             return client.create_experiment(name)
-        except Exception:  # somebody made it meanwhile
+        except Exception:  # created by another process meanwhile
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
@@ -179,7 +181,7 @@ def _milliseconds(said: Any) -> int:
 
 
 def _without_secrets(address: str) -> str:
-    """An address without user, password and what follows a question mark, where signatures are."""
+    """An address without user, password and query, which may contain a signature."""
     parts = urlsplit(address)
     if not parts.scheme or not parts.netloc:
         return address
@@ -187,9 +189,9 @@ def _without_secrets(address: str) -> str:
 
 
 def reason(error: BaseException, uri: str) -> str:
-    """Why MLflow failed, in words that hold no secret: neither addresses nor answers are repeated.
+    """Why MLflow failed, in words without secrets: neither addresses nor answers are repeated.
 
-    uri : of the tracking server; where it is a file of this machine, what MLflow says of it holds none
+    uri : of the tracking server; for a local file MLflow's own message contains no secret
     """
     chain: list[BaseException] = []
     while error is not None and error not in chain:
@@ -214,9 +216,9 @@ def reason(error: BaseException, uri: str) -> str:
 
 
 def main() -> int:
-    """Read what is asked for, log it, and write {"failed": ...} as the last line of standard output."""
+    """Read the request, log the run, and write {"failed": ...} as the last line of standard output."""
     ours = os.dup(1)
-    os.dup2(2, 1)  # MLflow and what it calls print where they like
+    os.dup2(2, 1)  # MLflow and its libraries print to standard output
     asked = json.load(sys.stdin)
     uri = asked["uri"] or os.environ.get("MLFLOW_TRACKING_URI", "")
     try:

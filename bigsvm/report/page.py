@@ -1,6 +1,6 @@
-"""A report as one HTML page: styles, drawings and numbers in it, nothing from elsewhere, no script.
+"""A report as one HTML page that contains its styles, drawings and numbers; no script, nothing from elsewhere.
 
-A number that stands in a document carries where and what: `<span data-source="run:result.relative_gap"
+A number from a document carries its source and its value: `<span data-source="run:result.relative_gap"
 data-value="7.73e-05">`.
 """
 
@@ -17,11 +17,11 @@ from bigsvm.report.facts import Bar, Chart, Report, Section, Table, Told, in_lin
 _STYLE = Path(__file__).with_name("page.css")
 _KINDS = {"run": "Record of a fit", "model": "Saved model", "registry": "Registry of models"}
 _PALETTE = 8
-_NARROW = 3  # columns
+_NARROW = 3  # limit of the columns of a narrow table
 
 
 def page(report: Report) -> str:
-    """The page.  matplotlib is there (`check_matplotlib`)."""
+    """The page; matplotlib must be installed (`check_matplotlib`)."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -29,7 +29,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield "<!DOCTYPE html>"
     yield '<html lang="en">'
     yield '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    # Whatever a name may hold: the page asks nobody for anything.
+    # Whatever names may contain, the page requests nothing from anywhere.
     yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     yield f"<title>{escape(report.title)} — bigsvm</title>"
     yield f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style></head>"

@@ -1,4 +1,4 @@
-"""A run as its folder has it: its record, its events, and whether it is still alive."""
+"""A run from its folder: its record, its events, and whether its process is alive."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NUMBERS = {
     "BudgetReport": ("limit_bytes",),
 }
 _OBJECTS = {"FitStarted": ("plan", "config", "versions"), "FitEnded": ("result",)}
-_MAY_BE_NULL = ("gap_estimate", "relative_gap", "objective", "dual_objective")  # numbers that were not finite
+_MAY_BE_NULL = ("gap_estimate", "relative_gap", "objective", "dual_objective")  # null stands for NaN or an infinity
 OVER = ("converged", "paper_rule", "kkt", "stopped", "stalled")
-"""How a run ends that wrote a model."""
+"""The statuses of a run that wrote a model."""
 
 
 @dataclass
 class Run:
     """The record of a run.
 
-    record : run.json; empty where it is not written yet
-    events : all events with the number of their line, from 0, as `line`
+    record : run.json; empty if it is not written yet
+    events : all events, each with the number of its line, from 0, as `line`
     """
 
     folder: Path
@@ -42,24 +42,24 @@ class Run:
 
     @property
     def started(self) -> dict[str, Any]:
-        """The FitStarted event of the last process; empty before there is one."""
+        """The FitStarted event of the last process; empty if there is none yet."""
         return (self.of_kind("FitStarted") or [{}])[-1]
 
     @property
     def certificates(self) -> list[dict[str, Any]]:
-        """Proofs that have a gap, in order; of a run that went on after a kill, what was done twice is left out."""
+        """Certificates with a gap, in order; if a killed run was resumed, work that was repeated is left out."""
         return _no_step_back([e for e in self.of_kind("CertificateMade") if e.get("relative_gap") is not None])
 
     @property
     def estimates(self) -> list[dict[str, Any]]:
-        """Steps whose gap the solver could guess, in order."""
+        """Steps with an estimate of the gap, in order."""
         return _no_step_back([e for e in self.of_kind("EpochEnd") if e.get("gap_estimate") is not None])
 
     @property
     def result(self) -> dict[str, Any]:
-        """The `result` object; empty while there is none.
+        """The `result` object; empty if there is none yet.
 
-        A run that was killed after its fit, before it could write run.json, has it in its last event.
+        If a run was killed after its fit and before it wrote run.json, its last event has the result.
         """
         found = self.record.get("result")
         if not found and self.events and self.events[-1]["event"] == "FitEnded":
@@ -68,7 +68,7 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options, as asked for."""
+        """The options that were asked for."""
         found = self.started.get("config") or (self.record.get("job") or {}).get("config")
         return found if isinstance(found, dict) else {}
 
@@ -80,32 +80,34 @@ class Run:
 
     @property
     def status(self) -> str:
-        """As run.json has it; 'running' or 'died' of one whose process is there or gone, 'starting' before a record."""
+        """The status in run.json; before that 'running' or 'died' by its process, or 'starting' without any record."""
         status = str(self.record.get("status", ""))
         if status in OVER:
             return status
         holder = signed_by(self.folder / LOCK)
-        if holder is not None and not holder.gone:  # of a run that is taken up again, the record says how it stopped
+        if (
+            holder is not None and not holder.gone
+        ):  # if the run is being resumed, run.json still has the status of the former stop
             return "running" if self.events and status in ("", "running") else "starting"
         if status not in ("", "running"):
             return status
-        # A lock goes away with its process, unless that was killed; the record may have been written meanwhile.
+        # A lock disappears with its process, unless that was killed; the record may have been written since.
         last = str(read_record(self.folder).get("status", "")) if holder is None else ""
         return "died" if last in ("", "running") else last
 
     @property
     def holder(self) -> str:
-        """Which process is at it, for people; empty where none is."""
+        """The process that works on the run, for messages; empty if there is none."""
         found = signed_by(self.folder / LOCK)
         return "" if found is None else found.who
 
 
 def read_run(folder: Path) -> Run:
-    """Read the record of a run, be it finished, going on or dead.
+    """Read the record of a run that has ended, is running, or has died.
 
     Raises
     ------
-    MissingInput : there is none. DataError : it is damaged.
+    MissingInput : there is no record.  DataError : it is damaged.
     """
     if not is_run(folder):
         hint = "a run is a folder with run.json and events.jsonl; bigsvm plot shows a search"
@@ -123,11 +125,11 @@ def read_run(folder: Path) -> Run:
 
 
 def _check_record(record: dict[str, Any], where: str) -> None:
-    """Whether what is read of run.json has the form that a fit gives it.  Raises DataError."""
+    """Raise DataError unless the used parts of run.json have the form that a fit writes."""
     result, job = record.get("result", {}), record.get("job", {})
     for name, found in (("result", result), ("job", job)):
         if not isinstance(found, dict):
-            raise DataError(f"{name} is not an object", where, "it is not the record of a fit")
+            raise DataError(f"{name} is not an object", where, "this is not the record of a fit")
     for name, found, kind in (
         ("job.config", job.get("config", {}), dict),
         ("result.rule", result.get("rule", {}), dict),
@@ -137,11 +139,11 @@ def _check_record(record: dict[str, Any], where: str) -> None:
         if not isinstance(found, kind):
             raise DataError(f"{name} is no {'list' if kind is list else 'object'}", where)
     if not all(isinstance(entry, dict) for entry in result.get("models", [])):
-        raise DataError("result.models has what is no object", where)
+        raise DataError("result.models has an entry that is not an object", where)
 
 
 def _check_event(event: dict[str, Any], where: str) -> None:
-    """Whether an event has what is read of it.  Raises DataError."""
+    """Raise DataError unless the used fields of an event are valid."""
     if not isinstance(event["event"], str):
         raise DataError("the kind of the event is not a name", where)
     for name in _NUMBERS.get(event["event"], ()):
@@ -155,11 +157,11 @@ def _check_event(event: dict[str, Any], where: str) -> None:
         isinstance(holders, list)
         and all(isinstance(held, list) and len(held) == 2 and is_number(held[1]) for held in holders)
     ):
-        raise DataError("holders of BudgetReport are no names and bytes", where)
+        raise DataError("holders of BudgetReport are not names and bytes", where)
 
 
 def _no_step_back(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Events whose time never goes back: what followed the checkpoint that a later process went on from is dropped."""
+    """Events without those that a resumed process repeated: time must not go back."""
     kept: list[dict[str, Any]] = []
     for event in events:
         while kept and kept[-1]["wall_s"] > event["wall_s"]:

@@ -1,4 +1,4 @@
-"""A report for the terminal: the sentence, the facts, bars and sparklines.  Needs no library."""
+"""A report for the terminal: the lead, the facts, bars and sparklines.  Needs no other library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bigsvm.report.draw.chart import bar, sparkline
 from bigsvm.report.facts import Bar, Chart, Fact, Report, Section, Table, in_line
 
 _LINES = 25
-"""Of a table, at most."""
+"""Limit of the lines of a table."""
 
 
 def text(report: Report) -> str:
@@ -49,7 +49,7 @@ def _bar(item: Bar) -> Iterator[str]:
 
 
 def _chart(chart: Chart) -> Iterator[str]:
-    """A sparkline for each curve, from its first value to its last."""
+    """A sparkline for each curve, with its first and last value."""
     yield f"  {chart.title}"
     width = max((len(curve.name) for curve in chart.curves), default=0)
     for curve in chart.curves:

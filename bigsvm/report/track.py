@@ -1,7 +1,7 @@
-"""A finished run goes to MLflow, in a process of its own: whatever becomes of that, the run and its model stand.
+"""Logging a finished run to MLflow in a separate process, whose failure cannot harm the run or its model.
 
-MLflow takes seconds and some 200 MB to import, waits minutes for a server that is not there, and writes to standard
-output.  None of that may happen to a fit, so the child is bounded in time and its streams lead nowhere.
+MLflow takes seconds and some 200 MB to import, waits for minutes for a server that is down, and writes to standard
+output.  So the child process has a time limit, and its streams are discarded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bigsvm.errors import UsageError
 from bigsvm.observe.run_files import RUN
 
 TRACKED = "mlflow.json"
-"""In the folder of a run: which run of MLflow it is."""
+"""The file in the folder of a run that records its run in MLflow."""
 WITHIN_S = 600.0
-"""Seconds that MLflow may take, the copying of the model included."""
-# MLflow's own are 7 attempts of 120 s each; whoever sets them is obeyed.
+"""Seconds that logging may take, including the upload of the model."""
+# MLflow's defaults are 7 attempts of 120 s each; values that the user set are kept.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
-# The server is that of the environment; MLflow tells its makers nothing.
+# MLflow must not send telemetry to its makers.
 _SILENT = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
 
 
 def check_mlflow() -> None:
-    """Raises UsageError where MLflow is not installed."""
+    """Raise UsageError if MLflow is not installed."""
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError("MLflow is not installed", hint="pip install 'bigsvm[mlflow]', or leave --mlflow out")
 
@@ -39,17 +39,17 @@ def check_mlflow() -> None:
 def track(
     run: Path, experiment: str, within_s: float = WITHIN_S, uri: str | None = None, about: dict[str, Any] | None = None
 ) -> str:
-    """Log a run that is over to MLflow: options, figures, the model and the page about it.
+    """Log a run that has ended to MLflow: options, figures, the model and the page.
 
-    run : its folder;  experiment : by name, made where there is none
-    within_s : seconds that it may take
-    uri : of the tracking server; None: as MLflow finds it (MLFLOW_TRACKING_URI)
-    about : further `tags` and `metrics`, and the `name` of the run there; None: that of its model
+    run : folder of the run;  experiment : name of the experiment, which is created if necessary
+    within_s : time limit in seconds
+    uri : the tracking server; None: MLflow's default (MLFLOW_TRACKING_URI)
+    about : further `tags` and `metrics`, and the `name` of the run in MLflow; None: the name of its model
 
-    A run that was logged already gets what is in `about`, and nothing is logged twice.  Returns '' or what failed, in
-    a sentence that holds neither an address nor what a server answered.  Nothing is raised but an interruption.
+    If the run was logged before, only `about` is added.  Returns '' or a description of the failure, which contains
+    neither an address nor an answer of the server.  Raises nothing but interruptions.
     """
-    # The same modules as here, and none that lies in the working folder by chance.
+    # -P: import the same modules as here, and none that happens to be in the working folder
     command = [sys.executable, "-P", "-m", "bigsvm.report.mlflow_run"]
     environment = {**_PATIENCE, **os.environ, **_SILENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     asked = {"run": str(run), "experiment": experiment, "uri": uri, "about": about or {}}
@@ -59,7 +59,7 @@ def track(
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        return f"a process for it cannot be started: {error.strerror}"
+        return f"its process cannot be started: {error.strerror}"
     with child:
         try:
             out, _ = child.communicate(json.dumps(asked).encode(), timeout=within_s)
@@ -76,10 +76,10 @@ def track(
 
 
 def not_tracked(run: Path, experiment: str, failed: str) -> str:
-    """The warning about a run that MLflow did not get."""
+    """The warning that MLflow did not get a run."""
     return f"MLflow did not get the run: {failed}; later: bigsvm report {run} --mlflow {experiment}"
 
 
 def digest_of_record(run: Path) -> str:
-    """SHA-256 of run.json, which is written anew by every fit in that folder.  Raises OSError."""
+    """SHA-256 of run.json, which every fit in that folder rewrites.  Raises OSError."""
     return hashlib.sha256((run / RUN).read_bytes()).hexdigest()

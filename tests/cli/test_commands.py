@@ -348,12 +348,12 @@ def test_cache_tells_what_came_with_the_installation(
     folder.mkdir()
     (folder / f"a-0{SUFFIX}").touch()
     said = bigsvm("cache").out
-    assert "1 compiled function, of no use: about.json cannot be read" in said
+    assert "1 compiled function, not usable: about.json cannot be read" in said
     stamped = {"stamp": stamp(), "levels": [level for level in LEVELS if not lacks(level)]}
     (folder / "about.json").write_text(json.dumps(stamped))
     shipped.cache_clear()
     said = bigsvm("cache").out
-    assert (" and ".join(stamped["levels"]) or "of no use") in said
+    assert (" and ".join(stamped["levels"]) or "not usable") in said
     shipped.cache_clear()
 
 

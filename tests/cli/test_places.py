@@ -63,7 +63,7 @@ def test_model_and_record_are_not_one_folder_by_any_name(bigsvm: Bigsvm, data: P
 
 def test_a_run_may_hold_its_model(bigsvm: Bigsvm, data: Path) -> None:
     assert bigsvm("fit", data, "-o", "R/model", "--run", "R").code == 0
-    assert bigsvm("fit", data, "-o", "R/model", "--run", "R", "--resume").out.endswith("nothing was done again.\n")
+    assert bigsvm("fit", data, "-o", "R/model", "--run", "R", "--resume").out.endswith("nothing was repeated.\n")
     assert sorted(path.name for path in Path("R").iterdir()) == ["events.jsonl", "model", "run.json"]
 
 
@@ -173,5 +173,5 @@ def test_models_and_runs_are_read_from_local_disks(bigsvm: Bigsvm, data: Path, a
 
 def test_scratch_is_on_a_local_disk(bigsvm: Bigsvm, data: Path) -> None:
     said = bigsvm("fit", data, "--scratch", "s3://bucket/s")
-    assert (said.code, "local disks only" in said.err) == (73, True)
+    assert (said.code, "only to local disks" in said.err) == (73, True)
     assert not Path("s3:").exists()

@@ -74,7 +74,7 @@ def test_what_is_over_is_not_done_again(fit: list[str], tmp_path: Path, capsys: 
     written = [(model / "model.json").stat().st_ino, record.stat().st_ino]
     for command in (["resume", str(tmp_path / "m.run")], [*fit, "--resume"]):
         assert run([arg for arg in command if arg != "--quiet"]) == 0
-        assert "The run had already ended: nothing was done again." in capsys.readouterr().out
+        assert "The run had already ended, and nothing was repeated." in capsys.readouterr().out
         assert run([*command, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["result"] == first["result"]
         assert [(model / "model.json").stat().st_ino, record.stat().st_ino] == written
@@ -133,7 +133,7 @@ def test_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert run(["resume", str(tmp_path)]) == 66
     (tmp_path / "run.json").write_text("{}")
     assert run(["resume", str(tmp_path)]) == 65
-    assert "does not say what was asked for" in capsys.readouterr().err
+    assert "does not record the options of the fit" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("streaming")
@@ -213,7 +213,7 @@ def test_a_run_that_is_over_is_not_trained_again(
     capsys.readouterr()
     for command in (again, ["resume", str(tmp_path / "m.run")]):
         assert run(command) == 0
-        assert "nothing was done again" in capsys.readouterr().out
+        assert "nothing was repeated" in capsys.readouterr().out
     shutil.rmtree(fit[1])
     ingest((np.eye(8, dtype=np.float32), np.array([1, -1] * 4)), fit[1])
     assert run([word for word in again if word != "--overwrite"]) == 73

@@ -21,7 +21,7 @@ from bigsvm.store.ingest.ingest import ingest
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 4)).astype(np.float32)
 y = np.where(X[:, 0] + rng.normal(size=200) > 0, 1, -1)
-OVER = "The run had already ended: nothing was done again."
+OVER = "The run had already ended, and nothing was repeated."
 
 ELSEWHERE = {
     "threads": ["--threads", "1"],
@@ -201,4 +201,4 @@ def test_a_run_that_is_going_on_is_said_to_be(
     if left == "checkpoint" and flags == []:
         (folder / "lock").touch()  # as a killed run leaves it
         assert run(command) == 73
-        assert "holds the checkpoint of a fit that was stopped" in capsys.readouterr().err
+        assert "holds the checkpoint of a stopped fit" in capsys.readouterr().err

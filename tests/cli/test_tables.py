@@ -85,7 +85,7 @@ def test_a_resumed_fit_opens_the_same_rows(bigsvm: Bigsvm, tmp_path: Path) -> No
     fit = ("fit", "t.csv", "--label", "member", "--columns", "age,city", "--hash-bits", "3", "-o", "m")
     assert ok(bigsvm(*fit, "--json")).document["result"]["n_features"] == 9
     said = ok(bigsvm(*fit, "--resume"))
-    assert "nothing was done again" in said.out
+    assert "nothing was repeated" in said.out
     assert bigsvm("resume", "m.run").code == 0
     (tmp_path / "m.run" / "checkpoint").mkdir()
     (tmp_path / "m.run" / "checkpoint" / "x").touch()

@@ -82,7 +82,7 @@ def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path)
         (["--Cs", "1,1"], 2, "twice"),
         (["--folds", "1"], 2, "1 folds"),
         (["--gammas", "0.1"], 2, "has no gamma"),
-        (["--gammas", "x", "--kernel", "rbf"], 2, "no list of numbers"),
+        (["--gammas", "x", "--kernel", "rbf"], 2, "not a list of numbers"),
         (["--class-weights", "heavy"], 2, "neither 'balanced'"),
         (["--metric", "r2"], 2, "unknown metric 'r2'"),
         (["--calibrate", "platt"], 2, "no model of classes to calibrate"),

@@ -61,7 +61,7 @@ def test_what_a_file_does_not_say_is_asked_for(bigsvm: Bigsvm, store: Path, tmp_
     package.export_model(kernel(KERNELS["rbf"], (-1, 1), "csr"), tmp_path / "k.txt", "libsvm")
     assert bigsvm("import", "k.txt", "k", "--format", "libsvm", "-c", 1, "--n-features", width).code == 0
     found = bigsvm("certify", "k", store)
-    assert (found.code, "which rows are support vectors" in found.err) == (65, True)
+    assert (found.code, "lacks the rows of support vectors" in found.err) == (65, True)
     assert bigsvm("inspect", "k").code == 0
 
 

@@ -485,6 +485,6 @@ def test_what_is_written_is_on_a_local_disk(name: str, scheme: str, tmp_path: Pa
     path = tmp_path / "job.toml"
     places = {"store": "train.zarr", "holdout": "holdout.zarr", "registry": "reg", name: f"{scheme}://bucket/reg"}
     path.write_text("".join(f'{key} = "{value}"\n' for key, value in places.items()))
-    with pytest.raises(OutputError, match="local disks only"):
+    with pytest.raises(OutputError, match="only to local disks"):
         read_job(path)
     assert [file.name for file in tmp_path.iterdir()] == ["job.toml"]

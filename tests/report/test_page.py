@@ -151,7 +151,7 @@ def test_a_run_without_its_model_cannot_be_tried(
     (tmp_path / "r" / "run.json").write_text(json.dumps({**record, "model": str(fits / "values")}))
     data = ["--data", str(fits / "two-other.zarr")]
     assert run(["report", str(tmp_path / "r"), *data, "-o", str(tmp_path / "p.html")]) == 66
-    assert "the model of this run is not there, or another one" in capsys.readouterr().err
+    assert "the model of this run is missing, or is another one" in capsys.readouterr().err
     assert not (tmp_path / "p.html").exists()
 
 

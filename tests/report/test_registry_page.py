@@ -57,9 +57,9 @@ def test_a_registry_in_trouble(fits: Path, tmp_path: Path, capsys: pytest.Captur
     root = tmp_path / "r"
     promote(root, fits / "two")
     assert run(["report", str(root), "--text", "--data", str(fits / "two.zarr")]) == 2
-    assert "--data is for one" in capsys.readouterr().err
+    assert "name one of them for --data" in capsys.readouterr().err
     assert run(["report", str(root), "--text"]) == 0
-    assert "nobody wrote down why" in capsys.readouterr().out
+    assert "without a note" in capsys.readouterr().out
     (root / "current").unlink()
     assert run(["report", str(root), "--text"]) == 0
     assert "Nothing is current." in capsys.readouterr().out

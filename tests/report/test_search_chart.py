@@ -78,7 +78,7 @@ def test_in_a_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Held-out accuracy against C" in capsys.readouterr().out
     (tmp_path / "fit.run").mkdir()
     assert run(["plot", str(folder), str(tmp_path / "fit.run")]) == 2
-    assert "searches are drawn beside searches" in capsys.readouterr().err
+    assert "searches cannot be compared with fits" in capsys.readouterr().err
     (folder / "found.json").write_text("{}")
     assert run(["plot", str(folder)]) == 65
     assert "is damaged" in capsys.readouterr().err

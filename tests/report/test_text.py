@@ -80,11 +80,11 @@ def test_a_run_that_died_is_told_from_one_that_goes_on(
     sign(folder, process.pid, 1)
     assert read_run(folder).status == "died"
     text = said(capsys, folder)
-    assert "The process of this fit is gone" in text
-    assert "The last proof has a relative gap of" in text
+    assert "The process of this fit has ended without a model" in text
+    assert "The last certificate has a relative gap of" in text
     sign(folder, os.getpid(), this_process().started)
     assert read_run(folder).status == "running"
-    assert "The fit goes on." in said(capsys, folder)
+    assert "The fit is running." in said(capsys, folder)
 
 
 def test_a_run_that_failed_says_why(fits: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def test_a_frame_is_not_taken_for_features_made_of_text(hash_bits: int | None, t
         RNG.standard_normal((5, model.n_features)), columns=[f"q{j}" for j in range(model.n_features)]
     )
     for given in (frame, unrelated):
-        with pytest.raises(DataError, match=r"makes features of columns of text \(c\)"):
+        with pytest.raises(DataError, match=r"encodes text columns \(c\)"):
             model.predict(given)
 
 

@@ -116,8 +116,8 @@ def test_the_copy_of_a_sealed_store_is_sealed(folder: Path, model, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "out", "options", "error", "what"),
     [
-        ("v3.zarr", "out.h5ad", {}, UsageError, "copy of a Zarr folder is a Zarr folder.*out.zarr"),
-        ("plain.h5ad", "out.zarr", {}, UsageError, "copy of an .h5ad file is an .h5ad file"),
+        ("v3.zarr", "out.h5ad", {}, UsageError, "copy of a Zarr folder must be a Zarr folder.*out.zarr"),
+        ("plain.h5ad", "out.zarr", {}, UsageError, "copy of an .h5ad file must be an .h5ad file"),
         ("v3.zarr", "out.zarr", {"rows": "size > 0"}, UsageError, "rows that --rows leaves out"),
         ("v3.zarr", "other.zarr", {}, OutputError, "the output exists"),
     ],

@@ -162,7 +162,7 @@ def test_a_share_that_a_store_records_is_the_default_of_fits_and_searches(
     assert (said("inspect", "s.zarr")["split"], said("inspect", "plain.zarr")["split"]) == (0.7, None)
     capsys.readouterr()
     assert run(["inspect", "s.zarr"]) == run(["inspect", "plain.zarr"]) == 0
-    assert capsys.readouterr().out.count("this is for all rows, bigsvm plan tells of the split") == 1
+    assert capsys.readouterr().out.count("this is for all rows; bigsvm plan considers the split") == 1
 
     recorded, typed = said("fit", "s.zarr", "-o", "m"), said("fit", "plain.zarr", "--split", "0.7", "-o", "m2")
     assert recorded["n_samples"] == TRAIN.sum()

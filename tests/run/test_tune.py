@@ -337,7 +337,7 @@ def test_costs_as_they_are_typed() -> None:
         ({"metric": "r2"}, UsageError, "unknown metric 'r2'"),
         ({"gammas": [0.1]}, UsageError, "has no gamma"),
         ({"kernel": "rbf", "gammas": [-1.0]}, UsageError, "gamma must be"),
-        ({"C": 2.0}, UsageError, "C is what is searched"),
+        ({"C": 2.0}, UsageError, "C is a dimension of the grid"),
         ({"class_weights": ["heavy"]}, UsageError, "balanced"),
         ({"calibrate": "sigmoid"}, UsageError, "no model of classes to calibrate"),
     ],
@@ -360,7 +360,7 @@ def test_hard_candidates_of_few_features_in_memory_are_left_to_newton(tmp_path: 
     assert (found.figures["form"], found.figures["solver"]) == ("shared, the hard ones by fold", "dcd, newton")
     assert [row.candidate.C for row in found.rows] == [0.1, 100.0]
     assert read_found(tmp_path / "search") == json.loads(json.dumps(found.document()))
-    assert "but those of large C a fold after the other" in describe(found, {"run": None, "model": None})
+    assert "except large C, which are trained fold by fold" in describe(found, {"run": None, "model": None})
     by_dcd = bigsvm.tune((X, y), Cs=[100.0, 0.1], folds=2, threads=1, solver="dcd")
     assert (by_dcd.figures["form"], by_dcd.figures["solver"]) == ("shared", "dcd")
     for row, other in zip(found.rows, by_dcd.rows, strict=True):

@@ -261,7 +261,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
         "3 features, but the store has 12",
     ),
     "wide text": (lambda folder: _text(folder / "w.svm", "1 1:1 99:2"), {}, "99"),
-    "dense": (lambda _: (np.ones((2, WIDTH), np.float32), [1, -1]), {}, "rows are dense and the store is sparse"),
+    "dense": (lambda _: (np.ones((2, WIDTH), np.float32), [1, -1]), {}, "rows are dense, but the store is sparse"),
     "float64": (lambda _: (sp.csr_matrix(np.ones((2, WIDTH))), [1, -1]), {}, "values are float64"),
     "weights": (lambda _: (rows(2)[0], [1, -1]), {"sample_weight": [1.0, 2.0]}, "have weights, but the store has none"),
     "strings": (lambda _: (rows(2)[0], ["a", "b"]), {}, "mix numbers and strings"),
@@ -337,7 +337,7 @@ def test_values_that_do_not_fit_are_told_as_they_came(form: str, dtype: str, rea
     ingest((layout(np.ones((2, 3), np.float32)), [0, 1]), path)
     with pytest.raises(DataError) as caught:
         ingest(CAME_AS[form](tmp_path, dtype), path, append=True)
-    assert caught.value.what == f"the values are {read} and the store holds float32, which would round them"
+    assert caught.value.what == f"the values are {read} but the store holds float32, which would round them"
 
 
 def test_stores_that_are_not_of_ingest_are_left_alone(tmp_path: Path) -> None:

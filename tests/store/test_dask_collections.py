@@ -280,7 +280,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[BigSVMError], str]] = {
             lambda k: FRAME.assign(label=y, x1="a" if k else 1.0), [0, 1],
             meta=FRAME.assign(label=y), enforce_metadata=False,
         ),
-        {}, DataError, "column 'x1' of partition 1",
+        {}, DataError, "column 'x1' has type .* in partition 1",
     ),
     "no label": (dd.from_pandas(FRAME, npartitions=2), {}, DataError, "no column 'label'"),
     "labels missing": (da.zeros((10, 2)), {}, UsageError, "need labels"),

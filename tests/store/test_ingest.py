@@ -497,7 +497,7 @@ def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> N
     one = ingest((X, y, weight), tmp_path / "one.zarr")
     two = ingest((X, y), tmp_path / "two.zarr", sample_weight=weight)
     assert one["content_fingerprint"] == two["content_fingerprint"]
-    with pytest.raises(UsageError, match="beside"):
+    with pytest.raises(UsageError, match="given twice"):
         ingest((X, y, weight), tmp_path / "three.zarr", sample_weight=weight)
 
 

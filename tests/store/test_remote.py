@@ -183,7 +183,7 @@ def test_a_missing_chunk_is_named_before_anything_is_copied(
     (tmp_path / "sealed.zarr" / "X" / "data" / "c" / "1").unlink()
     (tmp_path / "v3.zarr" / "X" / "c" / "1" / "0").unlink()
     url = served(tmp_path).url
-    with pytest.raises(DataError, match="X/data/c/1: is in the manifest, and not in the store"):
+    with pytest.raises(DataError, match="X/data/c/1: is in the manifest, but not in the store"):
         bigsvm.open_store(f"{url}/sealed.zarr")
     with pytest.raises(DataError, match=r"X/c/1/0: chunk is missing"):
         bigsvm.open_store(f"{url}/v3.zarr")
@@ -307,7 +307,7 @@ def test_what_makes_no_sense_is_refused_at_once(served: Callable[..., Any]) -> N
         (f"{url}/rows.mat", UsageError, "not read"),
         ("ftp://host/rows.zarr", UsageError, "s3://, gs://"),
         ("s3:///rows.zarr", UsageError, "names no bucket"),
-        ("s3://bucket/a/../rows.zarr", UsageError, "or .. in its path"),
+        ("s3://bucket/a/../rows.zarr", UsageError, "its path has an empty part, . or .."),
         ("s3://user:x@bucket/rows.zarr", UsageError, "credentials come from"),
     ):
         with pytest.raises(error, match=said):

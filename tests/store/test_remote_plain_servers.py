@@ -101,7 +101,7 @@ def test_without_tags_nobody_is_given_what_was_copied_before(url: str, tmp_path:
     events: list[Any] = []
     bigsvm.ingest(f"{url}/rows.csv", tmp_path / "here.zarr", emit=events.append)
     warned = [event.message for event in events if isinstance(event, Warned)]
-    assert any("neither an ETag nor when it last changed" in message for message in warned)
+    assert any("neither an ETag nor the time of the last change" in message for message in warned)
     assert [first_value(f"{url}/any.csv?day={day}") for day in (3, 4, 3)] == [3.0, 4.0, 3.0]
     del store
     assert copies_in(copies_folder(tmp_path / "scratch")) == [], "what nobody can use again is not kept"

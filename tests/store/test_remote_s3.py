@@ -171,7 +171,7 @@ def test_a_fit_on_the_command_line(bucket: Bucket, tmp_path: Path, monkeypatch: 
         run(["fit", "s3://rows/sets/sealed.zarr", "--resume", "--loss", "hinge", "--memory=64MiB", "--scratch=here"])
         == 0
     )
-    assert "nothing was done again" in capsys.readouterr().out
+    assert "nothing was repeated" in capsys.readouterr().out
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 

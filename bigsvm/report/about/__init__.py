@@ -1,1 +1,1 @@
-"""What is told of a run, a model, rows that it was tried on, and a registry: sections of facts."""
+"""The content of reports: sections about a run, a model, a model on other rows, and a registry."""

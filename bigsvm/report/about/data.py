@@ -1,4 +1,4 @@
-"""What is told of a model on rows that it was tried on: metrics, confusion matrix, ranking, scores, residuals."""
+"""Sections about a model on other rows: metrics, confusion matrix, ranking curves, scores, residuals."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bigsvm.report.facts import Chart, Curve, Fact, Section, Source, Table, Told
 from bigsvm.run.apply.evaluate import Residuals, Tally
 
 _CURVES = 10
-"""Classes whose curves one chart shows."""
+"""Number of classes whose curves one chart shows."""
 _LARGEST_TABLE = 30
 
 
 def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) -> list[Section]:
-    """What `evaluate` found on a store, as sections.
+    """Sections from the result of `evaluate` on a store.
 
     result : the document of `evaluate`
     """
@@ -48,7 +48,7 @@ def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) 
 
 
 def _confusion(source: Source, labels: list[str], matrix: list[list[float]]) -> list[Table]:
-    """Rows by true and by predicted label."""
+    """The confusion matrix; empty if it is too large."""
     if len(labels) > _LARGEST_TABLE:
         return []
     rows = [
@@ -61,7 +61,7 @@ def _confusion(source: Source, labels: list[str], matrix: list[list[float]]) -> 
 
 
 def _working_point(matrix: list[list[float]], label: int) -> tuple[float, float, float] | None:
-    """(false positive rate, recall, precision) of a label as the model decides; None where the rows cannot give it."""
+    """(false positive rate, recall, precision) of a label as the model decides; None if the rows do not define them."""
     total = sum(map(sum, matrix))
     hits, true, chosen = matrix[label][label], sum(matrix[label]), sum(line[label] for line in matrix)
     if true <= 0 or total - true <= 0 or chosen <= 0:
@@ -70,7 +70,7 @@ def _working_point(matrix: list[list[float]], label: int) -> tuple[float, float,
 
 
 def _ranking(matrix: list[list[float]], ranked: list[tuple[str, int, ByScore]]) -> Section:
-    """ROC and precision against recall, with the point at which the model works."""
+    """ROC curve, and precision against recall, with the point at which the model decides."""
     roc_curves, pr_curves, roc_marks, pr_marks, rows = [], [], [], [], []
     for name, label, by_score in ranked[:_CURVES]:
         roc_curves.append(Curve(name, *roc(by_score)))
@@ -81,18 +81,18 @@ def _ranking(matrix: list[list[float]], ranked: list[tuple[str, int, ByScore]]) 
             roc_marks.append((name, false, recall))
             pr_marks.append((name, recall, precision))
             rows.append([Told(name), *(Told(f"{share:.4g}") for share in (recall, precision, false))])
-    told = "The dots are the model as it decides." if rows else ""
+    told = "The dots show the decisions of the model." if rows else ""
     roc_chart = Chart("ROC", "false positive rate", "true positive rate (recall)", roc_curves, marks=roc_marks,
                       unit_square=True, told=told)  # fmt: skip
     pr_chart = Chart("Precision against recall", "recall", "precision", pr_curves, marks=pr_marks, unit_square=True)
     note = "" if len(ranked) <= _CURVES else f"The first {_CURVES} of {len(ranked)} classes."
     head = ["class", "recall", "precision", "false positive rate"]
-    tables = [Table(head, rows, "Where the model works")] if rows else []
+    tables = [Table(head, rows, "Decisions of the model")] if rows else []
     return Section("Ranking", charts=[roc_chart, pr_chart], tables=tables, note=note)
 
 
 def _scores(ranked: list[tuple[str, int, ByScore]], binary: bool) -> Section:
-    """Scores of both kinds of rows, and how likely a row of some score is positive."""
+    """Histograms of the scores of positive and negative rows, and the share of positive rows by score."""
     charts = []
     for name, _, by_score in ranked[:_CURVES]:
         edges, positive, negative = histograms(by_score)
@@ -105,7 +105,7 @@ def _scores(ranked: list[tuple[str, int, ByScore]], binary: bool) -> Section:
         told = "; ".join(f"{mean:.2g}: {100 * share:.3g} %" for mean, share in zip(means, shares, strict=True))
         charts.append(
             Chart(
-                "Calibration: what a score is worth",
+                "Calibration: share of positive rows by score",
                 "mean score of a tenth of the rows",
                 f"share of rows that are {name}",
                 [Curve(f"share of {name}", means, shares, points=True)],

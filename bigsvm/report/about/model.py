@@ -1,4 +1,4 @@
-"""What is told of a saved model: its problem, its proof, and the features that speak loudest for each class."""
+"""Sections about a saved model: its problem, its certificate, and the features with the largest weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bigsvm.report.facts import Report, Section, Source, Table, Told, count, exa
 from bigsvm.run.apply.inspection import inspect_model, strongest
 
 _TOP, _TOP_OF_MANY, _MANY = 12, 6, 3
-"""Features that are told of each of two classes, and of each of more."""
+"""Number of features shown for each of two classes, and of more classes; and how many classes are "many"."""
 _CLASSES_SHOWN = 20
 
 
 def model_report(path: Path, model: Model) -> Report:
-    """All that a model says without any rows."""
+    """The report on a model alone, without any rows."""
     about = inspect_model(path, loaded=model)
     source = Source("model", about)
     certificate = about["certificate"]
@@ -59,7 +59,7 @@ def _problem(source: Source) -> Section:
 
 
 def _names(model: Model) -> list[str]:
-    """What each model of a model tells apart."""
+    """The classes that each model distinguishes."""
     if model.regression:
         return ["values"]
     classes = model.classes.tolist()
@@ -87,7 +87,7 @@ def _certificate(source: Source, names: list[str]) -> Section:
 
 
 def features_section(model: Model) -> Section | None:
-    """The strongest features of each class, by name; None for a kernel model, whose features have no weights."""
+    """The features with the largest weights for each class; None for a kernel model, which has no weights."""
     if model.weights is None:
         return None
     top = strongest(model, _TOP if model.n_models < _MANY else _TOP_OF_MANY)
@@ -104,16 +104,16 @@ def features_section(model: Model) -> Section | None:
         lengths = [[0.0, abs(item["weight"]) / most] for item in entry["features"]]
         tables.append(Table(["feature", "weight"], rows or [[Told("no feature"), Told("-")]], caption, lengths))
     named = bool(model.about.get("rows", {}).get("features"))
-    note = "" if named else "The store had no names of features: these are their numbers, from 0."
+    note = "" if named else "The store has no feature names, so features are given by their numbers, from 0."
     if len(top) > _CLASSES_SHOWN:
-        note += f" The first {_CLASSES_SHOWN} of {len(top)} models; bigsvm inspect --top has all."
+        note += f" The first {_CLASSES_SHOWN} of {len(top)} models; bigsvm inspect --top shows all."
     if model.about.get("rows", {}).get("scale"):
-        note += " Weights are those of scaled features."
+        note += " Weights refer to scaled features."
     return Section("Strongest features", tables=tables, note=note.strip())
 
 
 def model_of_run(record: dict[str, Any]) -> Path | None:
-    """The folder of the model that a run wrote, where it is still that model."""
+    """The folder of the model that a run wrote, if that model is still there."""
     where = record.get("model")
     if not where:
         return None

@@ -1,4 +1,4 @@
-"""What is told of a registry: all versions with their metrics, who promoted or took back which, and why."""
+"""Sections about a registry: all versions with their metrics, who promoted or rolled back which, and why."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def is_registry(folder: Path) -> bool:
 
 
 def registry_report(root: Path) -> Report:
-    """All that a registry says.  Raises DataError where its history is damaged."""
+    """The report on a registry.  Raises DataError if its history is damaged."""
     entries, current = history(root), current_version(root)
     source = Source("history", entries)
     promoted = [k for k, entry in enumerate(entries) if entry["action"] == "promote"]
     report = Report("registry", str(root), f"The registry {root.name}", _lead(source, current), "good")
     if current is not None and not is_there(root, current):
-        gone = Told(f"Version {current}, which is current, is not there: roll back to one that is.")
+        gone = Told(f"The current version {current} is missing: roll back to another one.")
         report = Report("registry", str(root), f"The registry {root.name}", (gone,), "bad")
     if current is None:
         report = Report("registry", str(root), f"The registry {root.name}", (Told("Nothing is current."),), "bad")
@@ -53,16 +53,16 @@ def _lead(source: Source, current: int | None) -> tuple[Told, ...]:
     entries = source.document
     made = [k for k, entry in enumerate(entries) if entry["version"] == current]
     if not made:
-        return (Told(f"Version {current} is current; its history is lost."),)
+        return (Told(f"Version {current} is current, but the history is missing."),)
     entry = entries[made[-1]]
     how = "promoted" if entry["action"] == "promote" else "made current again"
-    why = f": {entry['note']}" if entry.get("note") else ", and nobody wrote down why"
+    why = f": {entry['note']}" if entry.get("note") else ", without a note"
     said = f"is current. It was {how} on {_day(entry)} by {entry.get('by')}{why}."
     return (Told("Version"), source.told(f"{made[-1]}.version", count), Told(said))
 
 
 def _metrics(entries: list[dict[str, Any]]) -> list[str]:
-    """Metrics that any promotion has, the well-known ones first."""
+    """The metrics that any promotion recorded, the common ones first."""
     found: dict[str, None] = {}
     for entry in entries:
         for name, value in (entry.get("metrics") or {}).items():
@@ -72,7 +72,7 @@ def _metrics(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _versions(root: Path, source: Source, promoted: list[int], current: int | None) -> Table:
-    """A line for each version, the newest first; gap and problem as the model itself says."""
+    """A table of versions, the newest first; gap and problem come from each model."""
     metrics = [name for name in _metrics(source.document) if name != "relative_gap"]
     rows = []
     for k in reversed(promoted):
@@ -101,7 +101,7 @@ def _versions(root: Path, source: Source, promoted: list[int], current: int | No
 
 
 def _change(source: Source, k: int, metrics: list[str]) -> list[Told]:
-    """The first metric against that of the version that was current before."""
+    """The change of the first metric, compared with the version that was current before."""
     if not metrics:
         return []
     entries = source.document
@@ -112,7 +112,7 @@ def _change(source: Source, k: int, metrics: list[str]) -> list[Told]:
 
 
 def _happened(source: Source) -> Table:
-    """The history."""
+    """The history as a table."""
     rows = []
     for k in range(len(source.document) - 1, -1, -1):
         entry = source.document[k]
@@ -131,7 +131,7 @@ def _happened(source: Source) -> Table:
 
 
 def _charts(entries: list[dict[str, Any]], promoted: list[int], current: int | None) -> list[Chart]:
-    """Metrics over versions, where there are at least two values."""
+    """Charts of metrics over versions, for metrics with at least two values."""
     charts = []
     for name in _metrics(entries):
         points = [
@@ -149,7 +149,7 @@ def _charts(entries: list[dict[str, Any]], promoted: list[int], current: int | N
 
 
 def _model(root: Path, version: int) -> Source:
-    """What model.json of a version says; empty where it is gone or damaged."""
+    """model.json of a version; empty if it is missing or damaged."""
     name = f"model of version {version}"
     try:
         document = json.loads((root / VERSIONS / f"{version:06d}" / "model.json").read_bytes())

@@ -1,4 +1,4 @@
-"""What is told of a run: the problem, its proof, gap against passes and seconds, time, memory, disk, options."""
+"""Sections about a run: problem, certificate, gap against passes and seconds, time, memory, disk, options."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _SPENT = {
     "certify": "proofs",
     "checkpoints": "checkpoints",
 }
-"""Shares of the total, in the order in which a fit begins with them; waiting for the disk lies within them."""
+"""Parts of the total time, in the order in which a fit begins them; waiting for the disk is part of them."""
 
 
 def run_report(run: Run) -> Report:
-    """All that the record of a run says."""
+    """The report on a run, from its record."""
     document = {**run.record, "result": run.result} if run.result else run.record
     source = Source("run", document)
     last = _event(run.certificates[-1]) if run.certificates else None
@@ -79,7 +79,7 @@ def _title(source: Source, run: Run) -> str:
 
 
 def _event(event: dict[str, Any]) -> Source:
-    """An event as a source of numbers: `event:LINE.name`."""
+    """An event as a source of numbers with paths `event:LINE.name`."""
     return Source(f"event:{event['line']}", event)
 
 
@@ -90,7 +90,7 @@ def _warnings(run: Run) -> list[str]:
 
 
 def _problem(source: Source, run: Run, status: str) -> Section:
-    """What was trained on what."""
+    """The data and the problem."""
     result, plan = run.result, run.plan
     shape = source if result else Source(f"event:{run.started.get('line', 0)}", run.started)
     at = "result" if result else "plan"
@@ -120,18 +120,18 @@ def _problem(source: Source, run: Run, status: str) -> Section:
     versions = run.started.get("versions") or {}
     facts += words("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
     facts += words("content of the store", result.get("content_fingerprint"))
-    return Section("What was trained on what", facts)
+    return Section("Problem and data", facts)
 
 
 def _classes(source: Source) -> list[Fact]:
     classes = source.get("result.classes")
     if classes is None:
         return []
-    return words("classes", joined(classes) if classes else "none: it gives values")
+    return words("classes", joined(classes) if classes else "none: it predicts values")
 
 
 def _asked(source: Source, run: Run) -> Told | None:
-    """The tolerance, from the job or, of a record without one, from the first event."""
+    """The tolerance, from the job, or from the first event if the record has no job."""
     for where in (source, _event(run.started) if run.started else None):
         for path in ("job.config.tol", "config.tol"):
             if where is not None and is_number(where.get(path)):
@@ -140,7 +140,7 @@ def _asked(source: Source, run: Run) -> Told | None:
 
 
 def _proof(source: Source, run: Run) -> Section | None:
-    """The certificate, in numbers."""
+    """The figures of the certificate."""
     if source.get("result.relative_gap") is None:
         return None
     facts = [
@@ -158,14 +158,14 @@ def _proof(source: Source, run: Run) -> Section | None:
         *source.fact("iterations", "result.iterations", count),
     ]
     note = (
-        "relative gap = (P − D) / P: P is the objective of the model that was written, D the best dual value, below "
-        "which no model can come. bigsvm certify proves it again from the saved model."
+        "relative gap = (P − D) / P, where P is the objective of the written model, and D the best dual value, a lower "
+        "bound for the objective of any model. bigsvm certify proves it again from the saved model."
     )
     return Section("The certificate", facts, note=note)
 
 
 def _falling(run: Run) -> Section | None:
-    """Gap against passes and against seconds."""
+    """Gap against passes and against seconds, as charts and a table."""
     proofs, steps = run.certificates, run.estimates
     if not proofs and not steps:
         return None
@@ -174,10 +174,10 @@ def _falling(run: Run) -> Section | None:
     charts = []
     for field, words_ in (("passes", "passes over the data"), ("wall_s", "seconds of training")):
         if field == "passes" and _standing(proofs + steps, field):
-            field, words_ = "epochs", "epochs (row visits / rows)"  # rows in memory are read once
+            field, words_ = "epochs", "epochs (row visits / rows)"  # rows in memory are read only once
         curves = []
         if steps:
-            curves.append(Curve("guessed by the solver", *_points(steps, field, "gap_estimate"), faint=True))
+            curves.append(Curve("estimated by the solver", *_points(steps, field, "gap_estimate"), faint=True))
         if proofs:
             curves.append(Curve("proved", *_points(proofs, field, "relative_gap")))
         curves = [curve for curve in curves if curve.y]
@@ -197,12 +197,12 @@ def _falling(run: Run) -> Section | None:
 
 
 def _standing(events: list[dict[str, Any]], field: str) -> bool:
-    """Whether a field is the same in all events."""
+    """Whether a field has the same value in all events."""
     return len({event[field] for event in events}) <= 1
 
 
 def _points(events: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    """Points that a logarithmic axis can show."""
+    """The points that a logarithmic axis can show."""
     shown = [event for event in events if event[y] > 0]
     return [event[x] for event in shown], [event[y] for event in shown]
 
@@ -230,7 +230,7 @@ def _proof_table(proofs: list[dict[str, Any]]) -> list[Table]:
 
 
 def _time(source: Source, run: Run) -> Section | None:
-    """Where the time went."""
+    """The time of the parts of a fit."""
     total = source.size("result.seconds.total")
     if total <= 0:
         return None
@@ -243,12 +243,12 @@ def _time(source: Source, run: Run) -> Section | None:
     if rest > 0.005 * total:
         parts.append(Part("the rest", rest, Told(seconds(rest))))
     waited, solving = source.size("result.seconds.io_wait"), source.size("result.seconds.solving")
-    bars = [Bar("All of it", max(total, sum(part.size for part in parts)), parts)]
+    bars = [Bar("Total", max(total, sum(part.size for part in parts)), parts)]
     if waited > 0:
         computed = max(solving - waited, 0.0)
         bars.append(
             Bar(
-                "Solving and its proofs: waiting for the disk, or computing",
+                "Solving and proofs: waiting for the disk, or computing",
                 max(solving, waited),
                 [
                     Part("waiting for the disk", waited, source.told("result.seconds.io_wait", seconds)),
@@ -257,25 +257,25 @@ def _time(source: Source, run: Run) -> Section | None:
             )
         )
     n = len(run.of_kind("FitStarted"))
-    note = f"The fit was taken up again {n - 1} times: these are the seconds of its last process." if n > 1 else ""
+    note = f"The fit was resumed {n - 1} times; these are the seconds of its last process." if n > 1 else ""
     note = note.replace("1 times", "once") if n == 2 else note
     return Section("Where the time went", source.fact("in all", "result.seconds.total", seconds), bars, note=note)
 
 
 def _memory(source: Source, run: Run) -> Section | None:
-    """Memory against its budget, and who holds it."""
+    """Peak memory against the budget, and what reserved it."""
     bars, facts = [], []
     if source.get("result.memory.budget_bytes") is not None:
         budget = source.size("result.memory.budget_bytes")
         held = max(0.0, source.size("result.memory.peak_anon_bytes") - source.size("result.memory.base_bytes"))
-        most = Part("held at most", held, Told(show_bytes(held)))
-        bars.append(Bar("Of the budget", max(budget, held), [most]))
+        most = Part("peak", held, Told(show_bytes(held)))
+        bars.append(Bar("Peak and budget", max(budget, held), [most]))
         facts = [
             *source.fact("budget", "result.memory.budget_bytes", show_bytes),
-            Fact("held at most, above the base", (Told(f"{show_bytes(held)}, {100 * held / max(budget, 1):.3g} %"),)),
+            Fact("peak above the base", (Told(f"{show_bytes(held)}, {100 * held / max(budget, 1):.3g} %"),)),
             *source.fact("base (interpreter, libraries, compiled code)", "result.memory.base_bytes", show_bytes),
-            *source.fact("anonymous memory at most", "result.memory.peak_anon_bytes", show_bytes),
-            *source.fact("resident at most, mapped files included", "result.memory.peak_rss_bytes", show_bytes),
+            *source.fact("peak anonymous memory", "result.memory.peak_anon_bytes", show_bytes),
+            *source.fact("peak resident memory, mapped files included", "result.memory.peak_rss_bytes", show_bytes),
         ]
     reports = run.of_kind("BudgetReport")
     if reports and reports[-1]["holders"]:
@@ -285,12 +285,12 @@ def _memory(source: Source, run: Run) -> Section | None:
             for k, (name, nbytes) in enumerate(reports[-1]["holders"])
             if nbytes > 0
         ]
-        bars.append(Bar("What was reserved of it", max(sum(part.size for part in parts), 1.0), parts))
+        bars.append(Bar("Reserved parts of the budget", max(sum(part.size for part in parts), 1.0), parts))
     return Section("Memory", facts, bars) if facts or bars else None
 
 
 def _disk(source: Source) -> Section | None:
-    """What was read and kept on disk, and the kernel rows that were found again."""
+    """Bytes read, scratch space, and where kernel rows came from."""
     if source.get("result.bytes_read") is None:
         return None
     facts = [
@@ -313,7 +313,7 @@ def _disk(source: Source) -> Section | None:
 
 
 def _models(source: Source) -> Section | None:
-    """One line for each of several models."""
+    """A table with a line for each model, if there are several."""
     models = source.get("result.models")
     if not isinstance(models, list) or len(models) < 2:
         return None
@@ -336,7 +336,7 @@ def _models(source: Source) -> Section | None:
 
 
 def _options(run: Run) -> Section | None:
-    """Options other than their defaults, and then all of them."""
+    """The options that differ from their defaults, and a table of all options."""
     config = run.config
     if not config:
         return None
@@ -344,7 +344,7 @@ def _options(run: Run) -> Section | None:
     changed = {n: v for n, v in config.items() if v is not None and v != defaults.get(n) and v != {}}
     facts = [Fact(name, (_option(value),)) for name, value in changed.items()]
     rows = [[Told(name), _option(value)] for name, value in config.items()]
-    note = "" if facts else "All options have their defaults."
+    note = "" if facts else "All options have their default values."
     return Section("Options other than the defaults", facts, tables=_table(rows), note=note)
 
 

@@ -1,1 +1,1 @@
-"""Curves: points from records and scores, drawn as SVG or in the characters of a terminal."""
+"""Drawing of charts: as SVG, as pictures, or in the characters of a terminal."""

@@ -1,4 +1,4 @@
-"""Curves in the characters of a terminal: sparklines, and charts of braille dots."""
+"""Charts in the characters of a terminal: sparklines, and curves of braille dots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ANSI = (34, 33, 32, 35, 36, 31)
 
 
 def sparkline(values: Sequence[float], width: int = 40, log: bool = False) -> str:
-    """Values as blocks of eight heights, at most `width` of them; what is not finite is a space.
+    """At most `width` values as blocks of eight heights; values that are not finite become spaces.
 
-    log : heights by the logarithm; what is not positive is a space
+    log : heights by the logarithm; values that are not positive become spaces
     """
     shown = [_scaled(value, log) for value in _sampled(values, width)]
     finite = [value for value in shown if value is not None]
@@ -35,16 +35,16 @@ def sparkline(values: Sequence[float], width: int = 40, log: bool = False) -> st
 
 
 def bar(share: float, width: int = 30) -> str:
-    """`█████▌      `: a share, 0 to 1, of so many characters."""
+    """A bar such as `█████▌      `: a share from 0 to 1, as `width` characters."""
     eighths = round(8 * width * min(max(share, 0.0), 1.0))
     full, rest = divmod(eighths, 8)
     return ("█" * full + ("▏▎▍▌▋▊▉"[rest - 1] if rest else "")).ljust(width)
 
 
 def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = False) -> str:
-    """A chart of lines, `height` lines of at most `width` characters, with its axes' ends and a legend.
+    """A chart of `height` lines with at most `width` characters, with the ends of its axes and a legend.
 
-    Curves are told apart by colours, else, where there are several, by letters in the place of dots.
+    Curves are distinguished by colours; without colours, and if there are several, by letters instead of dots.
 
     colour : whether ANSI colours may be used
     """
@@ -105,7 +105,7 @@ def _drawable(curve: Curve, chart: Chart) -> list[tuple[float, float]]:
 
 
 def _bars(curve: Curve, chart: Chart) -> list[list[tuple[float, float]]]:
-    """Both ends of the bar at each point."""
+    """The two ends of the error bar at each point."""
     if not len(curve.errors):
         return []
     ends = zip(curve.x, curve.y, curve.errors, strict=True)
@@ -113,7 +113,7 @@ def _bars(curve: Curve, chart: Chart) -> list[list[tuple[float, float]]]:
 
 
 def _shown(points: Iterable[tuple[float, float]], chart: Chart) -> list[tuple[float, float]]:
-    """Where axes have them; without what these cannot show."""
+    """Points in the coordinates of the axes, without those that the axes cannot show."""
     pairs = ((_scaled(x, chart.log_x), _scaled(y, chart.log_y)) for x, y in points)
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 
@@ -123,7 +123,7 @@ def _place(value: float, low: float, high: float, most: int) -> int:
 
 
 def _joined(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The points, and those on straight lines between them."""
+    """The points, and points on the straight lines between them."""
     out = points[:1]
     for (x0, y0), (x1, y1) in itertools.pairwise(points):
         steps = max(abs(x1 - x0), abs(y1 - y0), 1)

@@ -1,6 +1,6 @@
-"""Charts by matplotlib, as files or as SVG that lies in a page and takes its colours from there.
+"""Charts by matplotlib, as files or as SVG elements that take their colours from a page.
 
-`Figure` is used by itself and never pyplot: no window, no state that other callers of matplotlib would see.
+Only `Figure` is used, never pyplot: no window opens, and other users of matplotlib in the process are not affected.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bigsvm.report.facts import Chart, Curve
 
 WIDTH, HEIGHT = 4.4, 3.1  # inches: legible in a phone's width, and two stand beside each other on a desk
 SERIES = 8
-# Colours that no chart would choose: a page puts its own in their place (`var(--ink)`), light or dark.
+# Placeholder colours, which a page replaces by its own (`var(--ink)`), light or dark.
 _INK, _FAINT, _GRID = "#01fe01", "#01fe02", "#01fe03"
 _COLOURS = [f"#01fe1{k}" for k in range(SERIES)]
 _NAMES = {_INK: "ink", _FAINT: "faint", _GRID: "grid", **{c: f"c{k}" for k, c in enumerate(_COLOURS)}}
 _DASHES: Sequence[Any] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-"""So that nobody has to tell lines by their colours."""
-# Okabe and Ito's, which the colour-blind can tell apart, on white; the yellow one is too light there.
+"""Line styles, so that lines can be distinguished without colours."""
+# Okabe and Ito's palette for the colour-blind, with a darker yellow for white pages.
 _ON_WHITE = {
     "ink": "#1b1f24", "faint": "#5b6470", "grid": "#d9dee4",
     "c0": "#0072b2", "c1": "#d55e00", "c2": "#009e73", "c3": "#cc79a7",
@@ -32,7 +32,7 @@ _ON_WHITE = {
 
 
 def check_matplotlib() -> None:
-    """Raises UsageError where matplotlib is not installed."""
+    """Raise UsageError if matplotlib is not installed."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
@@ -43,13 +43,13 @@ def check_matplotlib() -> None:
 def inline_svg(chart: Chart, number: int) -> str:
     """A chart as an <svg> element for a page that defines --ink, --faint, --grid and --c0 to --c7.
 
-    number : of the chart in its page; names in the drawing are unique with it
+    number : number of the chart on its page, which makes the ids in the drawing unique
     """
     text = _drawn([chart], "svg", f"chart{number}").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"#01fe[01][0-9]", lambda found: f"var(--{_NAMES[found[0]]})", text)
-    # Names are unique within a drawing only.
+    # Ids are unique only within a drawing.
     text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>chart{number}-", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     head = re.sub(r' (?:width|height)="[\d.]+pt"', "", text[: text.index(">")])
@@ -57,7 +57,7 @@ def inline_svg(chart: Chart, number: int) -> str:
 
 
 def picture(charts: Sequence[Chart], form: str) -> bytes:
-    """Charts side by side as a file.
+    """Charts side by side, as a file.
 
     form : 'svg' or 'png'
     """
@@ -81,14 +81,14 @@ def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
         "axes.unicode_minus": True,
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "text.parse_math": False,  # a class may be called $
+        "text.parse_math": False,  # do not parse $ as mathematics, because a class may be called so
     }
     colours: dict[str, str] = {} if inline else {name: _ON_WHITE[_NAMES[name]] for name in _NAMES}
     settings = {name: colours.get(str(value), value) for name, value in settings.items()}
     with rc_context(), warnings.catch_warnings():
-        rcdefaults()  # whatever style a user has for other drawings
+        rcdefaults()  # ignore the user's own style
         rcParams.update(settings)
-        # Of letters that its font lacks: the reader's fonts are not its own.
+        # The page is shown in the reader's fonts, so letters that matplotlib's font lacks do not matter.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         figure = Figure(figsize=(WIDTH * len(charts), HEIGHT), layout="constrained")
         figure.patch.set_alpha(0.0 if inline else 1.0)
@@ -128,7 +128,7 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
     if chart.level is not None and (chart.level[1] > 0 or not chart.log_y):
         axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
     for k, (name, x, y) in enumerate(chart.marks):
-        if chart.named_marks:  # open, so that marks of one point are both seen
+        if chart.named_marks:  # open circles, so that two marks at the same point are both visible
             axes.plot(
                 [x], [y], "os"[k % 2], color="none", markeredgecolor=of(_INK), markersize=8 + 4 * (k % 2), label=name
             )
@@ -149,7 +149,7 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
 
 
 def _show_decades(axes: Any) -> None:
-    """Widen an axis on which fewer than two powers of ten lie: only they have labels."""
+    """Widen an axis that spans fewer than two powers of ten, because only these have labels."""
     low, high = (math.log10(limit) for limit in axes.get_ylim())
     if math.floor(high) - math.ceil(low) < 1:
         axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
@@ -170,12 +170,12 @@ def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
 
 
 def _named(curve: Curve) -> str:
-    """Its name for a legend; matplotlib leaves out what begins with an underscore, as a class may."""
+    """The name of a curve for a legend; matplotlib would leave out a name that begins with an underscore."""
     return f"\u200b{curve.name}" if curve.name.startswith("_") else curve.name
 
 
 def _dash(k: int) -> Any:
-    """Of the k-th line; those that share a colour differ."""
+    """The style of the k-th line; lines with the same colour get different styles."""
     return _DASHES[(k + k // SERIES) % len(_DASHES)]
 
 

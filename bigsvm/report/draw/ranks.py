@@ -1,6 +1,6 @@
-"""What ranked rows show: ROC, precision against recall, scores of both kinds, share of positive rows by score.
+"""Data of charts from ranked rows: ROC, precision and recall, histograms of scores, share of positive rows.
 
-All of it from weights by descending score, as rankings give them (`bigsvm/run/apply/metrics.py`).
+Everything is computed from weights by descending score, as rankings give them (`bigsvm/run/apply/metrics.py`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 POINTS = 250
-"""Of a curve, at most: more than a page can show."""
+"""Limit of the points of a curve; a page cannot show more."""
 BINS = 40
 
 
 class ByScore(NamedTuple):
-    """Weights of positive and of negative rows, float64 (n,), at scores (n,) that descend."""
+    """Weights of positive and of negative rows, float64 (n,), at descending scores (n,)."""
 
     scores: np.ndarray
     positive: np.ndarray
@@ -39,8 +39,8 @@ def precision_recall(ranked: ByScore) -> tuple[list[float], list[float]]:
 def histograms(ranked: ByScore) -> tuple[list[float], list[float], list[float]]:
     """(edges of bins, share of positive rows in each, share of negative rows in each).
 
-    Bins are equal and reach from the score that 0.5 % of all rows fall below to the one that 0.5 % exceed; the first
-    and the last bin take what lies beyond.
+    Bins have equal width, from the 0.5 % quantile to the 99.5 % quantile of all scores; the first and the last bin
+    include the scores beyond.
     """
     scores, weights = ranked.scores, ranked.positive + ranked.negative
     low, high = _quantiles(scores, weights, np.array([0.005, 0.995]))
@@ -66,12 +66,12 @@ def calibration(ranked: ByScore, n: int = 10) -> tuple[list[float], list[float]]
 
 
 def has_both(ranked: ByScore) -> bool:
-    """Whether there are rows of both kinds, and all scores are finite."""
+    """Whether there are positive and negative rows, and all scores are finite."""
     return bool(ranked.positive.sum() > 0 and ranked.negative.sum() > 0 and np.isfinite(ranked.scores).all())
 
 
 def _quantiles(scores: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
-    """Scores, which descend, that the given shares of the weight lie at or below."""
+    """Quantiles of descending scores: the scores at the given shares of the weight."""
     ascending, total = scores[::-1], np.cumsum(weights[::-1])
     places = np.searchsorted(total, shares * total[-1])
     low, high = ascending[np.minimum(places, len(ascending) - 1)]
@@ -79,7 +79,7 @@ def _quantiles(scores: np.ndarray, weights: np.ndarray, shares: np.ndarray) -> t
 
 
 def _fewer(x: np.ndarray, y: np.ndarray) -> tuple[list[float], list[float]]:
-    """The points of a curve that a page can show: those nearest to even steps of both axes, the ends among them."""
+    """The points of a curve nearest to even steps of both axes, including the ends."""
     if len(x) > POINTS:
         steps = np.linspace(0.0, 1.0, POINTS // 2)
         length = np.cumsum(np.abs(np.diff(x, prepend=x[0])) + np.abs(np.diff(y, prepend=y[0])))

@@ -1,1 +1,1 @@
-"""A running fit, seen from another process: its state now, as a table and as metrics."""
+"""A running fit, observed from another process: its state as a table and as metrics."""

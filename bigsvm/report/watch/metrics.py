@@ -1,6 +1,6 @@
-"""A running fit as metrics: the text that node_exporter's textfile collector reads, valid as OpenMetrics too.
+"""A running fit as metrics: text for node_exporter's textfile collector, also valid as OpenMetrics.
 
-All are gauges: what a run says of itself now.  A metric that is not known yet is left out.
+All metrics are gauges, the current state of a run.  A metric that is not known yet is left out.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ GAUGES = (
     ("objective", "Objective of the last proof.", "objective"),
     ("dual_objective", "Best dual value.", "dual_objective"),
     ("relative_gap", "Proved relative duality gap.", "relative_gap"),
-    ("relative_gap_estimate", "Relative gap as the solver guesses it.", "gap_estimate"),
+    ("relative_gap_estimate", "Relative gap as estimated by the solver.", "gap_estimate"),
     ("tolerance", "Relative gap that was asked for.", "tol"),
-    ("elapsed_seconds", "Seconds since the process began, or that it took.", "elapsed_s"),
+    ("elapsed_seconds", "Seconds since the process began, or its duration.", "elapsed_s"),
     ("training_seconds", "Seconds of training, all processes together.", "training_s"),
     ("last_event_age_seconds", "Seconds since the last event.", "age_s"),
-    ("memory_budget_bytes", "The memory budget.", "budget_bytes"),
-    ("memory_reserved_bytes", "What of the budget is reserved.", "reserved_bytes"),
+    ("memory_budget_bytes", "Memory budget.", "budget_bytes"),
+    ("memory_reserved_bytes", "Reserved part of the memory budget.", "reserved_bytes"),
     ("starts", "Processes that worked on the run.", "n_starts"),
     ("checkpoints", "Checkpoints in the record.", "checkpoints"),
 )
 
 
 def metrics(now: Snapshot) -> str:
-    """The file: samples of one run, told from others by its path, and the mark of an end that OpenMetrics wants."""
+    """The file: samples of one run, labelled by its path, and the end mark that OpenMetrics requires."""
     return "\n".join([*_lines(now), "# EOF"]) + "\n"
 
 
 def _lines(now: Snapshot) -> Iterator[str]:
     run = f'run="{_escaped(now.path)}"'
     named = f'{run},store="{_escaped(now.store or "")}",solver="{_escaped(now.solver or "")}"'
-    yield from _head("info", "What the run is.")
+    yield from _head("info", "Identity of the run.")
     yield f"bigsvm_fit_info{{{named}}} 1"
-    yield from _head("status", "1 for the status that the run has.")
+    yield from _head("status", "1 for the current status of the run.")
     for status in STATUSES:
         yield f'bigsvm_fit_status{{{run},status="{status}"}} {int(now.status == status)}'
     for name, said, field in GAUGES:
@@ -58,6 +58,6 @@ def _head(name: str, said: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """A label's value, as both formats escape it; what is no UTF-8 (of paths) is replaced."""
+    """A label value, escaped as both formats require; bytes of paths that are not UTF-8 are replaced."""
     whole = text.encode("utf-8", "replace").decode()
     return whole.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""What can be said of a run at this instant, from its folder alone."""
+"""The state of a run at this instant, from its folder alone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WIDTH = 40
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run now; None where nothing is known yet.
+    """The state of a run; None stands for values that are not known yet.
 
-    age_s : seconds since its last event
-    elapsed_s : seconds since its process began, or that it took
+    age_s : seconds since the last event
+    elapsed_s : seconds since the process began, or its duration
     training_s : seconds of training, all processes together
-    work : name of a piece of work that goes on, such as staging
-    gaps : proved gaps so far, or guesses while there is no proof
+    work : name of the current piece of work, such as staging
+    gaps : certified gaps so far, or estimates while there is no certificate
     """
 
     path: str
@@ -64,12 +64,12 @@ class Snapshot:
         return self.status in ("died", "interrupted")
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The state as JSON."""
         found = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "gaps"}
         return {**found, "warnings": list(self.warnings)}
 
     def lines(self) -> list[tuple[str, str]]:
-        """Names and values for people."""
+        """The state as rows of a table: (name, text)."""
         rows: list[tuple[str, str | None]] = [
             ("status", self.status + (f" ({self.error})" if self.error else "")),
             ("process", self.holder if self.live else None),
@@ -109,7 +109,7 @@ class Snapshot:
 
 
 def snapshot(run: Run) -> Snapshot:
-    """What a run says now."""
+    """The current state of a run."""
     result, status = run.result, run.status
     step = (run.of_kind("EpochEnd") or [{}])[-1]
     proof = (run.certificates or [{}])[-1]
@@ -157,7 +157,7 @@ def _age(run: Run) -> float | None:
 
 
 def _elapsed(run: Run, status: str) -> float | None:
-    """Seconds from the beginning of the last process to its end, or to now while it lives."""
+    """Seconds from the start of the last process to its end, or to now while it runs."""
     spent = run.result.get("seconds")
     if status in OVER and isinstance(spent, dict) and is_number(spent.get("total")):
         return float(spent["total"])
@@ -170,7 +170,7 @@ def _elapsed(run: Run, status: str) -> float | None:
 
 
 def _work(run: Run) -> str | None:
-    """The piece of work that began last and has not ended; a process that went on has left those of the one before."""
+    """The piece of work that began last and has not ended; work of former processes does not count."""
     begun: dict[str, None] = {}
     for event in run.events:
         if event["event"] == "FitStarted":

@@ -1,1 +1,1 @@
-"""Rows in a bucket, or behind http: objects are copied to the scratch folder once, each one verified."""
+"""Rows in a bucket or behind http: their objects are copied once to the scratch folder, and verified."""

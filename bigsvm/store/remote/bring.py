@@ -1,4 +1,4 @@
-"""Rows elsewhere, brought here once: the copy of a name's objects in the scratch folder."""
+"""Copies of remote rows: the objects that a name stands for, copied once to the scratch folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TRIES = 3
 
 @dataclass
 class Brought:
-    """A copy in use.
+    """A copy that is in use.
 
     path : of the file, folder or glob here that has the rows;  name : where they came from
     nested : of a folder, the paths below it of what was left in its subfolders
@@ -48,23 +48,26 @@ class Brought:
     nested: tuple[str, ...] = ()
 
     def renamed(self, text: str) -> str:
-        """A message with the name that a user knows in the place of the copy's path."""
+        """A message in which the path of the copy is replaced by the remote name, which the user knows."""
         return text.replace(self.path, self.name.rstrip("/"))
 
 
 def bring(name: str, matrix: str = "X") -> Brought:
-    """Copy the objects that a name stands for to the scratch folder, unless they are there; kept while in use.
+    """Copy the objects that a name stands for to the scratch folder, unless they are there; keep them while in use.
 
-    The copy's folder is named by what was listed (keys, sizes, ETags): objects that change give another copy.
-    What was copied before a kill is held against digests, and stays.  Of a server that tells neither ETags nor times
-    nothing stays.
+    The folder of the copy is named by what was listed (keys, sizes, ETags), so changed objects make another copy.
+    Objects that were copied before a kill are compared with their digests, and kept.  If a server gives neither ETags
+    nor times, nothing is kept.
 
-    matrix : of an AnnData store the part that will be read; `*` for all
+    matrix : for an AnnData store the matrix that will be read; `*` for all of them
 
     Raises
     ------
-    UsageError : obstore is missing, or the name makes no sense. MissingInput : nothing there, or not allowed.
-    ReadFailed : a key is dead. DataError : wrong or changed objects. PlanRefused : no room.
+    UsageError : obstore is not installed, or the name is invalid.
+    MissingInput : the objects are missing, or may not be read.
+    ReadFailed : an object could not be read before the deadline.
+    DataError : objects are damaged, or have changed.
+    PlanRefused : there is no room for the copy.
     """
     storage = current()
     client = Client(name, storage)
@@ -82,9 +85,9 @@ def bring(name: str, matrix: str = "X") -> Brought:
             made_of["query"] = query
         tagged = all(item.tag for item in found.objects.values())
         if not tagged:
-            # Nobody could tell other objects of the same size from those that were copied: each opening copies anew.
+            # Other objects of the same size could not be distinguished from these, so every opening makes a new copy.
             made_of["opening"] = secrets.token_hex(8)
-            what = "the server says neither an ETag nor when it last changed"
+            what = "the server gives neither an ETag nor the time of the last change"
             emit(Warned(f"{client.name}: {what}, so it is copied anew at every opening"))
         scratch = make_scratch(FitConfig.of(scratch=storage.scratch))
         folder = copies_folder(scratch) / f"objects-{digest_of(made_of)}"
@@ -109,7 +112,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
 
 
 def _whole(folder: Path) -> dict[str, Any] | None:
-    """What a finished copy says of itself; None where it is not finished."""
+    """The document of a finished copy; None if the copy is not finished."""
     try:
         document = read_sealed(folder / OBJECTS)
     except (OSError, ValueError):
@@ -153,7 +156,7 @@ def _manifest(
     client: Client, patience: Patience, folder: Path, journal: Journal, tags: Tags, storage: Storage,
     first: dict[str, Listed], name: str, advanced: Callable[[int], None],
 ) -> Manifest:  # fmt: skip
-    """The manifest of a sealed store, read before all else; it has a digest of itself."""
+    """The manifest of a sealed store, which is read first; it carries its own digest."""
     for number in range(_TRIES):
         Fetcher(client, patience, folder, journal, tags, storage.in_flight).fetch(first, advanced)
         try:
@@ -170,7 +173,7 @@ def _manifest(
 def _sealed(
     objects: dict[str, Listed], manifest: Manifest, root: Path, name: str, matrix: str, client: Client
 ) -> dict[str, Listed]:
-    """The objects that a sealed store lists and a reader needs.  Raises DataError where one of them is not there."""
+    """The objects of a sealed store that a reader needs.  Raises DataError if one of them is missing."""
     keys = [*manifest.documents, *(key for key, digest in manifest_keys(root) if digest not in (EMPTY, MISSING))]
     chosen = {}
     for key in keys:
@@ -179,7 +182,7 @@ def _sealed(
         path = f"{name}/{key}"
         if path not in objects:
             where = f"{client.name.rstrip('/')}/{key}"
-            raise DataError("is in the manifest, and not in the store", where, "restore it, or ingest the store again")
+            raise DataError("is in the manifest, but not in the store", where, "restore it, or ingest the store again")
         chosen[path] = objects[path]
     return chosen
 

@@ -1,4 +1,4 @@
-"""One bucket, or one web server, as obstore reaches it: list, head, get; every failure is a `Fault` of ours."""
+"""Access to one bucket or web server by obstore: list, head, get; every failure becomes a `Fault`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _PAGE = 1000
 _STREAMED, _STREAM = 256 << 10, "1d"
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _SETTINGS = {
-    "s3": "look at AWS_REGION, AWS_ENDPOINT_URL and AWS_PROFILE",
-    "gs": "look at GOOGLE_APPLICATION_CREDENTIALS",
+    "s3": "check AWS_REGION, AWS_ENDPOINT_URL and AWS_PROFILE",
+    "gs": "check GOOGLE_APPLICATION_CREDENTIALS",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential",
-    "http": "look at the URL",
-    "https": "look at the URL",
+    "http": "check the URL",
+    "https": "check the URL",
 }
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An object as it was listed: every later reading is held against size and tag.
+    """An object as it was listed; every later reading is compared with this size and tag.
 
-    key : in the bucket, or of the path of a URL
-    tag : ETag without its quotation marks; of a server that has none the time of its last change; or ''
+    key : in the bucket, or the path of a URL
+    tag : the ETag without quotation marks; if the server has none, the time of the last change; or ''
     """
 
     key: str
@@ -44,11 +44,11 @@ class Listed:
 
 
 class Client:
-    """Objects of the bucket or server that `name` is of; `root` is the key that it names.
+    """The objects in the bucket or on the server of `name`; `root` is the key that `name` refers to.
 
     Raises
     ------
-    UsageError : obstore is not installed, or an option is unknown to it or makes no sense.
+    UsageError : obstore is not installed, or an option is unknown or invalid.
     """
 
     def __init__(self, name: str, storage: Storage) -> None:
@@ -59,11 +59,11 @@ class Client:
         self.root = path.strip("/") if self.lists else unquote(path).strip("/")
         self._base = f"{scheme}://{host}"
         self.place = ""
-        """Where the bucket is, beside its name; for digests only."""
+        """Where the bucket is, in addition to its name; used only in digests."""
         if not host:
             raise UsageError("names no bucket" if self.lists else "names no host", self.name)
         if self.root and any(part in ("", ".", "..") for part in self.root.split("/")):
-            raise UsageError("an empty part, . or .. in its path", self.name, "name the key as the store lists it")
+            raise UsageError("its path has an empty part, . or ..", self.name, "name the key as the store lists it")
         self.md5_tags = scheme in ("s3", "gs")
         try:
             import obstore
@@ -78,9 +78,13 @@ class Client:
             self._store = self._open(scheme, host, storage)
         except UsageError:
             raise
-        except Exception as error:  # of obstore, each kind its own; its text may repeat a value
+        except Exception as error:  # obstore raises many classes, and its messages may repeat secret values
             unknown = type(error).__name__ in ("UnknownConfigurationKeyError", "ValueError", "TypeError")
-            what = "a storage option is unknown" if unknown and storage.options else "the store cannot be reached so"
+            what = (
+                "a storage option is unknown"
+                if unknown and storage.options
+                else "the store cannot be reached with these settings"
+            )
             options = f"given: {', '.join(sorted(storage.options))}" if storage.options else ""
             raise UsageError(what, self.name, options or _SETTINGS[scheme]) from None
 
@@ -117,7 +121,7 @@ class Client:
         return self._obstore.store.from_url(self._base, client_options=client, retry_config=retry, **more, **options)
 
     def _profile(self) -> dict[str, Any]:
-        """The credentials of AWS_PROFILE, which obstore takes from boto3."""
+        """The credentials of AWS_PROFILE, which obstore gets from boto3."""
         if "AWS_PROFILE" not in os.environ or "AWS_ACCESS_KEY_ID" in os.environ:
             return {}
         try:
@@ -131,11 +135,11 @@ class Client:
         return {"credential_provider": Boto3CredentialProvider(session), **region}
 
     def uri(self, key: str) -> str:
-        """The name of an object, for messages."""
+        """The URI of an object, for messages."""
         return f"{self._base}/{key}"
 
     def pages(self, prefix: str, after: str) -> Iterator[list[Listed]]:
-        """Objects below a prefix whose keys come after `after`, a page at a time.  Raises Fault."""
+        """Pages of objects below a prefix whose keys are greater than `after`.  Raises Fault."""
         last = [after]
         for page in racing(lambda: self._listing(prefix, last[0]), self._pace):
             yield page
@@ -148,22 +152,22 @@ class Client:
         except Believed as fault:
             if self.lists or not (fault.kind in ("denied", "length") or fault.kind.startswith("refused")):
                 raise
-        # A URL that is signed for GET answers HEAD with 403, and some servers know no HEAD.
+        # A URL that is signed for GET answers HEAD with 403, and some servers do not support HEAD.
         for whole in (False, True):
             try:
                 return next(racing(functools.partial(self._begins, key, whole), self._pace))
             except NoRanges:
                 continue
             except Believed as fault:
-                if fault.kind == "refused 405":  # a folder's answer
+                if fault.kind == "refused 405":  # the answer of a folder
                     raise Believed("is not there (HTTP 405)", "absent") from None
                 raise
         raise Unmeasured
 
     def get(self, listed: Listed, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop) of an object, which is still the one that was listed.
+        """Bytes [start, stop) of an object, which must not have changed since it was listed.
 
-        Raises Fault; NoRanges where the server gives whole objects only.
+        Raises Fault; NoRanges if the server gives only whole objects.
         """
         pieces: list[bytes] = []
 
@@ -174,17 +178,17 @@ class Client:
             pieces.append(piece)
         content = b"".join(pieces)
         if len(content) != stop - start:
-            raise Passing(f"{len(content)} bytes came, not {stop - start}")
+            raise Passing(f"{len(content)} bytes came instead of {stop - start}")
         return memoryview(content)
 
     def whole(self, listed: Listed) -> Iterator[bytes]:
         """All bytes of an object as a stream, for servers without ranges.  Raises Fault.
 
-        The whole may take as long as it likes, each piece of it no longer than an answer may.
+        The deadline of an answer applies to each piece, not to the whole object.
         """
         yield from racing(lambda: self._answer(self._patient, listed, 0, listed.size), self._pace, alone=True)
 
-    # One request each, begun when its first item is asked for; obstore's errors are told apart by `racing`.
+    # One request each, which begins when its first item is asked for; `racing` translates obstore's errors.
 
     def _listing(self, prefix: str, after: str) -> Iterator[list[Listed]]:
         for page in self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=_PAGE):
@@ -203,7 +207,7 @@ class Client:
             options["if_match"] = f'"{listed.tag}"'
         if (start, stop) != (0, listed.size):
             options["range"] = (start, stop)
-        if start >= stop:  # all came, and only that it ended has not been said
+        if start >= stop:  # everything came; only the end of the stream was not reported
             return
         result = self._obstore.get(store, listed.key, options=options)
         self._check(listed, _listed(result.meta))

@@ -1,6 +1,6 @@
-"""What can go wrong with one request, and when to ask again.
+"""The faults of a single request, and when to repeat it.
 
-Messages of the library below have URLs and headers in them: none of its words is ever passed on.
+Messages of obstore contain URLs and headers, which may be secret, so no part of them is ever passed on.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REMEDY = (
     "--storage-option etag=opaque"
 )
 _AGREEING = 4
-"""So often in a row an object has to be absent, denied or wrong before that is believed: single answers stray."""
+"""Number of consecutive answers "absent", "denied" or "wrong bytes" that are needed before they are believed."""
 _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP(?:/\d\S*)?) (\d{3})\b")
 
 
 class Fault(Exception):
-    """A request did not give what it should.
+    """A request failed.
 
-    what : in a few words, ours
+    what : a short description, without words of obstore
     """
 
     def __init__(self, what: str) -> None:
@@ -40,21 +40,21 @@ class Fault(Exception):
 
 
 class Passing(Fault):
-    """It may go away: asked again until the deadline."""
+    """The fault may be temporary, so the request is repeated until the deadline."""
 
 
 class Silence(Passing):
-    """Nothing came for too long."""
+    """No answer came in time."""
 
     def __init__(self) -> None:
         super().__init__("no answer in time")
 
 
 class Believed(Fault):
-    """Believed once it has been the answer several times in a row.
+    """A fault that is believed after several consecutive occurrences.
 
-    kind : absent, denied, changed, wrong (bytes), tag (that other bytes have), path, length (that nobody says), or
-        refused with a status
+    kind : absent, denied, changed, wrong (bytes), tag (the ETag of other bytes), path, length (not given), or refused
+        with a status
     """
 
     def __init__(self, what: str, kind: str) -> None:
@@ -63,28 +63,28 @@ class Believed(Fault):
 
 
 class Changed(Believed):
-    """The object is not the one that was listed."""
+    """The object has changed since it was listed."""
 
     def __init__(self) -> None:
         super().__init__("changed since it was listed", "changed")
 
 
 class Unmeasured(Believed):
-    """An answer without its length, as of a page that is made, or packed, while it is sent."""
+    """An answer without its length, as for a page that is generated or compressed while it is sent."""
 
     def __init__(self) -> None:
         super().__init__("the server does not say how long it is (no Content-Length)", "length")
 
 
 class NoRanges(Fault):
-    """The server gives whole objects only."""
+    """The server gives only whole objects."""
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault that an exception of obstore stands for; nothing of its text is kept but the HTTP status."""
+    """The fault for an exception of obstore; only the HTTP status of its text is used."""
     kind, text = type(error).__name__, str(error)
     status_found = _STATUS.search(text)
-    if status_found and int(status_found[1]) == 405:  # which obstore takes for the answer of a folder
+    if status_found and int(status_found[1]) == 405:  # obstore takes it for the answer of a folder
         return Believed("the server refuses the request (HTTP 405)", "refused 405")
     if isinstance(error, FileNotFoundError) or kind == "NotFoundError":
         return Believed("is not there (HTTP 404)", "absent")
@@ -110,7 +110,7 @@ def fault_of(error: BaseException) -> Fault:
     if "content-length" in low or "content length" in low or "contentlength" in low:
         return Unmeasured()
     if "dns error" in low:
-        return Passing("the host's name is not known")
+        return Passing("the host name cannot be resolved")
     if "kind: connect" in low:
         return Passing("no connection")
     if "kind: timeout" in low:
@@ -119,10 +119,10 @@ def fault_of(error: BaseException) -> Fault:
 
 
 class Patience:
-    """Asks again, with growing pauses, until an answer comes or one deadline is over.
+    """Repeats requests, with growing pauses, until an answer comes or the deadline has passed.
 
-    deadline_s : for each thing that is asked for; at most 30 s before the store's very first answer
-    stopping : set by whoever gives up: nobody waits or asks any more
+    deadline_s : for each request; at most 30 s until the store has answered for the first time
+    stopping : set when copying is given up: nobody waits or sends requests any more
     """
 
     def __init__(self, deadline_s: float, stopping: threading.Event | None = None) -> None:
@@ -131,10 +131,10 @@ class Patience:
         self._last_answer = 0.0
 
     def _pause_s(self, number: int) -> float:
-        """How long to wait after `number` + 1 faults of one thing.
+        """Seconds to wait after `number` + 1 faults of one request.
 
-        It grows fast where the whole store is silent or busy: it needs the rest.  A store that answered others a moment
-        ago has none to need, and one thing that had bad luck several times in a row must not wait for seconds.
+        The pause grows fast if the whole store is silent or busy.  If the store has just answered other requests, it
+        needs no rest, and a request that failed several times by chance must not wait for seconds.
         """
         grown = _FIRST_WAIT_S * 2.0**number
         if self._answered:
@@ -146,14 +146,14 @@ class Patience:
         self._answered, self._last_answer = True, time.monotonic()
 
     def ask(self, where: str, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns at last.
+        """Repeat `attempt` until it returns, and return its result.
 
-        where : name of the object, for messages; it is the seed of the pauses, too
+        where : name of the object, for messages; also the seed of the pauses
 
         Raises
         ------
-        ReadFailed : the deadline is over. MissingInput : the object is absent or denied, again and again.
-        DataError : it changed, or gives wrong bytes again and again. NoRanges, as it is.
+        ReadFailed : the deadline has passed.  MissingInput : the object was absent or denied several times in a row.
+        DataError : it has changed, or gave wrong bytes several times in a row.  NoRanges is passed on.
         """
         began, pauses, agreeing, last = time.monotonic(), random.Random(where), 0, ""
         number = 0
@@ -174,38 +174,38 @@ class Patience:
                 last, what = "", fault.what
             pause = self._pause_s(number) * (0.5 + 0.5 * pauses.random())
             number += 1
-            # A store that never answered is more likely a wrong name than one that is down.
+            # If a store has never answered, a wrong name is more likely than a failure.
             deadline = self.deadline_s if self._answered else min(self.deadline_s, _FIRST_DEADLINE_S)
             left = deadline - (time.monotonic() - began)
             if left <= 0:
                 raise ReadFailed(
-                    f"given up after {number} requests in {deadline:g} s, at last: {what}", where,
-                    "what was copied stays: run the command again when the store answers",
+                    f"given up after {number} requests in {deadline:g} s; the last fault: {what}", where,
+                    "what was copied is kept: repeat the command when the store answers",
                 )  # fmt: skip
             self.stopping.wait(min(pause, left))
 
 
 class Absent(MissingInput):
-    """Nothing is there under that name."""
+    """There is no object with that name."""
 
 
 def _believed(fault: Believed, where: str) -> Exception:
     if fault.kind == "absent":
         return Absent(fault.what, where)
     if fault.kind == "changed":
-        return DataError(fault.what, where, "run the command again: it is copied anew")
+        return DataError(fault.what, where, "repeat the command, which copies it again")
     if fault.kind == "tag":
         return DataError(fault.what, where, REMEDY)
     if fault.kind == "path":
-        return DataError(fault.what, where, "rename that object, or name a folder that is without it")
+        return DataError(fault.what, where, "rename that object, or name a folder without it")
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
     if fault.kind == "length":
-        # Without it nobody knows what room the copy needs, nor whether all of it came.
+        # Without it the space needed is unknown, and so is whether everything came.
         return MissingInput(fault.what, where, "download it first (curl -o FILE URL), and name FILE")
     if fault.kind == "denied":
         if where.startswith("http"):
-            return MissingInput(fault.what, where, "may it be read?  User and password may stand in the URL")
-        hint = "credentials: AWS_*, GOOGLE_*, AZURE_*; of a public bucket: --storage-option skip_signature=true"
+            return MissingInput(fault.what, where, "is reading permitted?  User and password may be part of the URL")
+        hint = "set credentials (AWS_*, GOOGLE_*, AZURE_*); for a public bucket: --storage-option skip_signature=true"
         return MissingInput(fault.what, where, hint)
-    return MissingInput(fault.what, where, "look at the URI, the endpoint, the region and the credentials")
+    return MissingInput(fault.what, where, "check the URI, the endpoint, the region and the credentials")

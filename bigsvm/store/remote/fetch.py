@@ -1,4 +1,4 @@
-"""Objects into files: several at a time, in pieces, each verified before its file gets its name."""
+"""Copying objects into files: several at a time, in pieces, each verified before its file gets its final name."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LOOK_S = 0.2
 _TRIES = 4
 
 Check = Callable[[str, Any], None]
-"""(path, bytes): raises DataError where these are not the bytes that were sealed."""
+"""A function of (path, bytes) that raises DataError if these are not the bytes that were sealed."""
 
 
 class _Copying:
-    """One object on its way."""
+    """An object that is being copied."""
 
     def __init__(self, path: str, listed: Listed, target: Path, piece: int) -> None:
         self.path, self.listed, self.target = path, listed, target
@@ -44,10 +44,10 @@ class _Copying:
 
 
 class Fetcher:
-    """Copies objects into a folder that nobody else writes to.
+    """Copies objects into a folder to which nobody else writes.
 
-    in_flight : bytes that all pieces on their way may take together
-    check : holds the bytes of an object against a manifest; None: ETags are all there is
+    in_flight : limit of the bytes of all pieces that are being read
+    check : compares the bytes of an object with a manifest; None: only ETags are compared
     """
 
     def __init__(
@@ -56,19 +56,19 @@ class Fetcher:
     ) -> None:  # fmt: skip
         self._client, self._patience, self._folder, self._journal = client, patience, folder, journal
         self._tags, self._check = tags, check
-        # A piece is held twice while it is taken over from the library below.
+        # obstore holds a piece a second time while it is handed over
         self._piece = min(max(in_flight // (2 * _CONNECTIONS), _LEAST_PIECE), _LARGEST_PIECE)
 
     def fetch(self, objects: Mapping[str, Listed], advanced: Callable[[int], None]) -> None:
-        """Copy what is not there yet.
+        """Copy the objects that are missing.
 
-        objects : by path below the folder
-        advanced : told, on this thread, how many more bytes are there
+        objects : path below the folder -> object
+        advanced : called on this thread with the number of further bytes that are there
 
         Raises
         ------
-        ReadFailed : a piece was given up at its deadline, naming the object. DataError : an object changed, or its
-        bytes are wrong. MissingInput : it is gone. OutputError : it cannot be written.
+        ReadFailed : a piece was given up at its deadline; names the object.  DataError : an object changed, or its
+            bytes are wrong.  MissingInput : it was deleted.  OutputError : it cannot be written.
         """
         pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="bigsvm-fetch")
         running: set[Future[int]] = set()
@@ -89,7 +89,7 @@ class Fetcher:
             copying = _Copying(path, listed, self._folder / path, self._piece)
             try:
                 copying.target.parent.mkdir(parents=True, exist_ok=True)
-                if len(copying.starts) > 1 and copying.target.exists():  # finished by a run that was killed later
+                if len(copying.starts) > 1 and copying.target.exists():  # finished by a run that was killed afterwards
                     os.replace(copying.target, copying.unfinished)
             except OSError as error:
                 raise cannot_write(copying.target.parent, error) from error
@@ -97,7 +97,7 @@ class Fetcher:
                 yield copying, start
 
     def _copy(self, copying: _Copying, start: int) -> int:
-        """Bring one piece, and finish the file with the last one; how many bytes it has."""
+        """Copy one piece; the last one finishes the object.  Returns the number of its bytes."""
         listed = copying.listed
         stop = min(start + self._piece, listed.size)
         if len(copying.starts) == 1 and self._is_whole(copying):
@@ -113,14 +113,14 @@ class Fetcher:
         return stop - start
 
     def _take(self, copying: _Copying, start: int, stop: int) -> None:
-        """Bring a piece, put it into its file and then into the journal."""
+        """Read a piece, write it to its file, and then add it to the journal."""
         content = self._bring(copying, start, stop)
         if content is not None:
             self._write(copying, start, content)
             self._journal.add(copying.path, start, content)
 
     def _is_whole(self, copying: _Copying) -> bool:
-        """Whether a small object was copied before, whole and right."""
+        """Whether a small object was copied before, completely and correctly."""
         content = _read(copying.target, 0, copying.listed.size + 1)
         if not self._journal.holds(copying.path, 0, content) or len(content) != copying.listed.size:
             return False
@@ -136,7 +136,7 @@ class Fetcher:
         return True
 
     def _bring(self, copying: _Copying, start: int, stop: int) -> Any:
-        """The bytes of a piece; None where the whole object was streamed into its file."""
+        """The bytes of a piece; None if the whole object was streamed into its file."""
         listed, where = copying.listed, self._client.uri(copying.listed.key)
         if listed.size == 0:
             return b""
@@ -160,7 +160,7 @@ class Fetcher:
             return None
 
     def _stream(self, copying: _Copying) -> None:
-        """All of an object in one answer."""
+        """Copy a whole object from one answer."""
         done = 0
         for piece in self._client.whole(copying.listed):
             self._write(copying, done, piece)
@@ -168,7 +168,7 @@ class Fetcher:
             if self._patience.stopping.is_set():
                 break
         if done != copying.listed.size:
-            raise Passing(f"{done} bytes came, not {copying.listed.size}")
+            raise Passing(f"{done} bytes came instead of {copying.listed.size}")
         for start in copying.starts:
             stop = min(start + self._piece, copying.listed.size)
             self._journal.add(copying.path, start, _read(copying.unfinished, start, stop))
@@ -187,7 +187,7 @@ class Fetcher:
             raise cannot_write(copying.target, error, copying.listed.size) from error
 
     def _finish(self, copying: _Copying) -> None:
-        """Hold a larger object against its digest, then flush it and give it its name."""
+        """Compare a large object with its digest, flush it, and rename it."""
         where = self._client.uri(copying.listed.key)
         if len(copying.starts) > 1:
             for number in range(_TRIES):
@@ -221,14 +221,14 @@ class Fetcher:
 
 
 def _some_done(running: set[Future[int]], advanced: Callable[[int], None]) -> set[Future[int]]:
-    """Wait for some of them; whoever watches is told even where nothing moves, so that it can stop us."""
+    """Wait for some of them; reports progress even if nothing moved, so that the observer can stop the copying."""
     done, rest = wait(running, _LOOK_S, FIRST_COMPLETED)
     advanced(sum(future.result() for future in done))
     return set(rest)
 
 
 def _read(path: Path, start: int, stop: int) -> bytes:
-    """Bytes of a file; fewer, or none, where it has no more."""
+    """Bytes of a file; fewer if it ends before."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
             file.seek(start)

@@ -1,4 +1,4 @@
-"""Which objects of a copy are whole: a line for each, so that a killed copy goes on where it was."""
+"""The journal of a copy: a line for each finished piece, from which a killed copy continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "journal.jsonl"
 
 
 class Journal:
-    """Lines of what has been copied, appended by several threads; what was torn by a kill is not counted.
+    """Lines about finished pieces, appended by several threads; a line torn by a kill does not count.
 
     parts : (path, first byte) -> (length, xxh3-128 of the bytes)
     """
@@ -44,16 +44,16 @@ class Journal:
             raise cannot_write(self._path, error) from error
 
     def add(self, path: str, start: int, content: Any) -> None:
-        """A piece is in its file."""
+        """Record that a piece is in its file."""
         line = json.dumps([path, start, len(content), xxhash.xxh3_128_hexdigest(content)]).encode() + b"\n"
         with self._lock:
             self._file.write(line)
 
     def holds(self, path: str, start: int, content: bytes) -> bool:
-        """Whether these are the bytes of a piece that was copied."""
+        """Whether these are the bytes of a recorded piece."""
         return self.parts.get((path, start)) == (len(content), xxhash.xxh3_128_hexdigest(content))
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         os.fsync(self._file.fileno())
         self._file.close()

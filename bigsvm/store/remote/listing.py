@@ -1,4 +1,4 @@
-"""Which objects a name stands for: a file, a folder of files, a glob, or a Zarr store and what of it is needed."""
+"""The objects that a name stands for: a file, a folder, a glob, or the needed parts of a Zarr store."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.manifest import DOCUMENTS, STEM, is_as_written, is_document
 
 _MATRICES = ("layers", "obsm", "raw", "obsp", "varm", "varp", "uns", "X")
-"""Parts of an AnnData store of which a fit reads one; its other parts are always copied."""
+"""Parts of an AnnData store of which a fit reads only one; all other parts are always copied."""
 _MOST_UNLISTED = 1_000_000
 _GLOB = "*?["
 _WEIGHTS = "obs/weight"
-"""Read where it is there, without being asked for."""
+"""An array that is read if it exists, even if it is not named."""
 
 
 @dataclass(frozen=True)
 class Objects:
-    """What will be copied.
+    """The objects to copy.
 
     objects : by their path below the copy's folder
     name : the path below the copy's folder that stands for all of them: a file, a folder or a glob
@@ -42,19 +42,19 @@ class Objects:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all."""
+        """Bytes of all objects."""
         return sum(listed.size for listed in self.objects.values())
 
 
 def find_objects(client: Client, patience: Patience, matrix: str) -> Objects:
-    """The objects that the client's name stands for.
+    """List the objects that the name of the client stands for.
 
-    matrix : of an AnnData store the one that will be read, or ALL
+    matrix : for an AnnData store the matrix that will be read, or ALL
 
     Raises
     ------
-    MissingInput : nothing is there, or it may not be read. ReadFailed : no answer before the deadline.
-    UsageError : folders and globs of a server that lists nothing. DataError : keys that lead out of the store.
+    MissingInput : there are no objects, or they may not be read.  ReadFailed : no answer before the deadline.
+    UsageError : a folder or glob on a server that lists nothing.  DataError : a key leads out of the store.
     """
     if client.lists:
         return _listed(client, patience, matrix)
@@ -69,7 +69,7 @@ def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
         there = _all(client, patience, folder)
         found = [item for item in there if item.key == root] or [item for item in there if _matches(item.key, root)]
         if not found:
-            raise MissingInput("no objects of that name", client.name)
+            raise MissingInput("there are no objects of that name", client.name)
         pattern = "files/" + root[len(folder) :].lstrip("/")
         return Objects({f"files/{_below(item.key, folder)}": item for item in found}, pattern, False)
     below = {_below(item.key, root): item for item in _all(client, patience, root) if not item.key.endswith("/")}
@@ -79,10 +79,10 @@ def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
         try:
             item = patience.ask(client.name, lambda: client.head(root))
         except Absent:
-            raise MissingInput("nothing is there", client.name, "bucket, key and endpoint as they should be?") from None
+            raise MissingInput("nothing is there", client.name, "check the bucket, the key and the endpoint") from None
         return Objects({name: item}, name, False)
     if any(mark in below for mark in STORE_MARKS):
-        if f"{STEM}.json" not in below:  # what a manifest lists is chosen when it is there
+        if f"{STEM}.json" not in below:  # with a manifest, the objects are selected by it later
             below = {key: item for key, item in below.items() if wanted(key, matrix)}
         return Objects({f"{name}/{key}": item for key, item in below.items()}, name, True)
     nested = sorted(key for key in below if "/" in key)
@@ -94,7 +94,7 @@ def _listed(client: Client, patience: Patience, matrix: str) -> Objects:
 
 
 def wanted(key: str, matrix: str) -> bool:
-    """Whether a key of an AnnData store belongs to what is read with this matrix; of other parts all do."""
+    """Whether a key of an AnnData store is needed to read this matrix; keys of other parts always are."""
     parts = key.split("/")
     if matrix == ALL or parts[0] not in _MATRICES or len(parts) == 1:
         return True
@@ -107,7 +107,7 @@ def wanted(key: str, matrix: str) -> bool:
 
 
 def _all(client: Client, patience: Patience, prefix: str) -> list[Listed]:
-    """All objects below a prefix, in the order of their keys; a listing that breaks off goes on where it was."""
+    """All objects below a prefix, in the order of their keys; an interrupted listing continues after the last one."""
     found: list[Listed] = []
 
     def go_on() -> None:
@@ -115,19 +115,19 @@ def _all(client: Client, patience: Patience, prefix: str) -> list[Listed]:
             found.extend(page)
 
     patience.ask(client.uri(prefix), go_on)
-    # Consoles and file systems put an empty object in the place of a folder, whose name ends with a slash there.
+    # Consoles and file systems represent folders by empty objects whose names end with a slash.
     folders = {item.key[:place] for item in found for place in _slashes(item.key)}
     files = {item.key: item for item in found if item.key != prefix and (item.size or item.key not in folders)}
     return sorted(files.values(), key=lambda item: item.key)
 
 
 def _slashes(key: str) -> Iterator[int]:
-    """Where the slashes of a key are."""
+    """The positions of the slashes in a key."""
     return (place for place, letter in enumerate(key) if letter == "/")
 
 
 def _below(key: str, folder: str) -> str:
-    """The part of a key below a folder.  Raises DataError where it would lead out."""
+    """The part of a key below a folder.  Raises DataError if it would lead out of the folder."""
     rest = key[len(folder) :].lstrip("/") if folder else key
     if any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")) or "\0" in rest:
         raise DataError("leads out of the store", key, "a store may not point to other places")
@@ -135,27 +135,27 @@ def _below(key: str, folder: str) -> str:
 
 
 def has_glob(name: str) -> bool:
-    """Whether a name is a pattern."""
+    """Whether a name is a glob pattern."""
     return any(mark in name for mark in _GLOB)
 
 
 def before_glob(parts: list[str]) -> list[str]:
-    """The folders of a pattern that are none themselves."""
+    """The leading folders of a pattern that contain no wildcard."""
     n = next(i for i, part in enumerate(parts) if has_glob(part))
     return parts[:n]
 
 
 def _matches(key: str, pattern: str) -> bool:
-    """As a shell does it: a star does not reach beyond a slash."""
+    """Whether a key matches a pattern as in a shell: a star does not match a slash."""
     one, other = key.split("/"), pattern.split("/")
     return len(one) == len(other) and all(fnmatch.fnmatchcase(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
-    """Of a web server: one file, or a Zarr store whose metadata names all that is in it."""
+    """The objects on a web server: one file, or a Zarr store whose metadata name all of its objects."""
     root, name = client.root, base_name(client.name)
     if has_glob(root):
-        raise UsageError("a web server does not list its files, so a glob finds none", client.name, "name one file")
+        raise UsageError("a web server does not list its files, so a glob cannot be used", client.name, "name one file")
 
     def head(key: str) -> Listed | None:
         try:
@@ -185,7 +185,7 @@ def _unlisted(client: Client, patience: Patience, matrix: str) -> Objects:
 def _keys_of_store(
     head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]], where: str, matrix: str
 ) -> list[str] | None:
-    """Keys of a Zarr store by its manifest, or by its consolidated metadata; None where no store is there."""
+    """The keys of a Zarr store from its manifest or its consolidated metadata; None if there is no store."""
     found = {mark: head(mark) for mark in (f"{STEM}.json", "zarr.json", ".zmetadata", ".zgroup")}
     if not any(found.values()):
         return None
@@ -214,7 +214,7 @@ def _keys_of_store(
     if not arrays:
         raise UsageError(
             "a web server does not list its files, and the store has neither a manifest nor consolidated metadata",
-            where, "seal it before it is put there (bigsvm seal), or zarr.consolidate_metadata",
+            where, "seal it before the upload (bigsvm seal), or call zarr.consolidate_metadata",
         )  # fmt: skip
     document = "zarr.json" if v3 is not None else ".zarray"
     needed = {path: metadata for path, metadata in arrays.items() if wanted(f"{path}/{document}", matrix)}
@@ -231,9 +231,9 @@ def _as_they_are(
     arrays: dict[str, dict[str, Any]], document: str,
     head: Callable[[str], Listed | None], read: Callable[[Listed], dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Metadata of the arrays as their own documents have them, and of weights that no consolidated metadata name.
+    """The metadata of the arrays from their own documents, also of weights that no consolidated metadata name.
 
-    Rows, or weights, may have come after the metadata were consolidated; a folder is read without them, too.
+    Rows or weights may have been added after the consolidation, and reading a local folder ignores it, too.
     """
 
     def own(path: str) -> dict[str, Any] | None:
@@ -253,7 +253,7 @@ def _checked(keys: list[str], where: str) -> list[str]:
 
 
 def _document(text: bytes, key: str) -> dict[str, Any]:
-    """A JSON object; of a manifest the one that was written.  Raises Believed where it is none."""
+    """Parse a JSON object, for a manifest with its digest.  Raises Believed if it is invalid."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -261,10 +261,10 @@ def _document(text: bytes, key: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Believed("is not a JSON object", "wrong")
     if key.endswith(f"{STEM}.json") and not is_as_written(document):
-        raise Believed("damaged manifest: it is not what was written", "wrong")
+        raise Believed("damaged manifest: its digest does not match", "wrong")
     return document
 
 
 def is_needed(key: str, matrix: str) -> bool:
-    """Whether an object of a sealed store is copied: all metadata, and the chunks of what is read."""
+    """Whether an object of a sealed store is copied: all metadata, and the chunks of the arrays that are read."""
     return is_document(key) or wanted(key, matrix)

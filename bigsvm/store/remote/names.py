@@ -1,7 +1,7 @@
-"""Names of objects elsewhere, and what in them nobody else may see.
+"""Names of remote objects, without the secrets in them.
 
-A URL may carry a secret: `https://user:password@host/rows.csv`, or a signature after the `?`.  The program goes by the
-name without it; the secret stays in the memory of this process, and is in no message, record or file.
+A URL may contain a secret: `https://user:password@host/rows.csv`, or a signature after the `?`.  The program uses the
+name without it.  The secret stays in the memory of this process, and appears in no message, record or file.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from bigsvm.files.paths import BUCKETS, SCHEMES
 
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 ALL = "*"
-"""In the place of a matrix: everything in the store."""
+"""Instead of a matrix: everything in the store."""
 _copies: dict[str, str] = {}
 _whole: dict[str, str] = {}
-"""Name -> the URL with its secrets, of those that had any."""
+"""Name -> URL with its secrets, for the names that have any."""
 _SIGNED = re.compile(
     r"(x-(amz|goog|oss|ms)-.*|awsaccesskeyid|googleaccessid|ossaccesskeyid|signature|expires|key-pair-id|policy|sig|se|sv|sp"
     r"|sr|st|spr|sip|skoid|sktid|skt|ske|sks|skv|token|access_token|auth)",
     re.IGNORECASE,
 )
-"""Parameters of a query that say who may read, and not what: what S3, Google, Azure and other servers sign with."""
+"""Query parameters that authorise (signatures of S3, Google, Azure and other servers), and do not select content."""
 
 
 class _Named(str):
-    """A name that knows the URL it stands for, which others with that name may not share: their queries differ."""
+    """A name that remembers its own URL, because URLs with different queries can have the same name."""
 
     whole: str
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)  # secrets leave this process in nothing that is pickled
+        return str, (str(self),)  # pickled without the URL, so that secrets do not leave this process
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is of something that is not on this machine."""
+    """Whether a name refers to something on another machine."""
     return _REMOTE.match(name) is not None
 
 
 def without_secrets(name: str) -> str:
-    """The name to go by: a URL without user, password, query and fragment, which this process keeps; a path as it is.
+    """The name to use: a URL without user, password, query and fragment, which this process remembers; or a path.
 
-    Raises UsageError for a bucket's URI with any of them: credentials come from the environment there.
+    Raises UsageError for a bucket's URI with any of these, because its credentials come from the environment.
     """
     if not is_remote(name) or isinstance(name, _Named):
         return name
@@ -69,23 +69,23 @@ def without_secrets(name: str) -> str:
 
 
 def with_secrets(name: str) -> str:
-    """The URL to ask for: the one that a name was made of, or the last that this process was given for such a name."""
+    """The URL to request: the one that the name was made from, or the last one with such a name in this process."""
     return name.whole if isinstance(name, _Named) else _whole.get(name, name)
 
 
 def chosen_by_query(name: str) -> str:
-    """Those parts of a URL's query that may choose what is given, as signatures do not; a secret like all of it."""
+    """The parts of a URL's query that may select content (signatures do not); as secret as the whole query."""
     pairs = parse_qsl(urlsplit(with_secrets(name)).query, True)
     return urlencode([pair for pair in pairs if not _SIGNED.fullmatch(pair[0])])
 
 
 def came_from(path: str, name: str) -> None:
-    """Remember that what lies at `path` here is a copy of `name`."""
+    """Remember that the local `path` is a copy of `name`."""
     _copies[path] = name.rstrip("/")
 
 
 def rename(error: BigSVMError) -> BigSVMError:
-    """The same error, with the names that a user knows in the place of the paths of their copies."""
+    """The same error, with paths of copies replaced by the names that the user knows."""
     for path, name in _copies.items():
         error.what, error.where = error.what.replace(path, name), error.where.replace(path, name)
         error.hint = error.hint.replace(path, name)
@@ -95,16 +95,16 @@ def rename(error: BigSVMError) -> BigSVMError:
 
 @contextmanager
 def here(source: Any, whole: bool = False) -> Iterator[Any]:
-    """The path of a source's rows on this machine, while the block runs: a copy of what lies elsewhere.
+    """The local path of a source's rows for the duration of the block: remote rows are copied.
 
-    A path is itself, and so is what is no string.  Errors of the block name what the user named.
+    Local paths and objects other than strings are returned unchanged.  Errors in the block name what the user named.
 
-    whole : of a store all arrays, not only those that a fit reads
+    whole : copy all arrays of a store, not only those that a fit reads
     """
     if not isinstance(source, str) or not is_remote(source):
         yield source
         return
-    from bigsvm.store.remote.bring import bring  # the client is loaded by those who need it
+    from bigsvm.store.remote.bring import bring  # imported when needed, because it imports the client
 
     brought = bring(source, ALL if whole else "X")
     with brought.kept:
@@ -116,5 +116,5 @@ def here(source: Any, whole: bool = False) -> Iterator[Any]:
 
 
 def base_name(name: str) -> str:
-    """The last part of a name, `rows.zarr` of `s3://bucket/rows.zarr/`."""
+    """The last part of a name: `rows.zarr` for `s3://bucket/rows.zarr/`."""
     return name.split("://", 1)[-1].rstrip("/").rpartition("/")[2] or "objects"

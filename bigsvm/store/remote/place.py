@@ -1,4 +1,4 @@
-"""From the options of a fit to how objects elsewhere are reached."""
+"""The settings of remote access that follow from the options of a fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigsvm.store.remote.settings import storing
 def storing_by(
     config: FitConfig, options: Mapping[str, Any] | None = None, emit: Emit | None = None
 ) -> AbstractContextManager[None]:
-    """Copies of objects elsewhere go where the config says, and their pieces in flight into its memory."""
+    """Settings for the block: copies go to the scratch folder of `config`, and pieces in flight count in its memory."""
     memory = None
     if config.memory is not None:
         from bigsvm.machine import memory_limit

@@ -1,4 +1,4 @@
-"""A request that is silent for longer than others were gets a second one beside it: what comes first is taken."""
+"""Hedged requests: if a request is silent for unusually long, a second one runs beside it; the first answer counts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _LEAST_S, _UNKNOWN_S, _UNKNOWN_SHARE = 0.1, 1.0, 8
 _USUAL_TIMES = 4
 _REMEMBERED = 64
 _MOST_BESIDE = 16
-"""Second requests at a time, with those that were left to themselves and have not ended yet."""
+"""Limit of second requests at a time, including abandoned ones that have not ended yet."""
 _LOOK_S = 0.2
 _END = object()
 
 
 class Pace:
-    """How long answers of one server usually take to come, and how long it may be silent.
+    """The usual waiting times of one server, and how long it may be silent.
 
-    timeout_s : a request that is silent for so long is given up
-    stopping : set by whoever gives up: nobody waits any more
+    timeout_s : a request is given up after so much silence
+    stopping : set when copying is given up: nobody waits any more
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -37,13 +37,13 @@ class Pace:
         self._lock = threading.Lock()
 
     def waited(self, seconds: float) -> None:
-        """A piece of an answer took so long to come."""
+        """Record how long a piece of an answer took to come."""
         with self._lock:
             self._waits.append(seconds)
 
     @property
     def pause_s(self) -> float:
-        """After so long a silence a request gets a second one beside it: some times what is usual."""
+        """Seconds of silence after which a second request starts: a multiple of the usual time."""
         with self._lock:
             waits = list(self._waits)
         if not waits:
@@ -52,9 +52,9 @@ class Pace:
 
 
 class _Request:
-    """One request, read by a thread of its own: `came` gets (request, item), an item being _END or a Fault in the end.
+    """A request that its own thread reads; `came` receives (request, item), the last item being _END or a Fault.
 
-    A thread that waits for a dead server is left to itself; it ends when the library below gives up.
+    A thread that waits for a dead server is abandoned; it ends when obstore gives up.
     """
 
     def __init__(self, items: Iterator[Any], came: queue.Queue[Any], pace: Pace, ended: Callable[[], None]) -> None:
@@ -86,17 +86,17 @@ class _Request:
 
 
 def racing(begin: Callable[[], Iterator[T]], pace: Pace, *, alone: bool = False) -> Iterator[T]:
-    """Items of an answer as they come, by whichever request has them first.
+    """The items of an answer as they come, from the fastest request.
 
-    A slow server is no dead one: the first request is waited for, and those beside it are begun anew, one at a time,
-    each after twice as long a silence.
+    A slow server is not a dead one: the first request is never given up early.  Second requests are replaced one at a
+    time, each after twice as much silence.
 
-    begin : begins a request for what has not come yet; called again for each that runs beside
-    alone : there can be one request only
+    begin : begins a request for the items that have not come yet; called again for each second request
+    alone : do not run a second request
 
     Raises
     ------
-    Fault : of the last request that was left. Silence : nothing came for `timeout_s`.
+    Fault : of the last remaining request.  Silence : nothing came for `timeout_s`.
     """
     came: queue.Queue[tuple[_Request, Any]] = queue.Queue(2)
     requests = [_Request(begin(), came, pace, lambda: None)]
@@ -128,7 +128,7 @@ def racing(begin: Callable[[], Iterator[T]], pace: Pace, *, alone: bool = False)
                 if not requests:
                     raise item
                 continue
-            _leave([other for other in requests if other is not request])  # they are for what has come now
+            _leave([other for other in requests if other is not request])  # they are for an item that has just come
             requests = [request]
             if item is _END:
                 return

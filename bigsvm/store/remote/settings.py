@@ -1,7 +1,7 @@
-"""How this call reaches objects elsewhere: options that were typed, where copies go, who watches.
+"""The settings of remote access: typed options, the folder of copies, and the observer of the progress.
 
-A value of the context, as the environment is one of the process: credentials pass through no signature, and so into no
-record, event or message.
+They are a context variable, like the environment of a process.  So credentials are in no signature, record, event or
+message.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LEAST_MEMORY, _USUAL_MEMORY = 2 * MIB, 256 * MIB
 
 @dataclass(frozen=True)
 class Storage:
-    """What reading objects elsewhere goes by.
+    """The settings of remote access.
 
-    options : for the store, by the names that obstore has for them; never shown
-    deadline_s : after so long a piece of an object is given up
-    timeout_s : after so long one answer is
-    opaque_tags : the bucket's ETags are no MD5
-    scratch, scratch_limit : folder of copies, and bytes they may take; None: the usual folder, what the disk has
-    memory : bytes that pieces in flight may take a quarter of; None: nobody said
-    watch : gives the Emit that is told how far copying is
+    options : for obstore, by its names; never shown
+    deadline_s : seconds after which reading a piece of an object is given up
+    timeout_s : seconds of silence after which one answer is given up
+    opaque_tags : whether the bucket's ETags are not MD5 digests
+    scratch, scratch_limit : folder of copies, and bytes that they may take; None: the default folder, the free space
+    memory : budget in bytes, of which pieces in flight may take a quarter; None: unknown
+    watch : returns the Emit that receives the progress of copying
     """
 
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -45,12 +45,12 @@ class Storage:
 
     @property
     def last_request_s(self) -> float:
-        """After so long nothing is asked for any more, so that the last answer, too, comes before the deadline."""
+        """Seconds after which no request is sent any more, so that the last answer comes before the deadline."""
         return max(self.deadline_s - self.timeout_s, self.deadline_s / 2)
 
     @property
     def in_flight(self) -> int:
-        """Bytes that may be in flight: read-ahead is paid from the budget."""
+        """Bytes of pieces that may be in flight, which count in the budget."""
         return max(self.memory or _USUAL_MEMORY, _LEAST_MEMORY) // 4
 
 
@@ -58,18 +58,18 @@ _current: ContextVar[Storage | None] = ContextVar("storage", default=None)
 
 
 def current() -> Storage:
-    """The settings of this context."""
+    """The settings of the current context."""
     return _current.get() or Storage()
 
 
 @contextmanager
 def storing(options: Mapping[str, Any] | None = None, **changes: Any) -> Iterator[None]:
-    """Settings for the block; what is None stays as it was.
+    """Change settings for the block; values of None change nothing.
 
-    options : of the store, and of ours: `deadline` and `timeout` in seconds; `etag`, md5 or opaque
+    options : for obstore; and bigsvm's own: `deadline` and `timeout` in seconds; `etag`, md5 or opaque
 
-    Raises UsageError for a deadline or timeout that is none; values are not repeated, one may be a secret in the wrong
-    place.
+    Raises UsageError for an invalid deadline or timeout.  The message does not repeat values, because a secret may have
+    been typed in the wrong place.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     if options is not None and not isinstance(options, Mapping):

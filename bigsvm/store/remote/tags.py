@@ -1,4 +1,4 @@
-"""Bytes against ETags, which of objects that were put in one piece, and not encrypted, are the MD5 of their bytes."""
+"""Comparison of bytes with ETags, which are MD5 digests for unencrypted objects that were uploaded in one part."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class Tags:
-    """Holds bytes against tags; where the user says that tags are `opaque`, and on web servers, against none."""
+    """Compares bytes with tags; with nothing on web servers, or if the user declares the tags `opaque`."""
 
     def __init__(self, of_use: bool) -> None:
         self._of_use = of_use
 
     def applies(self, listed: Listed) -> bool:
-        """Whether the tag of an object is taken for the MD5 of its bytes."""
+        """Whether the tag of an object is taken as the MD5 of its bytes."""
         return self._of_use and _MD5.fullmatch(listed.tag) is not None
 
     def agrees(self, listed: Listed, pieces: Iterable[Any]) -> bool:
-        """Whether the bytes, as buffers one after the other, have the tag of the object; True where it is no digest."""
+        """Whether the bytes, given as consecutive buffers, match the tag of the object; True if it is not a digest."""
         if not self.applies(listed):
             return True
         digest = hashlib.md5(usedforsecurity=False)

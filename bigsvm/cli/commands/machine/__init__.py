@@ -1,1 +1,1 @@
-"""Commands about this machine."""
+"""Commands about this machine: caches, capabilities, shell completion."""

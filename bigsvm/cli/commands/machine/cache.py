@@ -1,4 +1,4 @@
-"""bigsvm cache: what bigsvm keeps between runs."""
+"""bigsvm cache: shows, clears and fills the caches that bigsvm keeps between runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bigsvm.units import show_bytes, show_seconds
 
 USES = ("demo", "fit", "predict", "certify")
 COMPILED = "*.compiled"
-"""Both as `bigsvm/run/warm.py` and `bigsvm/compiled/cache` have them, which are not loaded to show a help."""
+"""Repeated from `bigsvm/run/warm.py` and `bigsvm/compiled/cache`, so that help texts need not import them."""
 
 
 @bigsvm_command(
@@ -89,7 +89,7 @@ def _warm(session: Session, uses: tuple[str, ...]) -> int:
 
 
 def _shipped() -> dict[str, Any]:
-    """The compiled functions that came with the installation, and whether they are of use here."""
+    """The compiled functions that came with the installation, and whether this machine can use them."""
     folder = Path(bigsvm.__file__).parent / "_compiled_cache"
     n = sum(1 for _ in folder.glob(COMPILED))
     if n == 0:
@@ -101,11 +101,11 @@ def _shipped() -> dict[str, Any]:
 
 
 def _came(part: dict[str, Any]) -> str:
-    """What the installation has, and whether it is of use here."""
+    """The line about them."""
     if not part["n"]:
         return "no compiled function: this installation was built without"
     of_use = part["why_not"] or f"for {' and '.join(part['processors'])}"
-    return f"{_counted(part['n'], 'compiled function')}{', of no use: ' if part['why_not'] else ', '}{of_use}"
+    return f"{_counted(part['n'], 'compiled function')}{', not usable: ' if part['why_not'] else ', '}{of_use}"
 
 
 def _count(folder: Path) -> int:
@@ -113,7 +113,7 @@ def _count(folder: Path) -> int:
 
 
 def _kernels(part: dict[str, int], where: Path) -> str:
-    """Each edit of the program's loops has a folder of its own."""
+    """The line about compiled functions; each version of the program's loops has its own folder."""
     return f"{_counted(part['n'], 'function')} of {_size({**part, 'n': part['versions']}, 'installation', where)}"
 
 

@@ -1,4 +1,4 @@
-"""bigsvm completion: the script that completes names in a shell."""
+"""bigsvm completion: prints the script that completes commands and options in a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bigsvm doctor: what this machine gives."""
+"""bigsvm doctor: shows what this machine offers, and what is missing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
     limit = memory_limit()
     default = FitConfig().memory_bytes(limit.nbytes)
     versions, missing = _versions()
-    # Before anything else is imported that a fit would not: this is what a fit starts from.
+    # Measured before imports that a fit would not need.
     base = _base_bytes(session, missing)
     if base is not None and base > 256 * MIB:
         session.warn(f"the base of {show_bytes(base)} is more than the 256 MiB that the plan allows for")
@@ -94,7 +94,7 @@ def _versions() -> tuple[dict[str, str], list[str]]:
 
 
 def _base_bytes(session: Session, missing: list[str]) -> int | None:
-    """Anonymous memory of this process with what a fit imports and one compiled kernel; None where no fit can run."""
+    """Anonymous memory of this process with the imports of a fit and one compiled kernel; None if no fit can run."""
     from bigsvm.machine import check_address_space
 
     try:
@@ -143,7 +143,7 @@ def _scratch(session: Session, scratch: str | None) -> dict[str, Any]:
 
 
 def _filesystem(path: Path) -> str:
-    """Type of the file system that holds `path`, from the longest mount point above it."""
+    """The type of the file system of `path`, from the longest mount point above it."""
     real, best, kind = os.path.realpath(path), "", "unknown"
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

@@ -1,1 +1,1 @@
-"""Commands that use models."""
+"""Commands that use models: prediction, evaluation, proof, export, registry."""

@@ -1,4 +1,4 @@
-"""bigsvm certify: the proof of a saved model, apart from the run that made it."""
+"""bigsvm certify: proves the gap of a saved model, independently of the run that made it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(
 
 
 def describe(result: dict[str, Any]) -> str:
-    """The proof in a few lines."""
+    """The certificate as a few lines of text."""
     lines = [
         ("certificate", result.get("certificate")),
         ("objective", text.number(result.get("objective"), 10)),

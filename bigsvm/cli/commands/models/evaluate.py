@@ -1,4 +1,4 @@
-"""bigsvm evaluate: how well a model does."""
+"""bigsvm evaluate: measures a model on a store."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def command(
     for_training = {**chosen, "part": "train", "rows": like.get("chosen", {}).get("rows")}
     if split:
         if "split" in like and "split_by" not in like and "rows" in chosen:
-            what = "the model is of an earlier version, which numbered the rows that --rows chose"
-            raise UsageError(what, str(model), "leave --rows out: the condition of the fit is taken")
+            what = "the model is from an earlier version, which numbered only the rows that --rows selected"
+            raise UsageError(what, str(model), "leave out --rows: the condition of the fit is used")
         chosen = {"rows": for_training["rows"], **chosen, "part": "test"}
     columns: dict[str, Any] = {"label": label, "weight": weight, "empty_chunks": empty_chunks, "like": like}
     rows: Any = store
@@ -74,7 +74,7 @@ def command(
 
 
 def describe(result: dict[str, Any]) -> str:
-    """Metrics, then the confusion matrix where it is small."""
+    """Metrics, and the confusion matrix if it is small, as text."""
     rows = text.count(result["n_rows"]) + (", weighted" if result["weighted"] else "")
     cost = [("time", text.seconds(result["seconds"])), ("memory", text.memory(result["memory"]))]
     if "mse" in result:
@@ -102,7 +102,7 @@ def describe(result: dict[str, Any]) -> str:
 
 
 def _of_labels(result: dict[str, Any]) -> list[tuple[str, object]]:
-    """Metrics of rows with several labels."""
+    """Metrics for rows with several labels."""
     micro, macro = result["micro"], result["macro"]
     rough = " (from binned scores)" if result["binned"] else ""
     return [
@@ -117,7 +117,7 @@ def _of_labels(result: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _label_table(result: dict[str, Any]) -> str:
-    """A line for each label, of the first ones."""
+    """A line for each of the first labels."""
     shown = result["labels"][:_LARGEST_TABLE]
     width = max(len(one["label"]) for one in shown)
     lines = [f"  {'label':<{max(width, 5)}}  {'rows':>10}  precision     recall         F1        AUC"]

@@ -1,4 +1,4 @@
-"""bigsvm export: a model for another program."""
+"""bigsvm export: writes a model in the format of another program."""
 
 from __future__ import annotations
 

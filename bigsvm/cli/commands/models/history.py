@@ -1,4 +1,4 @@
-"""bigsvm history: what was promoted and rolled back."""
+"""bigsvm history: lists the promotions and rollbacks of a registry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigsvm.cli.types import LocalPath
 from bigsvm.errors import MissingInput
 
 
-@bigsvm_command(light=True, help="Say what happened in REGISTRY, oldest first, and which version is current.")
+@bigsvm_command(light=True, help="List the changes of REGISTRY, oldest first, and say which version is current.")
 @click.argument("registry", type=LocalPath())
 def command(session: Session, registry: Path) -> int:
     from bigsvm.model.versions import VERSIONS, current_version, history, is_there
@@ -23,7 +23,7 @@ def command(session: Session, registry: Path) -> int:
         raise MissingInput("no registry here", str(registry), "bigsvm promote makes one")
     entries, version = history(registry), current_version(registry)
     if version is not None and not is_there(registry, version):
-        session.warn(f"version {version}, which is current, is not there: bigsvm rollback {registry} --to N")
+        session.warn(f"the current version {version} is missing: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
     return session.finish(result, "\n".join([*map(_line, entries), f"{registry}: {_current(version)}"]))
 
@@ -37,7 +37,9 @@ def _line(entry: dict[str, Any]) -> str:
     )
     parts = [f"{entry['action']} {entry['version']}{came}", entry["by"], metrics, entry["note"]]
     line = f"  {entry['at']}  " + "  ".join(part for part in parts if part)
-    return "".join(mark if mark.isprintable() else " " for mark in line)  # a note is a line, whatever is in it
+    return "".join(
+        mark if mark.isprintable() else " " for mark in line
+    )  # a note may contain anything, but must stay on its line
 
 
 def _current(version: int | None) -> str:

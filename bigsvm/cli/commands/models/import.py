@@ -1,4 +1,4 @@
-"""bigsvm import: a model that another program trained, or that `bigsvm export` wrote as .npz."""
+"""bigsvm import: reads a model that another program trained, or that `bigsvm export` wrote as .npz."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(
     check_apart({"the model": target}, {"the file": file})
     check_replaceable(target, overwrite, MARKS, "model")
     if form is None and file.suffix != ".npz":
-        raise click.UsageError(f"say who wrote {file.name}: --format liblinear or libsvm")
+        raise click.UsageError(f"name the format of {file.name}: --format liblinear or libsvm")
     made = import_model(file, form, C=cost, epsilon=epsilon, n_features=n_features)
     made.save(target, overwrite=overwrite)
     imported = made.about.get("imported")
@@ -78,6 +78,6 @@ def command(
     }
     lines = [
         ("model", repr(made)),
-        ("certificate", "none: it was trained elsewhere" if imported else "of the model that was exported"),
+        ("certificate", "none: trained by another program" if imported else "of the model that was exported"),
     ]
     return session.finish(result, f"{target}\n" + text.rows(lines), made=True)

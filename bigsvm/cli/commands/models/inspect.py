@@ -1,4 +1,4 @@
-"""bigsvm inspect: what a store, a model or a run holds."""
+"""bigsvm inspect: describes a store, a model or a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN_BY = {"history.jsonl": "history", "search.json": "plot", "curve.json": "p
 
 
 @bigsvm_command(
-    help="Say what PATH holds.  A store: shape, entries, labels, dtypes, chunks, fingerprints and what a fit "
+    help="Describe PATH.  A store: shape, entries, labels, dtypes, chunks, fingerprints and what a fit "
     "would cost.  A model: its problem and its proof.  A run: how it went."
 )
 @click.argument("path", type=Source())
@@ -43,14 +43,14 @@ def command(
 
         result = inspect_model(folder, top)
         return session.finish(result, _model_text(result))
-    if top is not None and (folder.exists() or is_remote(path)):  # what is not there is told below
+    if top is not None and (folder.exists() or is_remote(path)):  # missing paths are reported below
         raise UsageError("--top is for models", path, "leave it out")
     if (folder / EVENTS).exists() or (folder / RUN).exists():
         result = _run(folder)
         return session.finish(result, _run_text(result))
     for mark, shows in _SHOWN_BY.items():
         if (folder / mark).exists():
-            raise UsageError("neither a store, a model nor a run", path, f"bigsvm {shows} {path} shows it")
+            raise UsageError("neither a store, a model nor a run", path, f"show it with bigsvm {shows} {path}")
 
     from bigsvm.run.apply.inspection import inspect_store
     from bigsvm.store.formats.opener import open_store
@@ -59,14 +59,14 @@ def command(
     session.warn_of(store)
     result = inspect_store(store)
     if is_remote(path):
-        result["path"] = path  # not that of the copy here
+        result["path"] = path  # not the path of the local copy
     if result["scale_warning"]:
         session.warn(result["scale_warning"])
     return session.finish(result, _store_text(result))
 
 
 def _run(folder: Path) -> dict[str, Any]:
-    """A run from its record alone."""
+    """A run, from its record alone."""
     from bigsvm.observe.jsonl import read_events
 
     events = list(read_events(folder / EVENTS)) if (folder / EVENTS).exists() else []
@@ -111,7 +111,7 @@ def _model_text(result: dict[str, Any]) -> str:
     problem, certificate = result["problem"], result["certificate"]
     gaps = certificate.get("relative_gap") or []
     lines = [
-        ("classes", "none: it gives values" if result["regression"] else text.listed(result["classes"])),
+        ("classes", "none: it predicts values" if result["regression"] else text.listed(result["classes"])),
         ("features", text.count(result["n_features"])),
         *_of_kernel(result),
         ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),
@@ -125,14 +125,14 @@ def _model_text(result: dict[str, Any]) -> str:
 
 
 def _dual_point(result: dict[str, Any]) -> str | None:
-    """Whether there is one; of a model from elsewhere nobody expects it."""
+    """Whether alpha was saved; None for an imported model, which cannot have it."""
     if "imported" in result:
         return None
     return "saved" if result["has_alpha"] else "not saved: certify gives a weaker bound"
 
 
 def _trained_on(result: dict[str, Any]) -> str:
-    """Which rows; of a model from elsewhere, from where."""
+    """The training rows; for an imported model, its origin."""
     imported = result.get("imported")
     if imported:
         return (
@@ -148,7 +148,7 @@ def _trained_on(result: dict[str, Any]) -> str:
 
 
 def _top_text(entry: dict[str, Any]) -> str:
-    """The strongest features of a class."""
+    """The features with the largest weights for a class."""
     against = f" against {entry['against']}" if "against" in entry else ""
     head = "largest weights" if entry["class"] is None else f"for {entry['class']}{against}"
     lines = [f"    {text.number(item['weight'], 4):>12}  {item['feature']}" for item in entry["features"]]
@@ -156,11 +156,11 @@ def _top_text(entry: dict[str, Any]) -> str:
 
 
 def _of_kernel(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """Kernel and support vectors; of a linear model its weights."""
+    """Kernel and support vectors; for a linear model its weights."""
     if "kernel" not in result:
         weights = f"{text.count(result['n_nonzero'])} of them not zero, norm {text.number(result['norm'])}"
         return [("weights", weights)]
-    stored = "as kernel values of the rows trained on"
+    stored = "as kernel values of the training rows"
     if result["support_layout"]:
         stored = f"{result['support_layout']}, {show_bytes(result['support_bytes'])}"
     return [
@@ -207,7 +207,7 @@ def _size_text(result: dict[str, Any]) -> str:
 
 def _least_text(result: dict[str, Any]) -> str:
     least = f"at least --memory {show_bytes(result['cost']['min_memory_bytes'])}"
-    return least if result["split"] is None else f"{least}; this is for all rows, bigsvm plan tells of the split"
+    return least if result["split"] is None else f"{least}; this is for all rows; bigsvm plan considers the split"
 
 
 def _cost_text(cost: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""bigsvm predict: labels and scores of rows."""
+"""bigsvm predict: writes labels and scores of rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(
     if session.as_json and out == "-":
         raise UsageError("--json and the predictions cannot both go to standard output", hint="name a file with -o")
     if scores and options["proba"]:
-        raise UsageError("--scores and --proba exclude each other", hint="jsonl and csv can be written twice")
+        raise UsageError("--scores and --proba exclude each other", hint="run the command twice to get both")
     zero_based, proba = options.pop("zero_based"), options.pop("proba")
     chosen = take_rows(options)
     config = config_of(ctx, options)
@@ -75,7 +75,7 @@ def command(
         check_apart({"the output": Path(out)}, {"the model": model, "the rows to predict": source})
     form = format_of(out, form)
     if form == "anndata" and is_remote(source):
-        raise UsageError("a copy with predictions is made of a store of this machine", source, "--format parquet")
+        raise UsageError("only a store on a local disk can be copied with predictions", source, "use --format parquet")
     is_file = form not in ("zarr", "anndata") or Path(out).suffix.lower() == ".h5ad"
     if out != "-" and is_file:
         check_plain_output(Path(out), overwrite)
@@ -90,7 +90,7 @@ def command(
         )  # fmt: skip
         session.warn_of(rows)
     if out == "-":
-        session.progress = False  # a bar and the lines would share the terminal
+        session.progress = False  # a progress bar would mix with the lines on the terminal
     identity = {
         "model": model_fingerprint(model),
         "rows": {"text": source} if isinstance(rows, str) else rows.identity.document(),

@@ -1,4 +1,4 @@
-"""bigsvm promote: make a model the current one."""
+"""bigsvm promote: copies a model into a registry and makes it current."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def _promoted(session: Session, registry: Path, model: Path, note: str, allow_ot
         ("version", version),
         ("before", entry["from"]),
         ("fingerprint", entry["model_fingerprint"]),
-        ("read it at", result["current"]),
+        ("path", result["current"]),
     ]
     return session.finish(result, f"{model}: promoted\n" + text.rows(lines), made=True)

@@ -1,4 +1,4 @@
-"""bigsvm rollback: make an earlier model current again."""
+"""bigsvm rollback: makes an earlier model current again."""
 
 from __future__ import annotations
 

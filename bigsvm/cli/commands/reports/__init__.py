@@ -1,1 +1,1 @@
-"""Commands that show runs, models and registries to people."""
+"""Commands that present runs, models and registries."""

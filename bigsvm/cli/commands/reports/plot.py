@@ -1,4 +1,4 @@
-"""bigsvm plot: runs side by side."""
+"""bigsvm plot: compares runs in charts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _FORMS = (".svg", ".png")
 _WIDEST = 100
 CURVE = "curve.json"
-"""As `bigsvm/run/tune/sizes.py` has it, which is not loaded to show a help."""
+"""Repeated from `bigsvm/run/tune/sizes.py`, so that help texts need not import it."""
 SEARCH = "search.json"
-"""As `bigsvm/run/tune/search.py` has it."""
+"""Repeated from `bigsvm/run/tune/search.py`."""
 
 
 @bigsvm_command(
@@ -41,7 +41,9 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
 
     if output is not None:
         if output.suffix.lower() not in _FORMS:
-            raise UsageError(f"a picture is .svg or .png, not {output.suffix or 'without an ending'}", str(output))
+            raise UsageError(
+                f"a picture must end in .svg or .png, not {output.suffix or 'without a suffix'}", str(output)
+            )
         check_page(output, overwrite)
     if all((path / CURVE).is_file() for path in runs):
         return _learning(session, runs, output, overwrite)
@@ -49,7 +51,7 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
     if len(searches) == len(runs):
         return _searches(session, runs, output, overwrite)
     if searches:
-        raise UsageError("searches are drawn beside searches, and fits beside fits", str(searches[0]))
+        raise UsageError("searches cannot be compared with fits", str(searches[0]))
     found = [read_run(path) for path in runs]
     charts = comparison(found)
     if not any(curve.y for chart in charts for curve in chart.curves):
@@ -62,7 +64,7 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
 
 
 def _learning(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
-    """Searches on shares of the rows."""
+    """Charts of learning curves."""
     from bigsvm.report.learning import learning_chart
     from bigsvm.run.tune.sizes import read_curve
 
@@ -73,7 +75,7 @@ def _learning(session: Session, runs: tuple[Path, ...], output: Path | None, ove
 
 
 def _searches(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
-    """Searches of C."""
+    """Charts of searches."""
     from bigsvm.report.candidates import search_chart
     from bigsvm.run.tune.result import read_found
 
@@ -84,7 +86,7 @@ def _searches(session: Session, runs: tuple[Path, ...], output: Path | None, ove
 
 
 def _drawn(session: Session, told: dict[str, Any], charts: list[Chart], output: Path | None, overwrite: bool) -> int:
-    """Charts as a picture, or in characters."""
+    """Show charts as a picture, or in characters."""
     if output is None:
         from bigsvm.report.draw.chart import braille
 

@@ -1,4 +1,4 @@
-"""bigsvm report: one page, or a text, about a run, a model or a registry."""
+"""bigsvm report: a page or a text about a run, a model or a registry."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def command(
     if (experiment := options.pop("mlflow")) is not None:
         return _logged(session, path, experiment, output is not None or as_text or data is not None)
     if as_text and output not in (None, "-"):
-        raise UsageError("--text goes to standard output", str(output), "leave -o out, or --text")
+        raise UsageError("--text goes to standard output", str(output), "leave out -o or --text")
     if output == "-" and session.as_json:
         raise UsageError("the page and the JSON document cannot both go to standard output", hint="name a file")
     if output == "-":
@@ -65,7 +65,7 @@ def command(
         opening = {name: options.pop(name) for name in ("label", "weight", "empty_chunks")}
         config = config_of(ctx, options)
         sections = _tried(session, model, data, config, zero_based, opening, chosen)
-        report.sections[2:2] = sections  # after what it is and its proof
+        report.sections[2:2] = sections  # after the sections about the model and its certificate
     result: dict[str, Any] = {"path": str(path), "kind": report.kind, "figures": figures(report)}
     if as_text:
         from bigsvm.report.text import text
@@ -85,12 +85,12 @@ def command(
 
 
 def _logged(session: Session, run: Path, experiment: str, otherwise: bool) -> int:
-    """Log a run to MLflow; here a failure is one."""
+    """Log a run to MLflow; here, unlike after a fit, a failure is an error."""
     from bigsvm.observe.run_files import is_run
     from bigsvm.report.track import check_mlflow, track
 
     if otherwise:
-        raise UsageError("--mlflow logs the page by itself", hint="leave -o, --text and --data out")
+        raise UsageError("--mlflow logs the page instead of writing it", hint="leave out -o, --text and --data")
     check_mlflow()
     if not is_run(run):
         raise MissingInput("no record of a run here", str(run), "a run is a folder with run.json, such as MODEL.run")
@@ -109,16 +109,14 @@ def _tried(
     opening: dict[str, Any],
     chosen: dict[str, Any],
 ) -> list[Any]:
-    """Sections about a model on rows with labels."""
+    """Sections about a model on other rows."""
     from bigsvm.report.about.data import data_sections
     from bigsvm.run.apply.evaluate import counted
     from bigsvm.run.apply.label_tally import LabelTally
     from bigsvm.store.formats.opener import check_text, is_text, open_store
 
     if model.multi_label:
-        raise UsageError(
-            "the page draws rows with one label each, and the model finds several", data, "bigsvm evaluate"
-        )
+        raise UsageError("pages cannot show rows with several labels", data, "use bigsvm evaluate")
     rows: Any = data
     if is_text(data):
         check_text(opening["label"], opening["weight"], chosen)

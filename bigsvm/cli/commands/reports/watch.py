@@ -1,4 +1,4 @@
-"""bigsvm watch: follow a fit of another process."""
+"""bigsvm watch: follows a fit of another process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(session: Session, run: Path, once: bool, every: str, openmetrics: Pa
 
     pause = parse_seconds(every)
     if pause < _SHORTEST_S:
-        raise UsageError(f"--every {every} is too often", hint=f"at least {_SHORTEST_S}s")
+        raise UsageError(f"--every {every} is too often", hint=f"use at least {_SHORTEST_S}s")
     if openmetrics is not None:
         _check_metrics(session, openmetrics)
     with _view(session, run, once) as show:
@@ -70,7 +70,7 @@ def command(session: Session, run: Path, once: bool, every: str, openmetrics: Pa
 
 
 def _exit_code(run: Run, now: Snapshot) -> int:
-    """That of the fit; 0 while it goes on."""
+    """The exit code of the fit; 0 while it is running."""
     from bigsvm.report.runs import OVER
     from bigsvm.run.fit.outcome import exit_code
 
@@ -86,7 +86,7 @@ def _exit_code(run: Run, now: Snapshot) -> int:
 
 
 def _check_metrics(session: Session, path: Path) -> None:
-    """Refuse before watching what cannot be written.  Raises OutputError."""
+    """Raise OutputError before watching, if the file cannot be written."""
     from bigsvm.files.outputs import check_plain_output
 
     check_plain_output(path, overwrite=True)
@@ -95,7 +95,7 @@ def _check_metrics(session: Session, path: Path) -> None:
 
 
 def _write_metrics(path: Path, now: Snapshot) -> None:
-    """In one step, so that a reader never sees half of it."""
+    """Write the file in one step, so that a reader never sees a part of it."""
     from bigsvm.files.atomic import write_bytes
     from bigsvm.report.watch.metrics import metrics
 
@@ -104,7 +104,7 @@ def _write_metrics(path: Path, now: Snapshot) -> None:
 
 @contextlib.contextmanager
 def _view(session: Session, run: Path, once: bool) -> Iterator[Shows]:
-    """How it is shown while it goes on; what is shown at the end goes to standard output."""
+    """A context manager for the display while the fit is running; the final state goes to standard output."""
     if session.quiet or once:
         yield lambda found, now: None
     elif session.log_format == "json":
@@ -129,7 +129,7 @@ def _view(session: Session, run: Path, once: bool) -> Iterator[Shows]:
 
 
 def _of_new_events(tell: Callable[[dict[str, Any]], None]) -> Shows:
-    """Tells of each event once, as it comes; where the record begins anew, from its first one."""
+    """Shows each event once, as it comes; if the record is started again, from its first event."""
     seen = 0
 
     def show(found: Run, now: Snapshot) -> None:

@@ -1,1 +1,1 @@
-"""Commands about stores."""
+"""Commands about stores: ingest, seal, verify, dump."""

@@ -1,4 +1,4 @@
-"""bigsvm dump: rows of a store, as text or as a table."""
+"""bigsvm dump: writes the rows of a store as text or as a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bigsvm.errors import UsageError
 
 @bigsvm_command(
     help="Write the rows of STORE to OUT (- for standard output) as svmlight text, JSON lines, CSV, Parquet or Zarr, "
-    "by the suffix of OUT.  Reading OUT gives the same rows, but for JSON lines, which are for other programs."
+    "by the suffix of OUT.  Reading OUT gives the same rows (JSON lines are for other programs only)."
 )
 @click.argument("store", type=Source())
 @click.argument("out")
@@ -57,7 +57,7 @@ def command(
     data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **take_rows(options))
     session.warn_of(data)
     if out == "-":
-        session.progress = False  # a bar and the lines would share the terminal
+        session.progress = False  # a progress bar would mix with the lines on the terminal
     with session.watching() as emit:
         result = write_rows(data, out, form, emit, overwrite)
     for warning in result.pop("warnings", []):

@@ -1,4 +1,4 @@
-"""bigsvm ingest: text to store."""
+"""bigsvm ingest: converts text, tables, arrays or another store to a store."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _ingest(
 
 
 def _with_both(named: Path) -> str:
-    """The command meant by one that names either rows or a store alone."""
+    """The probable command of a user who named either rows or a store alone."""
     return (
         f"bigsvm ingest {named} {named.name.split('.')[0]}.zarr"
         if named.is_file()
@@ -138,9 +138,9 @@ def _with_both(named: Path) -> str:
 
 
 def _compact(session: Session, sources: tuple[str, ...], store: Path) -> int:
-    """Free the snapshots of a store."""
+    """Delete the old versions that a store keeps for its readers."""
     if sources:
-        raise UsageError("--compact takes a STORE and no rows", hint=f"bigsvm ingest --compact {store}")
+        raise UsageError("--compact takes a STORE, and no SRC", hint=f"bigsvm ingest --compact {store}")
     from bigsvm.store.ingest.appending.commit import compact
 
     result = compact(store)

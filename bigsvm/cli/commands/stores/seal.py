@@ -1,4 +1,4 @@
-"""bigsvm seal: the manifest of a store."""
+"""bigsvm seal: writes the manifest of a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigsvm.cli.session import Session
 
 
 @bigsvm_command(
-    help="Write the manifest of chunk digests into STORE, as it is now; every later read is held against it."
+    help="Write the manifest of chunk digests into STORE, as it is now; every later read is verified with it."
 )
 @click.argument("store", type=click.Path(path_type=Path))
 @add([empty_option])
@@ -30,11 +30,13 @@ def command(session: Session, store: Path, empty_chunks: Any) -> int:
     changed = [] if former is None or manifest.lists_the_same(former) else list(changed_since(store, former))
     if changed:
         which = f"{text.count(len(changed))} ({text.listed(changed, 5)})"
-        session.warn(f"objects that are not as they were sealed before: {which}; they count as they are from here on")
+        session.warn(
+            f"objects have changed since they were sealed before: {which}; their present content is now sealed"
+        )
     if manifest.n_missing:
         session.warn(
             f"{text.count(manifest.n_missing)} chunks of arrays other than X, label and weight are missing: they are "
-            "listed so, and refused where they are read; --empty-chunks zeros says that they hold the fill value"
+            "listed as missing, and reading them is an error; use --empty-chunks zeros if they hold the fill value"
         )
     result = {
         "store": str(store),

@@ -1,4 +1,4 @@
-"""bigsvm verify: every chunk against the manifest."""
+"""bigsvm verify: compares every chunk of a store with the manifest."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def command(session: Session, store: str) -> int:
     with here(store, whole=True) as path, session.watching() as emit:
         result = verify_store(Path(path), emit)
         if (Path(path) / FORMER / PENDING).exists():
-            what = "whoever added rows died before all was in its place: readers without a manifest see a mixture"
-            session.warn(f"{store}: {what}; this ends it: bigsvm ingest --compact {store}")
+            what = (
+                "an append was interrupted before all files were in place, so readers without a manifest see a mixture"
+            )
+            session.warn(f"{store}: {what}; complete it with bigsvm ingest --compact {store}")
     if result["n_bad"]:
         total = result["n_chunks"] + result["n_documents"]
         raise DataError(

@@ -1,1 +1,1 @@
-"""Commands that fit."""
+"""Commands that train: plan, fit, resume, tune, demo."""

@@ -1,4 +1,4 @@
-"""bigsvm demo: from nothing to a proved model, on data several times the memory budget."""
+"""bigsvm demo: from no files at all to a proved model, on data several times the memory budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command(session: Session, folder: Path | None, rows: int | None, memory: str
 
 
 def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bool) -> tuple[dict[str, Any], int]:
-    """The steps, each said on standard output when it is done (unless that belongs to --json)."""
+    """Run the steps; each one reports on standard output when it is done (unless --json is given)."""
     from bigsvm.model.linear_model import load_model
     from bigsvm.run.apply.evaluate import evaluate
     from bigsvm.run.fit.fit import fit_store
@@ -61,7 +61,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
     train, test, model = place / "train.zarr", place / "test.zarr", place / "demo.model"
     config = FitConfig.of(memory=budget, scratch=str(place / "scratch"))
 
-    # A live view is drawn only inside each step, so that it never shares the terminal with these lines.
+    # The live display runs only within a step, so that it does not mix with these lines on the terminal.
     say(f"1. Data: {rows:,} sparse rows, labelled by a hidden linear rule, 3 % of the labels wrong.")
     with session.watching() as emit:
         write_problem(train, rows, 0, emit)
@@ -120,7 +120,7 @@ def _show(session: Session, place: Path, rows: int | None, memory: str, kept: bo
 
 
 def _keeping(proofs: list[CertificateMade], emit: Emit) -> Emit:
-    """`emit`, but for proofs, which are kept: they are what the demonstration is about."""
+    """`emit` without certificates, which are collected: the demonstration prints them itself."""
 
     def keep(event: Event) -> None:
         if isinstance(event, CertificateMade):
@@ -157,7 +157,7 @@ def _next_steps(place: Path, memory: str, kept: bool) -> str:
 
 @contextlib.contextmanager
 def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
-    """The folder to work in: the one named, or a temporary one that vanishes unless it is kept."""
+    """The folder to work in: the given one, or a temporary folder that is deleted unless it is kept."""
     if folder is not None:
         if folder.exists() and any(folder.iterdir()):
             raise OutputError("the folder is not empty", str(folder), "name another folder")

@@ -1,4 +1,4 @@
-"""bigsvm fit: the main job."""
+"""bigsvm fit: trains a model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SENTENCES = {
     "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
-    "paper_rule": "the solver's own rule is met: {rule}; the gap is {gap} ({certificate})",
+    "paper_rule": "the solver's own stop rule is met: {rule}; the gap is {gap} ({certificate})",
     "kkt": "the optimality conditions hold: {rule}; no gap can be proved for this kernel",
     "stopped": "stopped before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
     "stalled": "stalled before the tolerance: the gap is {gap} ({certificate}), asked: {tol:g}",
@@ -118,7 +118,7 @@ def _report_finished(session: Session, job: Job, status: str, document: dict[str
     from bigsvm.run.fit.outcome import exit_code
 
     after_run(session, job)
-    said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended: nothing was done again."
+    said = f"{summary(status, document, job.config.tol)}\n\nThe run had already ended, and nothing was repeated."
     return session.finish(document, said, status, exit_code(status, job.allow_unconverged), made=True)
 
 
@@ -132,8 +132,8 @@ def _check_outputs(job: Job, resume: bool) -> None:
     # The record of a run that ended without a model may be replaced: then a job is simply started again.
     unfinished = unfinished and not model.exists()
     if unfinished and has_checkpoint(run) and not (resume or job.overwrite):  # it may be hours of work
-        hint = f"bigsvm resume {run} goes on from it; --overwrite begins anew"
-        raise OutputError("holds the checkpoint of a fit that was stopped", str(run), hint)
+        hint = f"bigsvm resume {run} continues it; --overwrite starts again"
+        raise OutputError("holds the checkpoint of a stopped fit", str(run), hint)
     check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
 
 

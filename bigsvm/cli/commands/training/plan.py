@@ -1,4 +1,4 @@
-"""bigsvm plan: what fit would do and need."""
+"""bigsvm plan: shows what a fit would do and need."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def command(
     **options: Any,
 ) -> int:
     if memory_per_worker is not None and options.get("workers") is None:
-        raise UsageError("--memory-per-worker without --workers", hint="say how many: --workers K")
+        raise UsageError("--memory-per-worker needs --workers", hint="give their number: --workers K")
     chosen = {"split": "recorded", **take_rows(options)}
     config = config_of(ctx, options)
 

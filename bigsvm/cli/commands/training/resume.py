@@ -1,4 +1,4 @@
-"""bigsvm resume: go on with a fit that was stopped."""
+"""bigsvm resume: continues a fit that was stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.store.remote.place import storing_by
 
 _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threads")
-"""Options that say where a run goes on: the bytes of its model do not depend on them."""
+"""Options about where a run continues; the bytes of its model do not depend on them."""
 
 
 @bigsvm_command(
@@ -33,7 +33,7 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
     "--store",
     type=Source(),
     metavar="STORE",
-    help="Where the store of the run lies now, if it was moved; its rows are compared.",
+    help="Where the store of the run is now, if it was moved; its rows are compared.",
 )
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
 def command(session: Session, run: Path, store: str | None, **elsewhere: Any) -> int:
@@ -47,10 +47,10 @@ def command(session: Session, run: Path, store: str | None, **elsewhere: Any) ->
     except ValueError as error:
         raise DataError(f"run.json is not JSON: {error}", str(run)) from error
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
-        raise DataError("run.json does not say what was asked for", str(run))
+        raise DataError("run.json does not record the options of the fit", str(run))
     job = Job.of({**record["job"], "run": str(run)})
     given = {name: value for name, value in elsewhere.items() if value is not None}
-    if "scheduler" in given or "scheduler_file" in given:  # the one names another place than the other
+    if "scheduler" in given or "scheduler_file" in given:  # the two options exclude each other
         given = {"scheduler": None, "scheduler_file": None, **given}
     job = dataclasses.replace(job, config=dataclasses.replace(job.config, **given), store=store or job.store)
     with storing_by(job.config):

@@ -1,4 +1,4 @@
-"""bigsvm tune: cross-validation over a grid, whose models share the readings of the data."""
+"""bigsvm tune: cross-validation over a grid, whose models share passes over the data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class _Gammas(click.ParamType):
         try:
             return [part if part in ("auto", "scale") else float(part) for part in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is no list of numbers, `auto` and `scale`", param, ctx)
+            self.fail(f"{value!r} is not a list of numbers, `auto` and `scale`", param, ctx)
 
 
 _own_options = [
@@ -129,9 +129,9 @@ def command(
     opened = {"label": label, "weight": weight, "empty_chunks": empty_chunks, "split": "recorded", **take_rows(options)}
     config = config_of(ctx, options)
     if own["sizes"] is not None and own["refit"]:
-        raise UsageError("a learning curve has no model to refit", hint="leave --refit or --sizes out")
+        raise UsageError("a learning curve cannot refit a model", hint="leave out --refit or --sizes")
     if own["sizes"] is not None and table is not None:
-        raise UsageError("--csv has a line for each candidate, and --sizes one for each size", hint="--json has all")
+        raise UsageError("--csv has a line for each candidate, but --sizes gives one for each size", hint="use --json")
     model, run = _places(store, own)
 
     from bigsvm.files.outputs import check_plain_output, new_output
@@ -189,28 +189,28 @@ def _learning_curve(session: Session, data: Any, config: Any, asked: Any, run: P
         said = "" if row.status == "converged" else row.status
         cells = [f"{point.share:g}", text.count(round(point.n_rows)), f"{row.candidate.C:g}"]
         lines.append([*cells, _score(row, curve.metric), f"{max(row.gaps):.1e}", said])
-    shown = _aligned(lines) + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws it")
+    shown = _aligned(lines) + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws the curve")
     return session.finish(document, shown, curve.status, curve.exit_code(own["allow_unconverged"]))
 
 
 def _places(store: str, own: dict[str, Any]) -> tuple[Path | None, Path | None]:
-    """(where the model goes, where the search is kept).  Raises UsageError."""
+    """(folder of the model, folder of the search).  Raises UsageError."""
     if not own["refit"]:
         if own["run"] is not None and own["out"] is not None:
-            raise UsageError("without --refit there is no model: -o and --run both name the folder of the search")
+            raise UsageError("without --refit there is no model, and -o and --run both name the folder of the search")
         return None, own["run"] or own["out"]
     model = own["out"] or Path(f"{stem_of(store)}.model")
     return model, own["run"] or Path(f"{model}.run")
 
 
 def describe(result: TuneResult, document: dict[str, Any]) -> str:
-    """The table, then what was chosen and what it cost."""
+    """The table, the choice and the cost, as text."""
     row = result.rows[result.chosen]
     how = "within one standard error of the best" if result.chosen != result.best else "best"
     chosen = ", ".join(f"{name} = {_short(value)}" for name, value in result.best_params.items())
     figures = result.figures
     read = (
-        f"{show_bytes(figures['bytes_read'])}, {figures['passes']:.1f} readings of {show_bytes(figures['data_bytes'])}"
+        f"{show_bytes(figures['bytes_read'])}, {figures['passes']:.1f} passes over {show_bytes(figures['data_bytes'])}"
     )
     lines = [
         ("chosen", f"{chosen} ({how}): {result.metric} {_score(row, result.metric)}"),
@@ -230,14 +230,14 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
 
 _FORMS = {
     "shared": "all on the same passes",
-    "by fold": "a fold after the other, all C on the same passes",
-    "shared, the hard ones by fold": "all on the same passes, but those of large C a fold after the other",
+    "by fold": "fold by fold, all C on the same passes",
+    "shared, the hard ones by fold": "all on the same passes, except large C, which are trained fold by fold",
     "one by one": "one after another",
 }
 
 
 def _table(result: TuneResult) -> str:
-    """A line for each candidate: * the best, 1 the smallest C within one standard error of it."""
+    """A line for each candidate: * the best one, 1 the smallest C within one standard error of it."""
     metrics = list(result.rows[0].scores)
     shown = [result.metric, *(metric for metric in metrics if metric != result.metric)][:3]
     weights = any(row.candidate.class_weight is not None for row in result.rows)
@@ -255,7 +255,7 @@ def _table(result: TuneResult) -> str:
 
 
 def _aligned(lines: list[list[str]]) -> str:
-    """Cells in columns."""
+    """Cells, aligned in columns."""
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
     table = ["  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join(table)
