@@ -105,7 +105,7 @@ def _new_lock(scratch: Path) -> IO[str]:
     while True:
         number, name = tempfile.mkstemp(prefix=COLLECTION, suffix=".lock", dir=scratch)
         os.close(number)
-        lock = open(name, "r+")  # closed with the folder; its name is that of the file
+        lock = open(name, "r+")  # noqa: SIM115  closed with the folder; its name is that of the file
         wait_for(lock)
         if os.path.exists(name):
             return lock
