@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -37,6 +37,10 @@ _AT_MOST_SUMS = 4096
 _LEAST_SUMS = 16  # the same for many models
 
 
+Kind = Literal["proved", "estimate", "none"]
+"""What a certificate claims, the strongest first."""
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What one pass over all rows proved about (w, alpha).
@@ -58,7 +62,7 @@ class Certificate:
     n_rows: int
     drift: float
     n_support: np.ndarray
-    kind: Literal["proved", "estimate", "none"] = "proved"
+    kind: Kind = "proved"
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Certificate:
@@ -343,16 +347,15 @@ def above_zero(found: Certificate) -> Certificate:
 
 
 def joined(certificates: Sequence[Certificate]) -> Certificate:
-    """One certificate for several groups of models that were trained and proved separately."""
+    """One certificate for several groups of models that were trained and proved separately: the weakest kind of all."""
     if len(certificates) == 1:
         return certificates[0]
+    names = ("primal", "dual", "gap", "n_support")
     return Certificate(
-        primal=np.concatenate([c.primal for c in certificates]),
-        dual=np.concatenate([c.dual for c in certificates]),
-        gap=np.concatenate([c.gap for c in certificates]),
         n_rows=min(c.n_rows for c in certificates),
         drift=max(c.drift for c in certificates),
-        n_support=np.concatenate([c.n_support for c in certificates]),
+        kind=max((c.kind for c in certificates), key=get_args(Kind).index),
+        **{name: np.concatenate([getattr(c, name) for c in certificates]) for name in names},
     )
 
 

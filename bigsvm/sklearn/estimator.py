@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from numbers import Integral
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -24,7 +23,7 @@ from bigsvm.errors import DataError, Interrupted, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.observe.lines import PlainLines
-from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.certificate import Certificate, joined
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, precompile_scoring_of
@@ -224,25 +223,6 @@ def seed_of(random_state: Any) -> int:
 def epochs_of(results: list[FitResult]) -> int:
     """Row visits / n_samples, rounded up; the largest of several fits."""
     return max(1, *(math.ceil(result.figures["epochs"]) for result in results))
-
-
-def joined(certificates: list[Certificate]) -> Certificate:
-    """One certificate for the models of several fits of the same rows."""
-    first, *others = certificates
-    if not others:
-        return first
-
-    def of_all(name: str) -> np.ndarray:
-        return np.concatenate([getattr(one, name) for one in certificates])
-
-    return replace(
-        first,
-        primal=of_all("primal"),
-        dual=of_all("dual"),
-        gap=of_all("gap"),
-        n_support=of_all("n_support"),
-        drift=max(one.drift for one in certificates),
-    )
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -146,6 +150,13 @@ def test_groups_of_models_are_proved_by_what_all_have_seen() -> None:
     assert (together.n_rows, together.drift) == (7, 0.5)
     assert together.primal.tolist() == [3.0, 1.0, 1.0]
     assert together.gap.tolist() == [2.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("kinds", itertools.product(["proved", "estimate", "none"], repeat=2))
+def test_groups_of_models_claim_no_more_than_the_weakest(kinds: tuple[Any, Any]) -> None:
+    order = ["proved", "estimate", "none"]
+    weakest = order[max(map(order.index, kinds))]
+    assert joined([replace(proof([3.0], [1.0]), kind=kind) for kind in kinds]).kind == weakest
 
 
 def test_what_is_written_counts_with_its_own_dual_point() -> None:
