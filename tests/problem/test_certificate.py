@@ -152,7 +152,7 @@ def test_groups_of_models_are_proved_by_what_all_have_seen() -> None:
     assert together.gap.tolist() == [2.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("kinds", itertools.product(["proved", "estimate", "none"], repeat=2))
+@pytest.mark.parametrize("kinds", list(itertools.product(["proved", "estimate", "none"], repeat=2)))
 def test_groups_of_models_claim_no_more_than_the_weakest(kinds: tuple[Any, Any]) -> None:
     order = ["proved", "estimate", "none"]
     weakest = order[max(map(order.index, kinds))]
