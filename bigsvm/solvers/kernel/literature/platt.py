@@ -6,11 +6,11 @@
         optimality condition by more than eps, try partners i1 in Platt's order until one takes a step
         after a sweep over all: examine_all = 0;  after another one without a step: examine_all = 1
 
-Given   qp.beta, qp.f = K beta - y; E_i = f_i + b.  The two heuristics are in `compiled/kernel/platt.py`.
-The random starts are keyed by (seed, sweep, i2).  Platt keeps w where the kernel is linear; here the errors are kept
-whatever the kernel is, and a step takes two kernel rows, of which those used last are kept.
+Given qp.beta and qp.f = K beta - y, the errors are E_i = f_i + b.  The two heuristics are in
+`compiled/kernel/platt.py`.  The random starts are a function of (seed, sweep, i2).  For a linear kernel Platt keeps w;
+here errors are kept for every kernel.  A step takes two kernel rows, and those used last are cached.
 
-Source: Platt 1998, as StandardSMO of Wang 2016 has it (docs/mathematics.md 10.2; `simplified.py` for its classes).
+Source: Platt 1998, in the form of StandardSMO of Wang 2016 (docs/mathematics.md 10.2; `simplified.py` for its classes).
 """
 
 from __future__ import annotations
@@ -29,16 +29,19 @@ from bigsvm.solvers.kernel.dual_qp import DualQP, Progress, middle
 from bigsvm.solvers.kernel.ends import expired, most_values
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
-_VALUES = 1 << 25  # rows looked at, times what is done with each
+_VALUES = 1 << 25  # work of one call: rows examined, with a weight of 4 n for each one that violates
 
 
 @dataclass
 class PlattWork:
-    """Where it stands.
+    """The state of a model.
 
-    b : bias;  sweep, at : the row to be looked at next;  all_rows : this sweep is over all of them
-    whole : sweeps over all that are done;  changed : steps of this sweep
-    over : the eps with which the rule was last met; inf: never
+    b : float          bias
+    sweep, at : int    number of the sweep, and its next row
+    all_rows : bool    this sweep is over all rows
+    whole : int        sweeps over all rows that are complete
+    changed : int      steps of this sweep
+    over : float       the eps with which the rule was last met; inf: never
     """
 
     b: float
@@ -54,8 +57,8 @@ class PlattWork:
 class PlattSMO(KernelSolver):
     """Hyperparameters of `platt-smo`.
 
-    eps : float      of takeStep: a step must change alpha_2 by eps (alpha_2' + alpha_2 + eps)
-    maxepoch : int   sweeps over all rows at most
+    eps : float      a step must change alpha_2 by at least eps (alpha_2' + alpha_2 + eps), as in Platt's takeStep
+    maxepoch : int   most sweeps over all rows
     """
 
     name: ClassVar[str] = "platt-smo"
@@ -77,24 +80,24 @@ class PlattSMO(KernelSolver):
 
     @property
     def caches(self) -> bool:
-        """Rows inside their boxes are fetched sweep after sweep."""
+        """True, because rows inside their boxes are fetched in every sweep."""
         return True
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> PlattWork:
-        """b = 0, of a warm start the middle of b_up and b_low; its rows are kept by the caller."""
+        """The first state: b = 0, or, after a warm start, -(b_up + b_low) / 2."""
         return PlattWork(middle(qp))
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """The kernel rows of a pair."""
+        """Bytes of the two kernel rows of a step."""
         return [Need("kernel rows", 16 * shape.n_samples)]
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Row after row, until a sweep over all takes no step or enough were looked at; see `Progress`.
+        """Examine row after row, until a sweep over all rows makes no step, or the share of work is over.
 
-        Platt's rule is a sweep over all without a step.  Where no row violates by more than qp.eps / 2 with the b
-        that is kept, b_low - b_up is at most qp.eps: then it is `done`, and goes on with a smaller qp.eps.  Steps
-        may also be smaller than eps allows; then it is over, and `final`.  The last sweep that is allowed is a limit,
-        and no rule: then it is `exhausted`.
+        Platt's rule is a sweep over all rows without a step.  There are two reasons for that.  If no row violates by
+        more than qp.eps / 2 with the present b, then b_low - b_up <= qp.eps: the result is `done`, and a smaller qp.eps
+        continues the fit.  If all possible steps are too small, the result is `final`.  At the largest number of
+        sweeps, which is a limit and not a rule, it is `exhausted`.
         """
         n, steps, seen = qp.n, 0, 0
         programme = qp.target, qp.lower, qp.upper, qp.beta, qp.f
@@ -125,7 +128,7 @@ class PlattSMO(KernelSolver):
             work.whole += 1
             if work.changed == 0:
                 work.over = qp.eps
-        # A smaller eps, after the rule was met, begins with all rows, too.
+        # After the rule was met, a smaller eps begins with all rows again.
         work.all_rows = work.changed == 0
         work.sweep, work.at, work.changed = work.sweep + 1, 0, 0
 

@@ -1,16 +1,15 @@
-"""`simplified-smo` and `simplified-smo-km`: rows in turn, each with the partner of the most different error.
+"""`simplified-smo` and `simplified-smo-km`: each row in turn makes a step with the row of the most different error.
 
     for each epoch, for each row i that violates its optimality condition by more than eps:
         j = argmax_j |E_i - E_j|;  the best step of alpha_i and alpha_j in their boxes
     until an epoch takes no step
 
-Taken literally this stalls: the one candidate j may be blocked (L = H) for every i, far from the optimum.  On
-heart_scale, linear, C = 1, that is after 58 steps, at 31.6 of 92.47.  So, unless `second` says otherwise, all other j
-are tried in random order before i is given up.
+Taken literally, this stalls far from the optimum: for every i, its only candidate j may be blocked (L = H).  On
+heart_scale, linear, C = 1, that happens after 58 steps, at an objective of 31.6 out of 92.47.  So, unless `second` says
+otherwise, all other j are tried in random order before i is given up.
 
-Row i's error is computed afresh, from a row of kernel values, whenever i is examined: an epoch is n rows of n values,
-whatever it changes.  `simplified-smo-km` keeps the rows that it has seen, as far as memory goes, and takes the same
-steps to the last bit.
+The error of row i is computed anew from a kernel row whenever i is examined, so an epoch takes n rows of n values, even
+if nothing changes.  `simplified-smo-km` keeps kernel rows as far as memory allows, and makes the same steps to the bit.
 
 Source: Wang Jialin, SVM: learning and implementing SMO & DCD, 2016 (docs/mathematics.md 10.1).  Its classes here:
 
@@ -59,11 +58,13 @@ _SECOND = {"max": LARGEST, "max-then-random": LARGEST_THEN_ANY, "random": ANY_ON
 
 @dataclass
 class SimplifiedWork:
-    """Where it stands.
+    """The state of a model.
 
-    b : bias;  epoch, at : the row to be examined next;  changed : steps of this epoch
-    over : the eps with which the rule was last met; inf: never
-    kept : of `simplified-smo-km`
+    b : float          bias
+    epoch, at : int    number of the epoch, and its next row
+    changed : int      steps of this epoch
+    over : float       the eps with which the rule was last met; inf: never
+    kept : KeptRows    kernel rows of `simplified-smo-km`, or None
     """
 
     b: float
@@ -78,9 +79,10 @@ class SimplifiedWork:
 class SimplifiedSMO(KernelSolver):
     """Hyperparameters of `simplified-smo`.
 
-    second : str         'max-then-random'; 'max': Wang 2016 taken literally; 'random': one random j, no argmax
-    maxepoch : int       epochs at most
-    min_step : float     a step must change alpha_j by so much
+    second : str         'max-then-random'; 'max': Wang 2016 taken literally; 'random': one random j instead of the
+        argmax
+    maxepoch : int       most epochs
+    min_step : float     smallest change of alpha_j in a step
     """
 
     name: ClassVar[str] = "simplified-smo"
@@ -104,21 +106,21 @@ class SimplifiedSMO(KernelSolver):
             raise ValueError(f"min_step must be a number not below 0, not {self.min_step!r}")
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> SimplifiedWork:
-        """b = 0, of a warm start the middle of b_up and b_low."""
+        """The first state: b = 0, or, after a warm start, -(b_up + b_low) / 2."""
         return SimplifiedWork(middle(qp))
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Rows that are examined, one that changes f, and an order of all."""
+        """Bytes of the kernel rows that are examined together, of one that changes f, and of an order of all rows."""
         n = shape.n_samples
         return [Need("kernel rows", 8 * n * (_at_once(n) + 2))]
 
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
-        """Whole groups of rows, until an epoch takes no step or enough were examined; see `Progress`.
+        """Examine groups of rows, until an epoch makes no step, or the share of work is over.
 
-        The rule of Wang 2016 is an epoch without a step.  Where no row violates by more than qp.eps / 2 with the b
-        that is kept, b_low - b_up is at most qp.eps: then it is `done`, and goes on with a smaller qp.eps.  An
-        epoch may also take no step because none was found; then it is over, and `final`.  The last epoch that is
-        allowed is a limit, and no rule: then it is `exhausted`.
+        The rule of Wang 2016 is an epoch without a step.  There are two reasons for that.  If no row violates by more
+        than qp.eps / 2 with the present b, then b_low - b_up <= qp.eps: the result is `done`, and a smaller qp.eps
+        continues the fit.  If no step was found although rows violate, the result is `final`.  At the largest number of
+        epochs, which is a limit and not a rule, it is `exhausted`.
         """
         n, steps, seen = qp.n, 0, 0
         programme = qp.target, qp.box, qp.point, rows.diag
@@ -156,9 +158,9 @@ class SimplifiedSMO(KernelSolver):
 
 @dataclass(frozen=True)
 class SimplifiedSMOWithKM(SimplifiedSMO):
-    """Hyperparameters of `simplified-smo-km`: those of `simplified-smo`, whose iterates it has.
+    """Hyperparameters of `simplified-smo-km`, which makes the same steps as `simplified-smo`.
 
-    kept_rows : int   kernel rows kept at most; 0: as many as half of the free memory holds
+    kept_rows : int   most kernel rows to keep; 0: as many as half of the free memory holds
     """
 
     name: ClassVar[str] = "simplified-smo-km"
@@ -171,22 +173,22 @@ class SimplifiedSMOWithKM(SimplifiedSMO):
             raise ValueError(f"kept_rows must not be negative: {self.kept_rows!r}")
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """One kept row at least; the plan gives more."""
+        """Also the bytes of one kept row; the plan gives more if it can."""
         return [*super().own_needs(shape, resident), Need(CACHE, 8 * shape.n_samples)]
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> SimplifiedWork:
-        """As `simplified-smo`, with room for rows.  What is kept is no part of a saved state."""
+        """The first state, with room for kernel rows, which are not saved with the state."""
         work = super().start_model(qp, rows, ctx)
         work.kept = keep_rows(rows, ctx, self.kept_rows)
         return work
 
     def finish_model(self, work: Any) -> None:
-        """Let the rows go."""
+        """Release the kept rows."""
         if work.kept is not None:
             work.kept.close()
         work.kept = None
 
 
 def _at_once(n: int) -> int:
-    """Rows whose kernel values are asked for together."""
+    """The number of kernel rows that are asked for together."""
     return min(max(_TOGETHER // max(n, 1), 1), 64)

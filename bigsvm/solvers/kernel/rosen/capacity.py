@@ -1,4 +1,4 @@
-"""How many rows a face, or a round, may have: their kernel values with each other are in memory all at once."""
+"""How many rows a face (or a round of `rosen-block`) may have: all kernel values between them must fit in memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import bytes_per_row, row_bytes
 
 _LEAST = 384  # rows that every plan has room for
-_SQUARES = 3  # matrices of K's size in float64: K, the one that it grows from, and one of Newton's equations
-_COPIES = 4  # of a row: as it is stored, gathered, and in float64
-_FREE = 0.75  # of the memory that nobody has asked for
+_SQUARES = 3  # matrices in float64: K, the smaller one that it grows from, and one for Newton's equations
+_COPIES = 4  # copies of a row: as stored, gathered, and in float64 (twice as large)
+_FREE = 0.75  # share of the unreserved memory that may be used
 
 
 def face_needs(shape: DataShape) -> list[Need]:
-    """Of the smallest face."""
+    """Bytes of the smallest face."""
     stored = int(bytes_per_row(shape, shape.entry_bytes + 8))
     return [Need("K of a face", _bytes(min(_LEAST, shape.n_samples), stored))]
 
 
 def rows_that_fit(ctx: Context) -> int:
-    """Rows of a face that the plan has room for, at least `_LEAST`: a function of the plan alone."""
+    """The number of rows of a face that fit, at least `_LEAST`; a function of the plan alone."""
     a_row = _COPIES * row_bytes(ctx.data)
     room = ctx.row_buffer_bytes + int(_FREE * ctx.budget.free)
     # 8 _SQUARES m^2 + a_row m = room

@@ -1,7 +1,8 @@
 """Rosen's gradient projection in the dual of a kernel machine (`rosen`; Lopez and Dorronsoro; docs/mathematics.md 9).
 
-One row leaves its bound at a time; between releases all free rows move together, along conjugate directions with
-K_JJ at hand.  f of the other rows is wanted for the choice of the next release only, and is brought up to date then.
+J is the set of free rows, and the points with J free and all other rows at their bounds form a *face*.  One row at a
+time is *released* from its bound.  Between two releases all free rows move together, along conjugate directions, with
+the matrix K_JJ in memory.  f of the other rows is needed only to choose the next release, and is updated then.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
 )
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
-_CALL_WORK = 1_000_000_000  # multiplications of a call, about
-_VALUE = 20  # of a kernel value
-_LOOK = 50_000  # of what is done once a release
+_CALL_WORK = 1_000_000_000  # multiplications of one call, about
+_VALUE = 20  # multiplications that a kernel value counts as
+_LOOK = 50_000  # multiplications that the fixed work of a release counts as
 
 
 @dataclass(frozen=True)
 class Rosen(KernelSolver):
     """Hyperparameters of `rosen`.
 
-    theta : float   a bound row is released where no |r_i| on the face is above theta times its multiplier
+    theta : float   a bound row is released once no |r_i| on the face exceeds theta times its multiplier
     inner : 'cg' | 'steepest' | 'newton'   directions inside a face; 'steepest' is the text of the paper, and slow
-    full : bool     f of all rows after every step, as in the paper, and not once a release: every release then comes
-        when its rule says so, which saves 2 to 4 steps in a hundred, for 1.6 to 3.3 times the kernel values
+    full : bool     update f of all rows after every step, as in the paper, instead of once for each release.  Releases
+        then come exactly when their rule says so: 2 to 4 % fewer steps, for 1.6 to 3.3 times the kernel values
     """
 
     name: ClassVar[str] = "rosen"
@@ -63,21 +64,22 @@ class Rosen(KernelSolver):
 
     @property
     def caches(self) -> bool:
-        """Of the rows that move: much the same ones from one update of f to the next."""
+        """True, because mostly the same rows move between one update of f and the next."""
         return True
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """K of the free rows; of more of them than there is memory for, some wait."""
+        """Bytes of K of the free rows; if more rows are free than fit, some of them wait."""
         return face_needs(shape)
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> FaceWork:
-        """Nothing is computed."""
+        """The first state; nothing is computed."""
         return new_work(qp.n)
 
     def step_model(self, qp: DualQP, work: FaceWork, rows: KernelRows, ctx: Context) -> Progress:
-        """Faces, each with one release and one update of f, until b_low - b_up <= qp.eps, or for one share of work.
+        """Solve faces, each with one release and one update of f, until b_low - b_up <= qp.eps or the share is over.
 
-        K_JJ is computed anew by each call, so that nothing depends on whether the state was saved before it.
+        K_JJ is computed anew by each call, so that the result does not depend on whether the state was saved in
+        between.
         """
         block, workspace, spent, visits, steps = Block(rows, rows_that_fit(ctx)), Workspace(), 0.0, 0, work.steps
         now = look(qp)
@@ -93,7 +95,7 @@ class Rosen(KernelSolver):
             exhausted = stands_still(qp, work, rows, now.violation, moved, patience=200 + qp.n)
             if work.stale == 0:
                 now = look(qp)
-            # Values that were asked for, not those computed: where a call ends must not depend on a cache.
+            # Count values that were asked for, not those computed: the end of a call must not depend on a cache.
             spent += _VALUE * (rows.counts.asked - values) + int(work.counts[WORK]) - multiplications
             spent += qp.n + _LOOK
         rows.counts.asked += (int(work.counts[WORK]) - begun) // _VALUE
@@ -101,17 +103,18 @@ class Rosen(KernelSolver):
         return Progress(done, exhausted and not done, work.steps - steps, visits, now.violation)
 
     def _face(self, qp: DualQP, work: FaceWork, block: Block, workspace: Workspace, now: Look) -> bool:
-        """A release where it is due, then steps inside the face until the next one is; whether anything moved.
+        """Release a row if that is due, then make steps inside the face until the next release is; whether beta moved.
 
-        Of the rows outside only p's multiplier is kept up to date.  After its release the next one is expected to be
-        as large: where it is smaller, the face goes on after another look, along the same directions.
+        Of the rows outside the face only the multiplier of p is kept up to date.  After p was released, the next
+        multiplier is expected to be as large.  If it turns out to be smaller, the face continues along the same
+        directions, after all multipliers are known again.
         """
         eps, before = paper_eps(qp), work.steps
         if len(now.free):
             free = now.free
             if len(free) >= block.most:
                 free = _ends(now, block.most - 1)
-                work.memory[:] = 0.0  # other rows than last time: their directions are conjugate to nothing
+                work.memory[:] = 0.0  # the rows differ from the last ones, so conjugacy is lost
             numbers = np.append(free, now.p) if now.p >= 0 else free
             due = now.worst <= max(self.theta * now.multiplier, 0.5 * eps) or len(now.free) == 1
         else:
@@ -123,24 +126,24 @@ class Rosen(KernelSolver):
         )  # fmt: skip
         W, point = block.numbers, DualPoint(qp.beta[block.numbers], qp.f[block.numbers])
         reason = move(qp, work, W, point, block.K, block.largest, workspace, how)
-        if reason == DUE and work.steps == before:  # a tie that rounding decides otherwise here than there
+        if reason == DUE and work.steps == before:  # a tie, which rounding has decided differently
             reason = move(qp, work, W, point, block.K, block.largest, workspace, how._replace(releases=1))
         qp.beta[W] = point.beta
         return reason != STILL or work.steps > before + 1
 
 
 def _ends(now: Look, most: int) -> np.ndarray:
-    """The free rows with the smallest and the largest F, which are the farthest apart: int64, ascending."""
+    """The free rows with the smallest and the largest F, half of each, which violate most; int64, ascending."""
     order = np.argsort(now.up[now.free], kind="stable")
     low = most // 2
     return np.sort(now.free[np.concatenate([order[:low], order[len(order) - (most - low) :]])])
 
 
 class Block:
-    """K of a few rows that change little from one time to the next: what is new is computed, the rest stays.
+    """K of a set of rows that changes little from one time to the next; only values of new rows are computed.
 
-    most : rows that there is room for
-    numbers : int64, (m,)   the rows, those that came last at the end;  K : (m, m), of the rows' type
+    most : int   rows that fit
+    numbers : int64, (m,)   the rows, the newest last;  K : (m, m), in the dtype of the kernel rows
     """
 
     def __init__(self, rows: KernelRows, most: int) -> None:

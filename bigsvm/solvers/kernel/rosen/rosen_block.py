@@ -1,7 +1,7 @@
-"""Rosen's gradient projection in rounds, many rows released at once (`rosen-block`; docs/mathematics.md 9.5).
+"""Rosen's gradient projection in rounds that release many rows at once (`rosen-block`; docs/mathematics.md 9.5).
 
-A round takes the free rows and the bound rows that violate most, solves the programme on them with K_WW at hand, and
-then brings f of all rows up to date: one pass over the data a round, however many steps the round takes.
+A round takes the set W of the free rows and the bound rows that violate most, solves the programme on W with K_WW in
+memory, and then updates f of all rows.  So a round takes one pass over the data, however many steps it has.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from bigsvm.solvers.kernel.rosen.rosen_face import (
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.selection import largest
 
-_CALL_WORK = 1_000_000_000  # multiplications of a call, about
-_VALUE = 20  # of a kernel value
-_SHARE = 0.1  # of the violation, to which a round solves
-_STEPS = 20  # of a round, a row, and 1000 more
-_PATIENCE = 100  # rounds
+_CALL_WORK = 1_000_000_000  # multiplications of one call, about
+_VALUE = 20  # multiplications that a kernel value counts as
+_SHARE = 0.1  # share of the violation to which a round is solved
+_STEPS = 20  # most steps of a round for each of its rows, plus 1000
+_PATIENCE = 100  # rounds without progress
 
 
 @dataclass
 class RoundWork(FaceWork):
-    """What is kept beside what `rosen` keeps: a round that is not over.
+    """The state of `rosen`, and that of a round which is under way.
 
-    chosen : bool, (n,)   W;  beta, f : float64, (n,)   as they are inside the round, valid on W
-    stop : float   the violation at which the round is over, negative where none is open
-    last_step : int   `steps` at which it is over as well
+    chosen : bool, (n,)       the rows of W
+    beta, f : float64, (n,)   present values within the round, valid on W
+    stop : float              violation at which the round ends; negative if no round is under way
+    last_step : int           value of `steps` at which it ends in any case
     """
 
     chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
@@ -62,9 +63,9 @@ class RoundWork(FaceWork):
 class RosenBlock(KernelSolver):
     """Hyperparameters of `rosen-block`.
 
-    q : int         bound rows a round, at most; half of them that may rise, half that may fall
-    max_set : int   rows a round at most (K_WW has the square of it); --working-set goes before
-    theta, inner : as in `rosen`
+    q : int         most bound rows in a round: half of them may rise, half may fall
+    max_set : int   most rows in a round (K_WW has the square of that); --working-set overrides it
+    theta, inner : see `Rosen`
     """
 
     name: ClassVar[str] = "rosen-block"
@@ -81,19 +82,19 @@ class RosenBlock(KernelSolver):
             raise ValueError("q and max_set must be at least 2")
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """K of a round's rows; there are as many as the memory holds."""
+        """Bytes of K of the rows of a round, of which there are as many as fit."""
         return face_needs(shape)
 
     def start_model(self, qp: DualQP, rows: KernelRows, ctx: Context) -> RoundWork:
-        """Nothing is computed."""
+        """The first state; nothing is computed."""
         face = new_work(qp.n)
         chosen, beta, f = np.zeros(qp.n, bool), np.zeros(qp.n), np.zeros(qp.n)
         return RoundWork(face.direction, face.memory, face.counts, chosen=chosen, beta=beta, f=f)
 
     def step_model(self, qp: DualQP, work: RoundWork, rows: KernelRows, ctx: Context) -> Progress:
-        """Rounds until b_low - b_up <= qp.eps, or for one share of work; `iterations` counts rounds: updates of f.
+        """Make rounds until b_low - b_up <= qp.eps, or the share of work is over; `iterations` counts rounds.
 
-        A long round goes on in the next call, which computes K_WW anew; `qp` moves only when a round is over.
+        A long round continues in the next call, which computes K_WW anew.  `qp` changes only at the end of a round.
         """
         most = max(min(self.asked.working_set or self.max_set, rows_that_fit(ctx)), 2)
         workspace, spent, visits, rounds = Workspace(), 0, 0, work.updates
@@ -124,7 +125,7 @@ class RosenBlock(KernelSolver):
         return Progress(done, exhausted and not done, work.updates - rounds, visits, now.violation)
 
     def _begin_round(self, qp: DualQP, work: RoundWork, now: Look, most: int) -> None:
-        """Begin a round."""
+        """Begin a round: choose its rows, and the violation at which it ends."""
         W = working_set(qp, now, self.q, most)
         work.chosen[:] = False
         work.chosen[W] = True
@@ -136,7 +137,7 @@ class RosenBlock(KernelSolver):
     def _go_on(
         self, qp: DualQP, work: RoundWork, rows: KernelRows, largest: float, workspace: Workspace, most_work: int
     ) -> int:  # fmt: skip
-        """Steps of the round that is open, in `work` alone; why they ended."""
+        """Make steps of the round, which change only `work`; the reason why they ended."""
         W = np.flatnonzero(work.chosen)
         K = np.ascontiguousarray(rows.block(W, W))
         most = work.last_step - work.steps
@@ -151,8 +152,10 @@ class RosenBlock(KernelSolver):
 
 
 def working_set(qp: DualQP, now: Look, q: int, most: int) -> np.ndarray:
-    """The rows of a round, int64, ascending: J, q/2 bound rows on each side by their violation of the centre, and
-    the most violating pair; of more than `most` those with the largest violations, the pair always among them.
+    """The rows of a round, int64, ascending.
+
+    These are the free rows, q / 2 bound rows on each side by their violation, and the most violating pair.  If they are
+    more than `most`, those with the largest violations are taken, always with that pair.
     """
     bound = np.ones(qp.n, bool)
     bound[now.free] = False

@@ -1,7 +1,7 @@
-"""What `rosen` and `rosen-block` share: their options, the look over all rows, and how f is kept true to beta.
+"""What `rosen` and `rosen-block` share: options, multipliers of all rows, and the update of f after beta has changed.
 
-Both move a few rows W with K_WW at hand (`compiled/kernel/rosen.py`), and then bring f up to date for all rows with one
-`rows.update`, a pass over the data where K is not kept: docs/mathematics.md 9.4, 9.5.
+Both move a set W of rows with K_WW in memory (`compiled/kernel/rosen.py`), and then update f of all rows by one
+`rows.update`, which is a pass over the data unless the kernel rows are cached (docs/mathematics.md 9.4, 9.5).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 INNER = {"cg": CONJUGATE, "steepest": STEEPEST, "newton": NEWTON}
-REFRESH = 1000  # updates of f after which it is computed from nothing
-BETTER = 0.9  # a violation so many times the least one seen is progress
-FALLS = 1e-12  # of all that the objective fell by, between two looks
-DRIFT = 1e-14  # of sum |beta|, in sum beta
-N_COUNTS = 5
+REFRESH = 1000  # updates of f after which it is computed anew
+BETTER = 0.9  # a violation below this many times the smallest one so far is progress
+FALLS = 1e-12  # decrease of the objective, relative to its total decrease, that is progress
+DRIFT = 1e-14  # |sum beta| / sum |beta| up to which the sum counts as 0
+N_COUNTS = 5  # length of `FaceWork.counts`
 
 
 def paper_eps(qp: DualQP) -> float:
-    """eps of Lopez and Dorronsoro, whose rule is b_low - b_up <= 2 eps: the one place where that 2 stands.
+    """eps of Lopez and Dorronsoro, whose rule is b_low - b_up <= 2 eps.
 
     `qp.eps` is the violation itself.  For `--stop paper` the caller sets qp.eps = 2 tol.
     """
@@ -42,15 +42,16 @@ def paper_eps(qp: DualQP) -> float:
 
 @dataclass
 class FaceWork:
-    """What is kept of a model beside the `DualQP`.
+    """The state of a model beside its `DualQP`.
 
-    direction : float64, (n,)   the last conjugate direction, of use where memory[1] > 0
-    memory : float64, (2,)   r.r of the last step inside the face, and how many there were since the last restart
-    counts : int64, (5,)   as `compiled/kernel/rosen.py` numbers them: face steps, releases, pair steps, kernel rows
-        that these would read one by one (times n: the paper's count of kernel operations), multiplications
-    updates : of f, that is passes;  stale : of them since f was computed from nothing
-    gain : what the objective fell by
-    best, waited, mark, stalls : the least violation seen, updates since, the gain then, how often it has stood still
+    direction : float64, (n,)   the last conjugate direction, used if memory[1] > 0
+    memory : float64, (2,)      r.r of the last step inside the face, and the number of steps since the last restart
+    counts : int64, (5,)        numbers of face steps, releases and pair steps; of kernel rows that these would read one
+        by one (times n: the paper's count of kernel operations); and of multiplications (`compiled/kernel/rosen.py`)
+    updates : int    updates of f;  stale : int   updates since f was computed anew
+    gain : float     total decrease of the objective
+    best : float     smallest violation so far;  waited : int   updates since it was found
+    mark : float     `gain` at that time;  stalls : int   how often there was no progress
     """
 
     direction: np.ndarray
@@ -66,24 +67,25 @@ class FaceWork:
 
     @property
     def steps(self) -> int:
-        """Steps of all kinds."""
+        """The number of steps of all kinds."""
         return int(self.counts[:3].sum())
 
 
 def new_work(n: int) -> FaceWork:
-    """Nothing done yet, n rows."""
+    """The first state of a model with n rows."""
     return FaceWork(np.zeros(n), np.zeros(2), np.zeros(N_COUNTS, np.int64))
 
 
 class Look(NamedTuple):
-    """Where a `DualQP` stands, from f of all rows.
+    """The optimality conditions of a `DualQP`, from f of all rows.
 
-    up, down : float64, (n,)   `Part.up`, `Part.down`
-    i_up, i_low : the most violating pair;  violation : b_low - b_up, -inf where nothing may move
-    free : int64   J
-    mu : mean of F over J;  worst : max |mu - F| over J
-    p : the bound row whose multiplier has the wrong sign most, -1 where none has
-    multiplier : by how much
+    up, down : float64, (n,)   `DualQP.up`, `DualQP.down`
+    i_up, i_low : int   the most violating pair
+    violation : float   b_low - b_up; -inf if no beta may move
+    free : int64        the free rows J
+    mu : float          mean of F over J;  worst : float   max |mu - F| over J
+    p : int             the bound row whose multiplier is the most negative, -1 if none is
+    multiplier : float  its absolute value
     """
 
     up: np.ndarray
@@ -103,7 +105,7 @@ class Look(NamedTuple):
 
 
 def look(qp: DualQP) -> Look:
-    """O(n), no kernel values; `qp` has at least one row."""
+    """The optimality conditions of `qp`, which must have at least one row.  O(n), without kernel values."""
     up, down = qp.up(), qp.down()
     i_up, i_low = int(np.argmin(up)), int(np.argmax(down))
     b_up, b_low = float(up[i_up]), float(down[i_low])
@@ -124,13 +126,13 @@ def look(qp: DualQP) -> Look:
 
 
 def grown(m: int) -> int:
-    """Room for m rows and some to come: a quarter more, for square arrays are the largest things there are."""
+    """The rows to allocate for m rows: a quarter more, not twice as many, because the arrays are square."""
     return m + m // 4 + 32
 
 
 @dataclass
 class Workspace:
-    """Work space of `descend` for at most so many rows; nothing of it outlives a call of `step_model`."""
+    """Work space of `descend`, which grows with the rows.  Its content is not used after a call of `step_model`."""
 
     e: np.ndarray = field(default_factory=lambda: np.zeros(0))
     r: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -138,13 +140,13 @@ class Workspace:
     square: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def of(self, m: int, inner: int) -> tuple[np.ndarray, DescentWorkspace]:
-        """e, and the rest, for m rows."""
+        """(e, other arrays) for m rows."""
         if len(self.e) < m:
             self.e, self.r, self.z = (np.zeros(grown(m)) for _ in range(3))
         shape = (m + 2, m) if inner == NEWTON else (0, 0)
         if len(self.square) < shape[0] * shape[1]:
             self.square = np.zeros((grown(m) + 2) * grown(m))
-        # Without gaps between its rows, whatever m is: another type of array would be compiled for anew.
+        # Contiguous for every m, because strided arrays have another type, for which numba would compile again.
         square = self.square[: shape[0] * shape[1]].reshape(shape)
         return self.e[:m], DescentWorkspace(self.r[:m], self.z[:m], square)
 
@@ -157,7 +159,7 @@ def move(
 
     Returns
     -------
-    reason : as `descend` gives it
+    reason : why it ended; see `descend`
     """
     e, rest = workspace.of(len(W), how.inner)
     e[:] = work.direction[W]
@@ -171,7 +173,7 @@ def move(
 
 
 def bring_up_to_date(qp: DualQP, before: np.ndarray, work: FaceWork, rows: KernelRows) -> int:
-    """f += K (beta - before), one pass; the number of rows whose beta has changed."""
+    """f += K (beta - before), in one pass; returns the number of rows whose beta has changed."""
     balance(qp)
     changed = np.flatnonzero(qp.beta != before)
     if len(changed):
@@ -184,7 +186,7 @@ def bring_up_to_date(qp: DualQP, before: np.ndarray, work: FaceWork, rows: Kerne
 
 
 def refresh(qp: DualQP, work: FaceWork, rows: KernelRows) -> None:
-    """f = K beta - t from nothing: sums of many updates drift."""
+    """Compute f = K beta - t anew, because rounding accumulates in many updates."""
     np.negative(qp.target, out=qp.f)
     support = np.flatnonzero(qp.beta)
     rows.update(qp.f, support, qp.beta[support])
@@ -193,7 +195,7 @@ def refresh(qp: DualQP, work: FaceWork, rows: KernelRows) -> None:
 
 
 def balance(qp: DualQP) -> None:
-    """Rounding errors of sum beta, from snaps to bounds and long sums, go to the free row with the most room."""
+    """Make sum beta 0 again after rounding (in moves to bounds, and long sums), by the free row with the most room."""
     total = float(qp.beta.sum())
     free = np.flatnonzero(qp.free())
     if abs(total) <= DRIFT * float(np.abs(qp.beta).sum()) or not len(free):
@@ -207,9 +209,9 @@ def balance(qp: DualQP) -> None:
 
 
 def stands_still(qp: DualQP, work: FaceWork, rows: KernelRows, violation: float, moved: bool, patience: int) -> bool:
-    """Whether floating point allows no more, after an update: twice no progress, the second time with a fresh f.
+    """Whether floating point allows no more progress: there was none twice, the second time after f was computed anew.
 
-    Progress is a smaller violation, or, of steps that crawl, an objective that still falls.
+    Progress is a smaller violation, or, with very small steps, a lower objective.
     """
     work.waited += 1
     if violation <= BETTER * work.best:
@@ -227,7 +229,7 @@ def stands_still(qp: DualQP, work: FaceWork, rows: KernelRows, violation: float,
 
 
 def check(theta: float, inner: str) -> None:
-    """ValueError for an option that is none."""
+    """Raise ValueError for an invalid option."""
     if inner not in INNER:
         raise ValueError(f"inner must be one of {', '.join(INNER)}, not {inner!r}")
     if not 0.0 < theta < np.inf:

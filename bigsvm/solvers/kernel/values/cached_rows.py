@@ -1,4 +1,4 @@
-"""Kernel rows that are kept: the same values to the bit, computed once where there is room."""
+"""Kernel rows with a cache: the same values, to the bit, as without it."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.store.state.row_cache import RowCache
 
-_MOST = 2  # of a sum's rows: where more than one in so many are missing, all are summed as they are computed
+_MOST = 2  # if more than one in this many rows of a sum is missing, all rows are computed and summed without the cache
 
 
 class CachedRows:
-    """`KernelRows` that takes rows from a cache where they are, and from `inner` where they are not.
+    """`KernelRows` that takes rows from a cache if it has them, and from `inner` otherwise.
 
-    inner : whose values these are; its counts are kept on, with the hits
-    cache : of rows of length inner.n and dtype inner.dtype; its owner closes it, and tells what its disk did wrong
-    at_once : int      missing rows that `update` may hold at one time, beside the cache
-    one_scan : bool    each call of `inner` reads the data: an `update` that lacks more rows than `at_once` then has
-        all of them summed by `inner`, in the one scan that it may have; else it takes piece by piece what is missing,
-        unless that is most of them
-    keep_sums : bool   rows that `update` computes one by one are kept, too: for who asks for rows in sums alone
+    inner : KernelRows   computes the values; its counts are continued, with the hits added
+    cache : RowCache     for rows of length inner.n and dtype inner.dtype
+    at_once : int        most missing rows that `update` holds at a time, beside the cache
+    one_scan : bool      each call of `inner` reads the data.  If more than `at_once` rows are missing in an `update`,
+        then `inner` sums all of them in one scan.  False: missing rows are computed piece by piece, unless most are
+        missing
+    keep_sums : bool     also cache the rows that `update` computes, for solvers that ask only for sums
 
     Raises
     ------
-    ValueError : the cache is of other rows.
+    ValueError : the cache is for rows of another length or dtype.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CachedRows:
         return self._inner.diag
 
     def fetch(self, idx: np.ndarray) -> np.ndarray:
-        """Rows idx, in memory of the caller's own; all that are missing in one call of `inner`, and kept."""
+        """Rows idx, in new memory.  Missing rows are computed in one call of `inner`, and cached."""
         out = np.empty((len(idx), self.n), self.dtype)
         with self._counted():
             missing = np.flatnonzero(~self._cache.get_many(idx, out))
@@ -57,13 +57,13 @@ class CachedRows:
         return out
 
     def block(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """K[a, b], by `inner`: few values, which rows of the cache may not hold in this order of rounding."""
+        """K[a, b], computed by `inner`: these are few values, and cached rows may differ from them in rounding."""
         return self._inner.block(a, b)
 
     def update(self, f: np.ndarray, idx: np.ndarray, change: np.ndarray) -> None:
-        """f += sum_k change_k K[idx_k, :] in the order of idx; nothing new is kept, but where `keep_sums` says so.
+        """f += sum_k change_k K[idx_k, :], in the order of idx.  New rows are cached only with `keep_sums`.
 
-        Sums over all support vectors, asked for once, would push out what the next steps need.
+        Otherwise a single sum over all support vectors would evict the rows that the next steps need.
         """
         if len(idx) == 0:  # no support vectors yet
             return
@@ -77,7 +77,7 @@ class CachedRows:
         if many or (missing == len(idx) and not self._keep_sums):
             self._inner.update(f, idx, change)
             return
-        # A piece ends before the missing row that would be one too many.
+        # Each piece has at most `at_once` missing rows.
         piece = np.maximum(np.cumsum(~here) - 1, 0) // self._at_once
         with self._counted():
             for number in range(int(piece[-1]) + 1):
@@ -89,7 +89,7 @@ class CachedRows:
         absent = iter(computed)
         for k, (i, kept) in enumerate(zip(idx, here, strict=True)):
             row = self._cache.get(i) if kept else next(absent)
-            if row is None:  # its place on disk failed just now, or another row has taken its place
+            if row is None:  # reading it from disk failed, or it was evicted meanwhile
                 row = self._inner.fetch(np.array([i]))[0]
             self._inner.add(f, row[None, :], change[k : k + 1])
         if self._keep_sums:
@@ -97,15 +97,15 @@ class CachedRows:
                 self._cache.put(i, row)
 
     def take_warning(self) -> str | None:
-        """What the cache's disk did wrong first, once."""
+        """The first warning of the cache about its disk; None after it was taken."""
         return self._cache.take_warning()
 
     def close(self) -> None:
-        """Let go of what is kept."""
+        """Release the cache."""
         self._cache.close()
 
     def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
-        """As `inner` does."""
+        """See `KernelRows.add`."""
         self._inner.add(f, K, change)
 
     @contextmanager

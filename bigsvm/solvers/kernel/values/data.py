@@ -1,4 +1,4 @@
-"""The rows of a run as kernel solvers reach them: by number, and block by block."""
+"""Access to the rows of a run for kernel solvers: by number, and block by block."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
 
-_CHUNK = 1 << 13  # rows of data in memory between two looks at what is asked of the run
-_AT_ONCE = 4  # blocks whose pages are asked for together
+_CHUNK = 1 << 13  # rows of a block, if the rows are in memory; signals are answered between blocks
+_AT_ONCE = 4  # blocks whose pages are requested together
 MOST_THREADS = 8
-"""Threads whose tiles the plan counts."""
+"""Most threads, whose tiles the plan counts."""
 
 
 class Rows(NamedTuple):
-    """Rows [start, stop) of the data: row i is row i - offset of X.
+    """A block: rows [start, stop) of the data, of which row i is row i - offset of X.
 
-    y : class codes or targets, (stop - start,);  weight : float64 or None
+    y : (stop - start,)   class codes or targets;  weight : float64, (stop - start,), or None
     """
 
     start: int
@@ -44,7 +44,7 @@ def of_qp(qp: DualQP, rows: Rows | BlockRef) -> tuple[slice, np.ndarray]:
 
 
 def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
-    """The columns, int64, that belong to rows of a precomputed kernel: their own, wherever rows and features lie."""
+    """For a precomputed kernel: the columns, int64, of the same samples as `rows`, in working order of both."""
     column = np.asarray(rows if data.row_order is None else data.row_order[rows]).astype(np.int64)
     if data.feature_order is not None:
         place = np.empty(data.n_features, np.int64)
@@ -54,7 +54,7 @@ def own_columns(data: RowBlocks, rows: np.ndarray) -> np.ndarray:
 
 
 def diagonal_of(kernel: Kernel, data: RowBlocks, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""
+    """K_ii in float64 of rows `at` of X, which are `rows` of the data; (len(at),)."""
     if kernel.name == "rbf":
         return np.ones(len(at))
     if kernel.name == "precomputed":
@@ -74,9 +74,9 @@ def diagonal_of(kernel: Kernel, data: RowBlocks, X: Matrix, at: np.ndarray, rows
 
 
 class KernelData:
-    """Rows of `ctx.data` and the kernel's values of them, in float32 (`gram`) and float64 (`exact`).
+    """The rows of `ctx.data`, and their kernel values in float32 (`gram`) and float64 (`exact`).
 
-    places : of models in work, for each row
+    places : see `KernelState`
     """
 
     def __init__(self, kernel: Kernel, ctx: Context, places: int = 1) -> None:
@@ -91,11 +91,11 @@ class KernelData:
         return self.ctx.data.n_samples
 
     def whole(self) -> Matrix | None:
-        """All rows, where they are in memory."""
+        """All rows, if they are in memory; else None."""
         return readonly_view(self.ctx.data.read(self.ctx.refs[0]).X) if self.ctx.resident else None
 
     def blocks(self, first: int = 0, charge: bool = True) -> Iterator[Rows]:
-        """Rows in order, those before `first` left out as far as whole blocks go."""
+        """Yield the blocks in order, without those that end before row `first`.  charge : count the bytes read"""
         ctx = self.ctx
         if ctx.resident:
             block = ctx.data.read(ctx.refs[0])
@@ -112,12 +112,12 @@ class KernelData:
                 yield Rows(block.start, block.stop, readonly_view(block.X), block.start, block.y, block.sample_weight)
 
     def refs(self, first: int = 0) -> list[BlockRef]:
-        """Addresses of what `blocks` gives, of rows from `first` on, where a block begins."""
+        """Addresses of the blocks of `blocks`, from row `first` on, which must be the start of a block."""
         refs = self.ctx.data.refs(_CHUNK) if self.ctx.resident else self.ctx.proof_refs
         return [ref for ref in refs if ref.start >= first]
 
     def take(self, rows: np.ndarray, charge: bool = True) -> tuple[Matrix, np.ndarray]:
-        """(X, at): rows, ascending and distinct, as rows `at` of X; the blocks that hold some are read."""
+        """(X, at): the rows, ascending and distinct, are rows `at` of X.  Only blocks that contain some are read."""
         X = self.whole()
         if X is not None:
             return X, rows
@@ -133,27 +133,27 @@ class KernelData:
         return matrix, np.arange(len(rows))
 
     def refs_of(self, rows: np.ndarray) -> list[BlockRef]:
-        """Blocks of the data that hold some of `rows`."""
+        """The blocks of the data that contain some of `rows`."""
         return [
             ref for ref in self.ctx.refs
             if np.searchsorted(rows, ref.start) < np.searchsorted(rows, ref.stop)
         ]  # fmt: skip
 
     def column(self, rows: np.ndarray) -> np.ndarray:
-        """Of a precomputed kernel the columns of rows; else empty."""
+        """The columns of rows for a precomputed kernel; otherwise empty."""
         return own_columns(self.ctx.data, rows) if self.kernel.name == "precomputed" else np.empty(0, np.int64)
 
     def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
-        """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""
+        """Rows `at` of X, which are `rows` of the data, as the second argument of kernel values."""
         if self.kernel.name == "precomputed":
             return unit_rows(self.column(rows), gram.dtype)
         return gram.support(X, at)
 
     def diagonal(self, X: Matrix, at: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """K_ii exactly, float64, of rows `at` of X which are `rows` of the data."""
+        """K_ii in float64 of rows `at` of X, which are `rows` of the data; (len(at),)."""
         return diagonal_of(self.kernel, self.ctx.data, X, at, rows)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         self.gram.close()
         self.exact.close()

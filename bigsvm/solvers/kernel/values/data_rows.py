@@ -1,4 +1,4 @@
-"""`KernelRows` of the data of a run: rows computed when they are asked for, in memory or from rows that stream."""
+"""`KernelRows` computed from the data of a run when they are asked for; the data may be in memory or stream."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.kernel_rows import KernelCounts
 from bigsvm.store.blocks import BlockRef, Matrix
 
-_CHUNK = 1 << 12  # rows that are on the other side at one time
+_CHUNK = 1 << 12  # rows of a sum that are in memory at a time
 
 
 class DataRows:
-    """K of the rows of one QP.
+    """Kernel rows of one QP.
 
-    part_rows : int64, ascending numbers of the data's rows; None for all
-    gram : in whose float type values are computed
+    part_rows : int64   numbers in the data of the rows that take part, ascending; None: all rows
+    gram : Gram         computes the values, in its float type
     """
 
     def __init__(self, data: KernelData, gram: Gram, part_rows: np.ndarray | None) -> None:
         self.data, self.gram, self._rows = data, gram, part_rows
         self.n = data.n if part_rows is None else len(part_rows)
-        # Not the method itself, which would hold the rows that hold it until Python looks for cycles.
+        # A weak reference, because the method would form a cycle, which Python frees only when it searches for cycles.
         reading = weakref.WeakMethod(self._reading)
         self.dtype, self.counts = gram.dtype, KernelCounts(reading=lambda idx: cast(Any, reading())(idx))
         self._diag: np.ndarray | None = None
@@ -37,11 +37,11 @@ class DataRows:
 
     @property
     def diag(self) -> np.ndarray:
-        """K_ii exactly, float64, (n,); computed when it is first asked for."""
+        """K_ii, float64, (n,), without the rounding of the float type; computed when it is first asked for."""
         if self._diag is None:
             self._diag = np.ones(self.n)
             if self.data.kernel.name != "rbf":
-                with self.data.ctx.reads.asking(0):  # a fit that goes on reads it again
+                with self.data.ctx.reads.asking(0):  # not counted, because a resumed fit reads it again
                     for rows in self.data.blocks():
                         mine, numbers = self.of(rows)
                         self._diag[mine] = self.data.diagonal(rows.X, numbers - rows.offset, numbers)
@@ -81,7 +81,7 @@ class DataRows:
         self._count(len(idx), self.n)
 
     def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
-        """f += sum_k change_k K[k, :], as `update` does."""
+        """f += sum_k change_k K[k, :], with the same bits as `update`."""
         add_stored_rows(K, np.arange(len(K)), np.ascontiguousarray(change), f)
 
     def of(self, rows: Rows | BlockRef) -> tuple[slice, np.ndarray]:
@@ -92,7 +92,7 @@ class DataRows:
         return slice(a, b), self._rows[a:b]
 
     def _take(self, idx: np.ndarray) -> tuple[Matrix, np.ndarray]:
-        """Rows of the QP by position, in any order, as (X, at)."""
+        """(X, at) for rows of the QP, given by positions in any order."""
         numbers = idx if self._rows is None else self._rows[idx]
         ascending = np.unique(numbers)
         X, at = self.data.take(ascending)
@@ -106,7 +106,7 @@ class DataRows:
         return self.data.support(X, at, numbers, self.gram)
 
     def _reading(self, idx: np.ndarray) -> AbstractContextManager[None]:
-        """While rows idx are made or found: counts what making all of them reads, the blocks of their own rows, too."""
+        """A context in which rows idx are computed or found: counts what computing all of them would read."""
         ctx = self.data.ctx
         if ctx.resident or not len(idx):
             return nullcontext()

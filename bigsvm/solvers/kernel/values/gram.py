@@ -1,4 +1,4 @@
-"""Kernel values of a matrix' rows with others, on several threads: what `compiled/kernel/values/gram.py` computes."""
+"""Kernel values between rows of two matrices, on several threads (compiled code: `compiled/kernel/values/gram.py`)."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
 _WORTH_A_THREAD = 1 << 22
-"""Products of two numbers, below which waking a thread takes longer than what it would do."""
-_BESIDE = 16  # products that what makes a kernel value of a row's products is worth
-_LAID_OUT = 32  # products that it is worth to lay out a number of a row in a tile
+"""Multiplications below which waking a thread takes longer than the work."""
+_BESIDE = 16  # multiplications that computing a kernel value from a product counts as
+_LAID_OUT = 32  # multiplications that laying out an entry of a row in a tile counts as
 PAIRED = 1024
-"""Rows that sums over pairs go through at one time."""
-_PAIRED_PARTS = 32  # of the rows behind them, each with sums of its own, which are added in order
-_PARTS = 4  # for each thread: a thread that the system stops for a while leaves the others what it has not begun
+"""Rows of a sum over pairs that are worked on at a time."""
+_PAIRED_PARTS = 32  # parts of the other rows of such a sum, each with its own sums, which are added in order
+_PARTS = 4  # parts of the work for each thread, so that others can take over from a thread that was suspended
 
 
 def _mean_entries(X: Matrix) -> float:
-    """Numbers of a row that are there."""
+    """The mean number of stored entries of a row."""
     if isinstance(X, CSR):
         return float(X.indptr[-1] - X.indptr[0]) / max(len(X.indptr) - 1, 1)
     return float(X.shape[1])
 
 
 class Gram:
-    """Computes kernel values in one float type; keeps a tile for each thread.
+    """Computes kernel values in one float type, with a tile for each thread.
 
-    n_features : columns of the matrices
-    threads : at most so many, the caller's among them; the bits do not depend on them
-    steps : of the numbers of all rows that it will see
+    n_features : int   columns of the matrices
+    threads : int      most threads, including the caller's; the bits do not depend on their number
+    steps : Steps      steps of which all values of all rows are multiples (`compiled/kernel/values/step.py`), or None
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Gram:
 
     @staticmethod
     def workspace_bytes(n_features: int, itemsize: int, threads: int) -> int:
-        """Bytes that the threads' tiles take, and the sums and products beside them."""
+        """Bytes of the tiles of all threads, with their sums and products."""
         return threads * LANES * (n_features + 32) * itemsize
 
     def support(self, X: Matrix, rows: np.ndarray) -> Support:
-        """Rows of X as the other side of kernel values."""
+        """Rows of X as the second argument of kernel values."""
         return whole_support_of(X, rows, self._step) if self._step else support_of(X, rows, self.dtype)
 
     def add(self, X: Matrix, rows: np.ndarray, support: Support, coef: np.ndarray, out: np.ndarray) -> None:
@@ -82,7 +82,7 @@ class Gram:
         self._run(work, len(rows), X, support)
 
     def values(self, X: Matrix, rows: np.ndarray, support: Support, out: np.ndarray | None = None) -> np.ndarray:
-        """K(S_s, X[rows[i]]), (n_support, n), in this object's float type; into `out` where that is given."""
+        """K(S_s, X[rows[i]]), (n_support, n), in the float type of this object; written into `out` if it is given."""
         out = np.empty((support.n, len(rows)), self.dtype) if out is None else out
 
         def work(start: int, stop: int) -> None:
@@ -96,16 +96,16 @@ class Gram:
     def add_pairs(
         self, X: Matrix, rows: np.ndarray, support: Support, coef: np.ndarray, out: np.ndarray, into: np.ndarray
     ) -> None:
-        """Sums over pairs of rows, the value of each pair computed once and used both ways.
+        """Add kernel sums between the rows of a list; the value of each pair is computed once, and used for both rows.
 
-        Called for one part of a list of rows after another it makes out[into[i]] += sum_j coef_j K_ij over the list.
+        Calls for consecutive parts of the list together do out[into[i]] += sum_j coef_j K_ij over the list.
 
-        support : the next rows of the list, at most PAIRED, and a multiple of LANES where others follow
-        rows, coef, into : of these and all behind them, (n,): int64, rows of X; float64; int64, places in `out`
+        support : the next part of the list: at most PAIRED rows, and a multiple of LANES unless it is the last
+        rows, coef, into : (n,), for these rows and all after them: int64, rows of X; float64; int64, places in `out`
         """
         n, k = len(rows), support.n
         step = max(-(-n // (_PAIRED_PARTS * LANES)), 1) * LANES
-        starts = range(0, n, step)  # by shape, not by threads: so are the sums
+        starts = range(0, n, step)  # by shapes alone, so that the sums do not depend on threads
         sums, coef = np.zeros((len(starts), k)), np.ascontiguousarray(coef)
 
         def work(start: int, stop: int) -> None:
@@ -117,23 +117,23 @@ class Gram:
             out[into[:k]] += part
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
     def _run(self, work: Callable[[int, int], None], n: int, X: Matrix, support: Support) -> None:
-        """`work` on parts of n rows, which begin at a tile's first row, by as many threads as pay."""
+        """Do `work` on parts of n rows, which begin at whole tiles, with as many threads as pay off."""
         threads = self._threads(n, X, support)
         step = n if threads == 1 else -(-n // (threads * _PARTS * LANES)) * LANES
         self._share(work, [(start, min(start + step, n)) for start in range(0, n, step)], threads)
 
     def _threads(self, n: int, X: Matrix, support: Support) -> int:
-        """Threads that pay for the kernel values of n rows of X with some others."""
+        """The number of threads that pay off for the kernel values between n rows of X and `support`."""
         products = support.n * (_mean_entries(support.S) + _BESIDE) + _LAID_OUT * _mean_entries(X)
         return max(min(self.threads, -(-n // LANES), int(n * products / _WORTH_A_THREAD)), 1)
 
     def _share(self, work: Callable[[int, int], None], parts: Sequence[tuple[int, int]], threads: int) -> None:
-        """`work` on each part, begun in their order by whichever of some threads is free; over where this returns."""
+        """Do `work` on each part.  Threads take parts in order when they are free; all are done on return."""
         left = deque(parts)
 
         def take() -> None:

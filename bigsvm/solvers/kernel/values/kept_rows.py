@@ -1,4 +1,4 @@
-"""Kernel rows kept for as long as a model is trained: no row that has room is computed twice."""
+"""Kernel rows that are kept in memory while a model is trained; nothing is evicted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 
 
 class KeptRows:
-    """The first rows that were asked for, as many as there is room for, and where each one is."""
+    """Keeps the first rows that are asked for, as many as fit."""
 
     def __init__(self, n: int, at_most: int, dtype: np.dtype, reservation: Reservation | None) -> None:
         self._reservation = reservation
@@ -18,7 +18,7 @@ class KeptRows:
         self._at = np.full(n, -1)
 
     def take(self, rows: KernelRows, idx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched; K is not to be written to."""
+        """(K, at): row idx[k] is K[at[k]].  Rows that are not kept are fetched.  K must not be written to."""
         missing = idx[self._at[idx] < 0]
         rows.counts.ram_hits += len(idx) - len(missing)
         rows.counts.asked += (len(idx) - len(missing)) * rows.n
@@ -38,15 +38,15 @@ class KeptRows:
         return self._rows, self._at[idx]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         if self._reservation is not None:
             self._reservation.release()
 
 
 def keep_rows(rows: KernelRows, ctx: Context, at_most: int = 0) -> KeptRows:
-    """Room for rows: for all, for `at_most` (0: no limit), or for what the plan gives kernel rows.
+    """Room for all rows, for `at_most` rows (0: no limit), or for as many as the plan's cache holds.
 
-    Without a plan for what half of the free memory holds.
+    Without a plan, half of the free memory is used.
     """
     nbytes = max(rows.n * rows.dtype.itemsize, 1)
     wanted = min(rows.n, at_most or rows.n)
@@ -58,5 +58,5 @@ def keep_rows(rows: KernelRows, ctx: Context, at_most: int = 0) -> KeptRows:
 
 
 def rows_of(rows: KernelRows, idx: np.ndarray, kept: KeptRows | None) -> tuple[np.ndarray, np.ndarray]:
-    """(K, at): row idx[k] is K[at[k]], from what is kept where something is."""
+    """(K, at): row idx[k] is K[at[k]].  kept : rows that are kept; None: fetch all"""
     return (rows.fetch(idx), np.arange(len(idx))) if kept is None else kept.take(rows, idx)

@@ -1,4 +1,4 @@
-"""Kernel values as solvers ask for them: whole rows, small blocks, and sums of rows that nobody stores."""
+"""The interface by which solvers ask for kernel values: whole rows, small blocks, and sums of rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import numpy as np
 
 @dataclass
 class KernelCounts:
-    """Work: rows of kernel values by where they came from, and single values computed (KO).
+    """Counts of kernel rows by where they came from, and of single values.
 
-    asked : values that were asked for, whether computed or kept: the same with any cache, so that a solver may go by
-        it; steps among few rows whose values are at hand count a little, too (`active_rows.py`)
+    computed, ram_hits, disk_hits : rows computed, found in memory, and found on disk
+    values : single values computed (the kernel operations of papers)
+    asked : values that were asked for, computed or from a cache.  It is the same with every cache, so a solver may
+        depend on it.  Steps within a small matrix are included, at a lower rate (`block_smo.py`)
     """
 
     computed: int = 0
@@ -24,13 +26,14 @@ class KernelCounts:
     values: int = 0
     asked: int = 0
     reading: Callable[[np.ndarray], AbstractContextManager[None]] = lambda idx: nullcontext()
-    """While rows idx are made or found, counts what they would have read without a cache (`ReadAccount.asking`)."""
+    """A context in which rows idx are computed or found: counts what would be read without a cache
+    (`ReadAccount.asking`)."""
 
 
 class KernelRows(Protocol):
-    """K of the rows of one `DualQP`, by their positions in it.
+    """Kernel rows of one `DualQP`, by positions in it.
 
-    Values are those of float32 or float64 arithmetic (`dtype`); the same call gives the same bits, cached or not.
+    Values are in float32 or float64 (`dtype`).  The same call gives the same bits, from a cache or not.
     """
 
     n: int
@@ -39,7 +42,7 @@ class KernelRows(Protocol):
 
     @property
     def diag(self) -> np.ndarray:
-        """float64, (n,), K_ii exactly."""
+        """K_ii, float64, (n,), without the rounding of `dtype`."""
         ...
 
     def fetch(self, idx: np.ndarray) -> np.ndarray:
@@ -55,5 +58,5 @@ class KernelRows(Protocol):
         ...
 
     def add(self, f: np.ndarray, K: np.ndarray, change: np.ndarray) -> None:
-        """f += sum_k change_k K[k, :] of rows that were fetched: to the bits of `update`, which may fuse a product."""
+        """f += sum_k change_k K[k, :] for fetched rows K, with the bits of `update` (both may fuse products)."""
         ...

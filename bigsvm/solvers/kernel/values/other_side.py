@@ -1,7 +1,7 @@
-"""Scores f of blocks of rows from support vectors in memory: what a proof and a pass of a fit do with each block.
+"""Scores f of blocks of rows from support vectors in memory, for proofs and for passes of a fit.
 
-Where that is asked for, f is first made in float32 values with a bound on its error (rbf), and again in float64 where
-the bound does not decide that a bracket of the gap is 0.
+For the rbf kernel f may first be computed from float32 values, with a bound of its error.  It is computed again in
+float64 only for rows for which the bound does not show that their term (bracket) of the gap is 0.
 """
 
 from __future__ import annotations
@@ -20,25 +20,29 @@ from bigsvm.solvers.kernel.values.data import Rows, of_qp
 from bigsvm.solvers.kernel.values.gram import PAIRED, Gram
 from bigsvm.store.blocks import Matrix, tile
 
-_UNIT = 2.0**-24  # of float32
-_EXP = 3e-7  # relative error of exp in float32, and of one value's last rounding
-_MOST_UNDECIDED = 0.5  # of the rows of the first block that are no support vectors, with which float32 values go on
-_MORE = 7  # roundings of a product's terms, of norms and of what is made of them
-_OF_WHOLE = 4  # of an exponent whose distance is exact: gamma's and one more, of up to 2 (||x||^2 + ||s||^2)
-_OF_PAIRS = 10  # of one whose distance comes of pairs of whole numbers: that and the step's, and three of the distance
-_EXACT = 2.0**24  # up to here float32 has all whole numbers
+_UNIT = 2.0**-24  # rounding unit of float32
+_EXP = 3e-7  # relative error of exp in float32, including the last rounding of a value
+# Share of undecided rows, among those of the first block that are no support vectors, above which float32 values are
+# not worth their time.
+_MOST_UNDECIDED = 0.5
+# Roundings in an exponent of rbf, each of at most one unit of gamma (||x||^2 + ||s||^2):
+_MORE = 7  # beside one for each entry of a product: of norms, and of what is computed from them
+_OF_WHOLE = 4  # if the distance is exact: of gamma and of one product, each of up to 2 (||x||^2 + ||s||^2)
+_OF_PAIRS = 10  # if the distance comes from pairs of whole numbers: those, that of the step, and three of the distance
+_EXACT = 2.0**24  # float32 represents all whole numbers up to this
 _PIECE = 1 << 16  # numbers that are looked at together
-_LARGEST_ERROR = 2.0**-7  # relative, of float32 values that decide anything: e^x - 1 is x to within 1 %
+_LARGEST_ERROR = 2.0**-7  # largest relative error with which float32 values decide; up to it e^x - 1 is x to within 1 %
 
 
 @dataclass
 class Bound:
-    """|float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x), of an rbf kernel.
+    """A bound for the rbf kernel: |float32 value - K(s, x)| <= (per_norm (||x||^2 + largest) + constant) K(s, x).
 
-    That is the error of an exponent: it bounds a value's where it is below `_LARGEST_ERROR`, and nothing else.
+    It is derived from the error of the exponent, and holds only if the factor is at most `_LARGEST_ERROR`.
 
-    of_whole : in the place of `per_norm` for rows of whole numbers, whose products and norms have no rounding; None
-        where the support vectors are not all of whole numbers
+    largest : float    largest ||s||^2
+    of_whole : float   replaces `per_norm` for rows of whole numbers, whose products and norms are exact; None if not
+        all support vectors are whole numbers
     """
 
     per_norm: float
@@ -47,31 +51,32 @@ class Bound:
     of_whole: float | None = None
 
     def errors(self, sq: np.ndarray, whole: bool) -> np.ndarray:
-        """Of rows with these squared norms, relative to K."""
+        """The relative errors for rows with these squared norms.  whole : the rows have only whole numbers"""
         norms = sq + self.largest
         found = self.per_norm * norms
         if whole and self.of_whole is not None:
-            # No sum of products is beyond half the norms.
+            # A sum of products is at most half of the norms, so it is exact too.
             found = np.where(norms <= _EXACT, self.of_whole * norms, found)
         return found + self.constant
 
 
 class Values(Protocol):
-    """What makes kernel values: `KernelData`, or what a worker has of it."""
+    """A source of kernel values: `KernelData`, or `SentValues` on a worker."""
 
     kernel: Kernel
     gram: Gram
     exact: Gram
 
     def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
-        """Rows as the other side of kernel values: rows `at` of X, `rows` of the data."""
+        """Rows `at` of X, which are `rows` of the data, as the second argument of kernel values."""
 
 
 class OtherSide:
-    """Support vectors that are in memory, gathered some at a time in the float type that is wanted.
+    """Support vectors in memory, which are gathered some at a time, in either float type.
 
-    X, at : where they lie;  numbers : which rows of the data they are
-    at_once : gathered at one time;  few : they may be kept gathered
+    X, at : they are rows `at` of X;  numbers : int64, their numbers in the data;  beta : float64, (len(at),)
+    at_once : int   most that are gathered at a time
+    few : bool      keep them gathered, if they are at most `at_once`
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class OtherSide:
         self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
 
     def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
-        """(rows, their beta) in `gram`'s type; few rows are gathered once."""
+        """Yield (rows, their beta) in the float type of `gram`."""
         if not self._keeps:
             return self._gathered(gram)
         return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
@@ -106,7 +111,7 @@ class OtherSide:
             yield support, self.beta[these]
 
     def add_pairs(self, f: np.ndarray, which: np.ndarray, stopping: Callable[[], bool]) -> bool:
-        """Add to f of the support vectors, in places `which`, what they make of one another; False where to stop."""
+        """Add the kernel sums of support vectors to f of support vectors, at places `which`; False if `stopping`."""
         first, gram = 0, self._data.exact
         for gathered, _ in self.parts(gram):
             for start, stop in tile(gathered.n, PAIRED):
@@ -119,10 +124,10 @@ class OtherSide:
         return True
 
     def bound(self) -> Bound:
-        """Of float32 values: an exponent is off by at most gamma c u (||x||^2 + ||s||^2), c counting the roundings."""
+        """The bound for float32: an exponent with c roundings is off by at most gamma c u (||x||^2 + ||s||^2)."""
         entries, largest, whole, pairs = 0, 0.0, True, True
         for support, _ in self.parts(self._data.exact):
-            pairs = pairs and support.step > 0.0  # in both types then, and else perhaps in float32
+            pairs = pairs and support.step > 0.0  # a step in float64 holds for float32 too
             whole = whole and not pairs and are_whole(support.S)
             entries = max(entries, support.most_entries)
             largest = max(largest, support.largest_square)
@@ -132,7 +137,7 @@ class OtherSide:
 
 
 def are_whole(X: Matrix) -> bool:
-    """Whether all numbers of some rows are whole: counts, bytes, zeros and ones."""
+    """Whether all values of some rows are whole numbers: counts, bytes, zeros and ones."""
     if isinstance(X, CSR):
         first, last = int(X.indptr[0]), int(X.indptr[-1])
         return all(_whole(X.data[at : min(at + _PIECE, last)]) for at in range(first, last, _PIECE))
@@ -145,12 +150,12 @@ def _whole(numbers: np.ndarray) -> bool:
 
 
 class Scoring:
-    """Adds what some support vectors make to f of a programme, block by block.
+    """Adds the kernel sums of some support vectors to f of a programme, block by block.
 
-    qp : f, the box, and the rows that take part; of a worker, those of its block alone
-    paired : places in the programme whose f is complete already, ascending: those of the support vectors
-    b, bound : float32 values where `bound` decides at this bias; None: all in float64
-    settled : the first block was seen elsewhere, which decides whether float32 values are worth their time
+    qp : has f, the box, and the rows that take part; on a worker, only those of its block
+    paired : int64   places in the programme whose f is complete already, ascending: those of the support vectors
+    b, bound : use float32 values for rows that `bound` decides with this bias; None: float64 for all rows
+    settled : bool   it was decided, by the first block, whether float32 values are worth their time
     """
 
     def __init__(
@@ -167,7 +172,7 @@ class Scoring:
         self._data, self._settled = data, settled
 
     def add(self, rows: Rows) -> None:
-        """Add to f of a block's rows, but for those that have it already."""
+        """Add to f of the rows of a block, except those at `paired`."""
         qp, data, side = self.qp, self._data, self.side
         mine, own = of_qp(qp, rows)
         if not len(own):
@@ -179,7 +184,7 @@ class Scoring:
             found = nearly(data, rows, own[where], side)
             left = undecided(qp, mine, found, where, self.b, self.bound, f[0])
             if not self._settled and len(left) > _MOST_UNDECIDED * len(where):
-                self.bound = None  # it decides too little to be worth its values
+                self.bound = None  # it decides too few rows
             where = left
         self._settled = True
         if len(where):
@@ -191,30 +196,31 @@ class Scoring:
 
 
 def _without(n: int, places: np.ndarray) -> np.ndarray:
-    """0, ..., n - 1 without some of them."""
+    """0, ..., n - 1 without `places`."""
     left = np.ones(n, bool)
     left[places] = False
     return np.flatnonzero(left)
 
 
 def _span(rows: Rows, own: np.ndarray) -> Matrix:
-    """Rows of a block from the first of some rows to the last."""
+    """The rows of a block from the first of `own` to the last."""
     first, last = int(own[0]) - rows.offset, int(own[-1]) + 1 - rows.offset
     X: Matrix = rows.X
     return X._replace(indptr=X.indptr[first : last + 1]) if isinstance(X, CSR) else X[first:last]
 
 
 def _norms(X: Matrix, which: np.ndarray) -> np.ndarray:
-    """||x||^2 of some rows."""
+    """||x||^2 of the rows `which`, float64."""
     found = np.empty(len(X.indptr) - 1 if isinstance(X, CSR) else len(X))
     sqnorms(X, found)
     return found[which]
 
 
 class Nearly(NamedTuple):
-    """f + t in float32 values of some rows, the sum of |beta_s| K(s, x) beside it, and their squared norms.
+    """Sums from float32 values.
 
-    whole : the rows have whole numbers alone
+    scores : sum of beta_s K(s, x) for each row, which is to be added to f;  size : sum of |beta_s| K(s, x)
+    sq : squared norms of the rows;  whole : the rows have only whole numbers
     """
 
     scores: np.ndarray
@@ -236,11 +242,11 @@ def nearly(data: Values, rows: Rows, own: np.ndarray, side: OtherSide) -> Nearly
 def undecided(
     qp: DualQP, mine: slice, found: Nearly, where: np.ndarray, b: float, bound: Bound, f: np.ndarray
 ) -> np.ndarray:
-    """Rows whose bracket might not be 0 for some f within the bound; adds to f of the others.
+    """The rows whose bracket may not be 0 for some f within the bound; f of all others is updated.
 
-    where : rows of the block that `found` is of, whose beta is 0
+    where : the rows of the block to which `found` belongs; their beta must be 0
     """
-    # Of the true K; the factor makes it one of the values that were computed.
+    # The error is relative to the true K; the factor 1.01 makes it relative to the computed values.
     error = bound.errors(found.sq, found.whole)
     slack = np.where(error <= _LARGEST_ERROR, 1.01 * error * found.size, np.inf)
     scores = f[where] + found.scores

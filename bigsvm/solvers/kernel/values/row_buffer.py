@@ -1,6 +1,6 @@
-"""Rows that are in memory while others stream by: those of the active set, and candidates for the next one.
+"""The row buffer: rows of the active sets, and candidates for the next ones, in memory while other rows stream.
 
-One buffer that never grows: new rows go to its end, and rows that are let go make room by moving the others down.
+It is one buffer that never grows.  New rows go to its end.  When rows are dropped, the others move down.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
 from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes
 
-_BESIDE = 160  # bytes of an active row's numbers, bounds and scores, and of what is sorted of them
-_BESIDE_MORE = 32  # and for each model but one that it may be active in, of its number in lists
+_BESIDE = 160  # bytes of an active row beside its entries: its number, bounds and scores, and work space for sorting
+_BESIDE_MORE = 32  # more bytes for each further model in which it may be active
 LEAST_ROWS = 2048
-"""Rows that every plan has room for, where there are as many."""
-_LONGER = 1.1  # times the mean entries of a row: rows that matter may be longer
+"""Rows that every plan has room for, if there are that many."""
+_LONGER = 1.1  # entries of a row in the buffer over the mean of all rows, since active rows may be longer
 GATHERED = 2 << 20
-"""Bytes of rows on the other side of kernel values at one time.
+"""Bytes of rows that are gathered at a time as second arguments of kernel values.
 
-Plans count them twice: a proof has few of them in both float types, and sums over their pairs (`gram.py`).
+Plans count them twice, because a proof may have them in both float types, and has sums over their pairs (`gram.py`).
 """
 
 
 def support_rows(ctx: Context) -> int:
-    """Rows that are on the other side of kernel values at one time: whole tiles, as sums over pairs want them."""
+    """The number of rows that are gathered at a time as second arguments; whole tiles, as sums over pairs need."""
     return max(int(GATHERED // (2 * row_bytes(ctx.data))) // LANES, 1) * LANES
 
 
 def least_rows(n: int) -> int:
-    """Rows that every plan has room for."""
+    """The number of rows that every plan has room for."""
     return min(n, LEAST_ROWS)
 
 
 def _beside(places: int) -> int:
-    """Bytes beside a row that is held."""
+    """Bytes of a row in the buffer, beside its entries."""
     return _BESIDE + _BESIDE_MORE * (places - 1)
 
 
 class RowBuffer:
-    """Rows by their number in the data.  Of rows that are all in memory anyway nothing is kept.
+    """Holds rows by their number in the data.  If all rows are in memory anyway, it stores nothing.
 
-    capacity : rows that may be held
+    capacity : int   most rows to hold;  n : int   rows that are held
     """
 
     def __init__(self, data: KernelData) -> None:
@@ -68,13 +68,13 @@ class RowBuffer:
 
     @staticmethod
     def least_bytes(shape: DataShape, places: int) -> int:
-        """Bytes of the rows that are in memory whatever the budget is, for the plan; places : as `KernelData`."""
+        """Bytes of the smallest buffer, for the plan.  places : see `KernelData`"""
         stored = bytes_per_row(shape, shape.entry_bytes) * _LONGER + 16
         return int(least_rows(shape.n_samples) * (stored + _beside(places))) + 12 * shape.n_features
 
     @staticmethod
     def capacity_for(ctx: Context, places: int) -> int:
-        """Rows that the plan has room for."""
+        """The number of rows that the plan has room for."""
         n = ctx.data.n_samples
         if ctx.resident:
             return n
@@ -82,7 +82,7 @@ class RowBuffer:
 
     @property
     def X(self) -> Matrix:
-        """Where the rows lie."""
+        """The matrix of the rows."""
         if self._whole is not None:
             return self._whole
         if self._data.ctx.data.layout == "dense":
@@ -91,26 +91,26 @@ class RowBuffer:
         return readonly_view(CSR(self._csr.data[:end], self._csr.indices[:end], self._csr.indptr[: self.n + 1]))
 
     def at(self, numbers: np.ndarray) -> np.ndarray:
-        """Where rows that are held lie in X."""
+        """The places in X of rows that are held."""
         if self._whole is not None:
             return numbers
         held = self._held[: self.n]
         order = np.argsort(held, kind="stable")
         found = np.searchsorted(held, numbers, sorter=order)
-        # A row in the place of another would go unseen.
+        # Otherwise a missing row would silently be replaced by another.
         assert not len(numbers) or (found.max() < self.n and np.array_equal(held[order[found]], numbers))
         return order[found]
 
     def load(self, numbers: np.ndarray, charge: bool) -> int:
-        """Hold these rows (ascending) and no others; how many there was room for, the first ones.
+        """Hold these rows (ascending), and no others; returns how many fit, which are the first ones.
 
-        The blocks that hold some are read.  charge : count what is read; not of a run that was stopped.
+        Reads the blocks that contain some.  charge : count the bytes read; not when a stopped run is resumed
         """
         self.n = 0
         return self.bring(numbers, charge)
 
     def bring(self, numbers: np.ndarray, charge: bool) -> int:
-        """Hold more rows (ascending, none of them held), as `load` does."""
+        """Hold more rows (ascending, none of them held yet); see `load`."""
         if self._whole is not None:
             return len(numbers)
         data, before = self._data, self.n
@@ -123,20 +123,20 @@ class RowBuffer:
         return self.n - before
 
     def has(self, numbers: np.ndarray) -> np.ndarray:
-        """Which of some rows are held, bool."""
+        """bool: whether each of these rows is held."""
         if self._whole is not None:
             return np.ones(len(numbers), bool)
         return np.isin(numbers, self._held[: self.n])
 
     def offer(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
-        """Hold more rows, of a block; those for which there was room (long rows may fill it sooner than planned)."""
+        """Hold more rows, out of a block; returns those that fit (long rows may fill the buffer sooner)."""
         if self._whole is not None or not len(numbers):
             return numbers
         numbers = numbers[: self.capacity - self.n]
         return numbers[: self._append(numbers, picked_rows(rows.X, numbers - rows.offset))]
 
     def keep(self, numbers: np.ndarray) -> None:
-        """Let go of all rows but these (ascending)."""
+        """Drop all rows but these (ascending)."""
         if self._whole is not None:
             return
         held = self._held[: self.n]
@@ -144,7 +144,7 @@ class RowBuffer:
         stays = np.flatnonzero(numbers[np.minimum(at, len(numbers) - 1)] == held) if len(numbers) else at[:0]
         self._held[: len(stays)] = held[stays]
         if self._data.ctx.data.layout == "dense":
-            for start in range(0, len(stays), LEAST_ROWS):  # in pieces: no copy of them all
+            for start in range(0, len(stays), LEAST_ROWS):  # in pieces, so that the copies stay small
                 piece = stays[start : start + LEAST_ROWS]
                 self._dense[start : start + len(piece)] = self._dense[piece]
         else:
@@ -152,7 +152,7 @@ class RowBuffer:
         self.n = len(stays)
 
     def _append(self, numbers: np.ndarray, X: Matrix) -> int:
-        """Copy rows to the end; how many there was room for."""
+        """Copy rows to the end; returns how many fit."""
         n = len(numbers)
         if isinstance(X, CSR):
             first = int(self._csr.indptr[self.n])

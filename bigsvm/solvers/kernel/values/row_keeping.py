@@ -1,4 +1,4 @@
-"""Where the rows of a model in work come from: computed, or kept within what the plan gives them."""
+"""The kernel rows of an open model, with a cache within the memory and disk that the plan gives it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bigsvm.solvers.kernel.values.cached_rows import CachedRows
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.store.state.row_cache import RowCache
 
-AT_ONCE = 8  # missing rows of a sum that are in memory together
-_FETCHED = 2  # rows of a step of two variables, and as many again as they were computed
+AT_ONCE = 8  # most missing rows of a sum in memory at a time
+_FETCHED = 2  # rows of a step of two variables, which exist twice while they are fetched
 CACHE = "kernel row cache"
-"""The need that the plan makes as large as memory allows."""
+"""Name of the need that the plan makes as large as memory allows."""
 
 
 def row_needs(n: int) -> list[Need]:
-    """Bytes without which rows cannot be kept: those of the smallest cache, and rows on their way."""
+    """Bytes of the smallest cache, and of rows that are being fetched."""
     row = np.dtype(np.float64).itemsize * n
     return [
         Need(CACHE, RowCache.least_bytes(n, np.float64, disk=True)),
@@ -26,9 +26,10 @@ def row_needs(n: int) -> list[Need]:
 
 
 def keep_rows(rows: DataRows, ctx: Context, keep_sums: bool) -> CachedRows:
-    """`rows`, those used last kept in `ctx.cache_bytes`, and before them in `ctx.cache_disk_bytes` on disk.
+    """`rows` with a cache of `ctx.cache_bytes` in memory for those used last, and `ctx.cache_disk_bytes` on disk for
+    earlier ones.
 
-    keep_sums : rows are asked for in sums alone, which are then worth keeping, too
+    keep_sums : also cache the rows of sums, for solvers that ask only for sums
     """
     disk = ctx.cache_disk_bytes
     least = RowCache.least_bytes(rows.n, rows.dtype, disk > 0)

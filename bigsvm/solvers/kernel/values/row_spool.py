@@ -1,4 +1,4 @@
-"""Sparse rows that wait, in memory and then in a file without a name, until it is known where they will lie."""
+"""A spool for sparse rows whose final place is not known yet: in memory, and beyond that in a file without a name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from bigsvm.files.atomic import cannot_write
 
 
 class RowSpool:
-    """Pieces of sparse rows, given back once in their order: in memory up to some bytes, then in a file without a name.
+    """Stores pieces of sparse rows, and yields them once, in order.
 
-    held_bytes : in memory
+    room : int         bytes of pieces in memory; later pieces go to a file without a name in `folder`
+    held_bytes : int   bytes in memory
     """
 
     def __init__(self, room: int, folder: Path) -> None:
@@ -27,7 +28,7 @@ class RowSpool:
         self.held_bytes = 0
 
     def add(self, piece: CSR) -> None:
-        """Raises OutputError where the scratch folder cannot hold it."""
+        """Add a piece.  Raises OutputError if the scratch folder has no room for it."""
         nbytes = sum(part.nbytes for part in piece)
         if self._file is None and self.held_bytes + nbytes <= self._room:
             self._held.append(piece)

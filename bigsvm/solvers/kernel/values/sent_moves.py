@@ -1,4 +1,4 @@
-"""f of rows once it knows of rows that moved in some models: what a pass of a fit does, here or on workers."""
+"""The update of f by rows that moved in some models (`moved_rows.py`), in this process or on workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from bigsvm.store.blocks import BlockRef, Matrix, readonly_view
 
 
 class Step(NamedTuple):
-    """Rows of a block to whose f some moved rows add something, in several models.
+    """An update: a list of moved rows is added to f of some rows of a block, in several models.
 
-    moved : which list of moved rows;  rows : int64, of the data
-    members : models;  at : places of the rows in f of each;  waits : which of them wait for it, of each
+    moved : int     number of the list of moved rows
+    rows : int64    numbers of the rows in the data
+    members : positions of the models;  at : for each model, the places of the rows in its f
+    waits : for each model, bool: whether f of the row is to be updated
     """
 
     moved: int
@@ -28,9 +30,10 @@ class Step(NamedTuple):
 
 
 class SentMoved(NamedTuple):
-    """Moved rows as workers have them.
+    """Moved rows, in the form that is sent to workers.
 
-    lists : of each its places in `SentRows.X`, by how much they moved, (n, n_members), and whether values are float64
+    lists : for each list of moved rows: their places in `SentRows.X`; changes of beta, float64, (n, n_members); and
+        whether kernel values are float64
     """
 
     rows: SentRows
@@ -38,9 +41,9 @@ class SentMoved(NamedTuple):
 
 
 class MovedShare(NamedTuple):
-    """A block, f of its rows in each model, and what is added.
+    """The input of a task: a block, f of its rows in each model, and the updates.
 
-    sent : `SentMoved`, published
+    sent : `SentMoved`, published by the mapper
     """
 
     ref: BlockRef
@@ -50,7 +53,7 @@ class MovedShare(NamedTuple):
 
 
 def add_moved_rows(share: MovedShare) -> FoundScores:
-    """Task: f of a block's rows, once it knows of rows that moved.  Pure.  The caller counts the reading."""
+    """Task: update f of the rows of a block.  Pure.  The caller counts the bytes read."""
     sent, lists = share.sent
     (rows, _), values, X = sent.block(share.ref), sent.values(), readonly_view(sent.X)
     f = tuple(np.array(one) for one in share.f)
@@ -65,7 +68,7 @@ def add_moved_rows(share: MovedShare) -> FoundScores:
 def gathered(
     values: Any, X: Matrix, at: np.ndarray, numbers: np.ndarray, by: np.ndarray, at_once: int, gram: Gram
 ) -> Iterator[tuple[Support, np.ndarray]]:
-    """Moved rows, some at a time, and by how much each moved."""
+    """Yield (moved rows, changes of beta), some rows at a time."""
     for start in range(0, len(at), at_once):
         these = slice(start, start + at_once)
         yield values.support(X, at[these], numbers[these], gram), by[these]
@@ -79,9 +82,9 @@ def add_step(
     gram: Gram,
     moved: Iterable[tuple[Support, np.ndarray]],
 ) -> None:
-    """Bring f of some rows up to date in the models where they wait for it.
+    """Apply an update to f, in place.
 
-    f : of the rows of a block in each model;  offset : row i of the data is row i - offset of X
+    f : for each model, f of the rows of a block;  offset : row i of the data is row i - offset of X
     """
     sums = np.stack([f[m][at] for m, at in zip(step.members, step.at, strict=True)])
     for support, by in moved:

@@ -1,8 +1,8 @@
-"""Support vectors that go to workers: published once for each reading of the rows.
+"""Support vectors that are sent to workers, once for each reading of the rows.
 
-A row's f is a sum over support vectors in their order, whoever makes it and however rows are cut into blocks: what
-workers find has the bits of this process.  Only a mapper of other processes is sent anything; threads share the tiles
-of a block instead (`gram.py`), and a scan that is short stays here, too.
+f of a row is a sum over support vectors in their order, whoever computes it and however the rows are cut into blocks,
+so workers give the same bits as this process.  They are sent only to other processes, and only if there is enough work;
+threads of this process share the tiles of a block instead (`gram.py`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, bytes_per_row, readonly_view, row_bytes
 
 WORTH_SENDING = 1 << 28
-"""Products of two numbers from which a scan is sent to workers: some tenths of a second of one core."""
-_BESIDE = 16  # products that what makes a kernel value of a row's products is worth
+"""Multiplications from which a scan is sent to workers: some tenths of a second of one core."""
+_BESIDE = 16  # multiplications that computing a kernel value from a product counts as
 
 
 class SentRows(NamedTuple):
-    """Support vectors as workers have them.
+    """Support vectors, in the form that is sent to workers.
 
-    data : whose rows are scored;  X : the support vectors, in the type that they are stored in
-    numbers : of a precomputed kernel their columns, else their places in X
-    at_once : gathered at one time;  steps : of the data's numbers
+    data : the rows whose f is computed
+    X : the support vectors, in the stored dtype
+    numbers : int64   their columns for a precomputed kernel, otherwise their places in X
+    at_once : int     most that are gathered at a time;  steps : see `Gram`
     """
 
     data: RowBlocks
@@ -43,18 +44,18 @@ class SentRows(NamedTuple):
     steps: Steps | None
 
     def values(self) -> SentValues:
-        """What makes kernel values with them."""
+        """A source of kernel values for them."""
         return SentValues(self.kernel, self.data.n_features, self.steps)
 
     def block(self, ref: BlockRef) -> tuple[Rows, int]:
-        """Rows of the data, read here, and their bytes."""
+        """(a block of the data, bytes read)."""
         (block,) = blocks_of(self.data, (ref,))
         rows = Rows(block.start, block.stop, readonly_view(block.X), block.start, block.y, block.sample_weight)
         return rows, block.nbytes
 
 
 class SentValues:
-    """Kernel values on a worker, on one thread."""
+    """A source of kernel values on a worker, with one thread."""
 
     def __init__(self, kernel: Kernel, n_features: int, steps: Steps | None) -> None:
         self.kernel = kernel
@@ -62,16 +63,16 @@ class SentValues:
         self.exact = Gram(kernel, n_features, np.float64, 1, steps)
 
     def support(self, X: Matrix, at: np.ndarray, rows: np.ndarray, gram: Gram) -> Support:
-        """As `KernelData.support`; `rows` are columns where the kernel is precomputed."""
+        """See `KernelData.support`; for a precomputed kernel, `rows` are columns."""
         if self.kernel.name == "precomputed":
             return unit_rows(rows, gram.dtype)
         return gram.support(X, at)
 
 
 def is_worth_sending(ctx: Context, products: float) -> bool:
-    """Whether there are workers in other processes, and enough for them to do.
+    """Whether there are workers in other processes, and enough work for them.
 
-    products : rows times support vectors
+    products : number of rows times number of support vectors
     """
     entries = bytes_per_row(ctx.data, 1)
     return not ctx.mapper.in_process and products * (entries + _BESIDE) >= WORTH_SENDING
@@ -79,7 +80,7 @@ def is_worth_sending(ctx: Context, products: float) -> bool:
 
 @contextmanager
 def sent_rows(data: KernelData, X: Matrix, at: np.ndarray, numbers: np.ndarray, at_once: int) -> Iterator[Any]:
-    """Publish rows `at` of X, which are `numbers` of the data; None where a copy of them does not fit the memory."""
+    """A copy, for sending, of rows `at` of X, which are `numbers` of the data; None if it does not fit in memory."""
     nbytes = int(len(at) * (row_bytes(data.ctx.data) + 16))
     room = data.ctx.budget.try_reserve("support vectors that are sent", nbytes)
     if room is None:
@@ -91,7 +92,7 @@ def sent_rows(data: KernelData, X: Matrix, at: np.ndarray, numbers: np.ndarray, 
 
 
 class FoundScores(NamedTuple):
-    """f of the block's rows in each programme."""
+    """The result of a task: f of the rows of a block in each programme."""
 
     f: tuple[np.ndarray, ...]
     bytes_read: int

@@ -1,4 +1,4 @@
-"""f of all rows from all support vectors of some programmes, by tasks on workers: what a proof asks for."""
+"""f of all rows from all support vectors of some programmes, computed by workers; a proof needs it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bigsvm.tasks import over_shares
 
 
 class SentSide(NamedTuple):
-    """Support vectors of one programme: places in `SentRows.X`, and how its f is made (`Scoring`)."""
+    """The support vectors of one programme: places in `SentRows.X`, beta, and options of `Scoring`."""
 
     at: np.ndarray
     beta: np.ndarray
@@ -27,14 +27,14 @@ class SentSide(NamedTuple):
 
 
 class SentSides(NamedTuple):
-    """What is published of all programmes."""
+    """The support vectors of all programmes, published once."""
 
     rows: SentRows
     sides: tuple[SentSide, ...]
 
 
 class PartOfBlock(NamedTuple):
-    """Rows of a block that take part in a programme: their numbers, f and box, and the places whose f is complete."""
+    """The rows of a block that take part in a programme: numbers, f, box, and the places whose f is complete."""
 
     own: np.ndarray
     f: np.ndarray
@@ -44,9 +44,9 @@ class PartOfBlock(NamedTuple):
 
 
 class ScoreShare(NamedTuple):
-    """A block, and where each programme stands on it.
+    """The input of a task: a block, and its part of each programme.
 
-    sent : `SentSides`, published
+    sent : `SentSides`, published by the mapper
     """
 
     ref: BlockRef
@@ -56,7 +56,7 @@ class ScoreShare(NamedTuple):
 
 
 def score_block(share: ScoreShare) -> FoundScores:
-    """Task: f of a block's rows from all support vectors.  Pure."""
+    """Task: add the kernel sums of all support vectors to f of the rows of a block.  Pure."""
     sent, sides = share.sent
     rows, nbytes = sent.block(share.ref)
     values, X, found = sent.values(), readonly_view(sent.X), []
@@ -70,9 +70,9 @@ def score_block(share: ScoreShare) -> FoundScores:
 
 
 def add_to_all(parts: Sequence[Scoring], data: KernelData) -> bool:
-    """Add to f of all rows, block by block, here or on workers.  False where the run is to stop before.
+    """Add the kernel sums of all parts to f of all rows, block by block, here or on workers; False if the run stops.
 
-    The first block is always of this process: it decides whether float32 values are worth their time.
+    The first block is always done in this process, where it decides whether float32 values are worth their time.
     """
     n_support = sum(len(part.side.at) for part in parts)
     send = is_worth_sending(data.ctx, float(n_support) * data.n)
