@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 
-_ZERO = 1e-14  # steps below this, relative to the longest, count as none
+_ZERO = 1e-14  # steps below this, relative to the longest, count as 0
 
 
 def new_directions(D: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Orthonormal directions, the first along sum_j steps_j d_j; Palmer's closed form of Gram-Schmidt's, O(n^2).
+    """Orthonormal directions, the first along sum_j steps_j d_j: Palmer's closed form of Gram-Schmidt, in O(n^2).
 
     With the steps that are not 0 numbered 1 to m, A_j = sum_{i >= j} steps_i d_i and T_j = sum_{i >= j} steps_i^2,
 
         new_1 = A_1 / sqrt(T_1),   new_j = (steps_{j-1} A_j - T_j d_{j-1}) / sqrt(T_j T_{j-1})
 
-    Directions without a step are kept, where they are.
+    Directions without a step are kept in their places.
 
     D : float64, (n, width), orthonormal rows;  steps : float64, (n,).  Returns a new (n, width).
 
@@ -38,10 +38,7 @@ def new_directions(D: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def orthonormalised(D: np.ndarray) -> np.ndarray:
-    """The rows of D made orthonormal again, each changed as little as those before it allow.
-
-    Modified Gram-Schmidt, for rows that are orthonormal but for rounding.
-    """
+    """The rows of D, (n, width), made orthonormal by modified Gram-Schmidt; they must be so already up to rounding."""
     D = D.copy()
     for k in range(len(D)):
         D[k] /= np.sqrt((D[k] * D[k]).sum())

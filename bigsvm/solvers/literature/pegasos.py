@@ -1,8 +1,8 @@
 """Pegasos, stochastic or plain subgradient descent on the hinge loss (`pegasos`; docs/mathematics.md 7.5).
 
-A baseline that papers compare with: it does not need to know when it is done, and here a proof tells it.  Its
-points are means of subgradients, so that w = sum_i alpha_i y_i x_i for an alpha in the box; the gap follows from
-the margins that a pass sees anyway.
+It is a baseline that papers compare with.  The published method has no stop rule; here it ends by a proof.  Each
+iterate is a mean of subgradients, so w = sum_i alpha_i y_i x_i for some alpha in the box, and the gap follows from the
+slacks that a pass computes anyway.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.tasks import PassLeft
 
-_FIRST_CHECK = 4  # passes of mini-batches before a proof whatever the estimate says; then each time they have doubled
-_WIDE = 6  # arrays as large as w of the batch method: what is to be added, its sum, and parts of tasks
+_FIRST_CHECK = 4  # passes of mini-batches before the first proof whatever the estimate; then at each doubling
+_WIDE = 6  # arrays as large as w in the batch method: the subgradient, its sum, and parts of tasks
 
 
 @dataclass
 class PegasosState:
-    """All that a resumed run needs.
+    """The state from which a run can be resumed.
 
     w : float64, (n_features + 1,) or (n_features + 1, n_models)
-    rows : alpha; of the batch method slacks at w and costs, too, which else have no columns
-    primal : float64, (n_models,)  P(w); of mini-batches the stale one, as the pass saw it
-    estimate : the largest relative gap, as stale;  share : proved gap over estimate, as of the last proof
-    iteration : steps done
-
-    total_cost : sum of the rows' costs, nan until a pass has seen them
+    rows : alpha; in the batch method (all rows in a step) also slacks at w and costs, otherwise these are empty
+    primal : float64, (n_models,)   P(w); with mini-batches, from slacks that were computed while w changed
+    estimate : largest relative gap, from the same slacks;  share : proved gap / estimate, at the last proof
+    iteration : number of steps
+    total_cost : sum of the costs of all rows, nan until a pass has seen them
 
     Of the batch method:
     pending : float64, shape of w   sum of the violating C_i y_i x_i at w
@@ -92,16 +91,16 @@ class PegasosState:
 class Pegasos(SolverBase):
     """Hyperparameters of `pegasos`.
 
-    In terms of lambda = 1 / (C n_samples), step t takes a batch A of rows and goes
+    With lambda = 1 / (C n_samples), step t takes a batch A of rows and sets
 
         w <- (1 - eta lambda) w + (eta / |A|) sum_{i in A, y_i w.x_i < 1} cost_i y_i x_i
 
-    with eta = 1 / (lambda (t + offset)), and then to the nearest point of the ball that is known to hold the
-    optimum, ||w||^2 <= C sum_i cost_i (which is 1 / lambda where all costs are 1).
+    with eta = 1 / (lambda (t + offset)), and then projects w onto the ball ||w||^2 <= C sum_i cost_i, which contains
+    the optimum (its squared radius is 1 / lambda if all costs are 1).
 
-    batch : int         rows of a step, 0 for all.  All: the deterministic method, one pass a step, with the exact
-        primal and gap of every iterate.  Else rows come in an order drawn anew for every pass, and a batch ends where
-        the rows that are read together end; cut short, it counts as the part of a step that it is
+    batch : int         rows in a step; 0: all rows, which is the deterministic method, with one pass in a step and the
+        exact P and gap of every iterate.  Otherwise rows come in an order drawn anew for every pass.  A batch ends at
+        the latest where the rows that are read together end; if it is cut short, it counts as that fraction of a step
     offset : int        1, as in the tables of Do and Artieres; 0 as in Shalev-Shwartz, Singer and Srebro
     projection : bool   1 or 0.  In the first pass of mini-batches over rows with weights there is none: the ball is
         known once all costs were seen
@@ -113,7 +112,7 @@ class Pegasos(SolverBase):
     biases: ClassVar[tuple[str, ...]] = ("augmented", "none")
     paper_rule: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
-    shards_if_asked: ClassVar[bool] = True  # of the batch method alone
+    shards_if_asked: ClassVar[bool] = True  # only the batch method
 
     batch: int = 100
     offset: int = 1
@@ -127,7 +126,7 @@ class Pegasos(SolverBase):
             raise ValueError(f"offset must be 0 or 1, not {self.offset}")
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One: nothing but the shape of the data decides what is called."""
+        """A single small fit, because the tolerance does not change which loops are called."""
         return [SmallFit()]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
@@ -135,13 +134,13 @@ class Pegasos(SolverBase):
         return 8
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Shards with mini-batches: each would be a sum over all shards, for a hundred rows."""
+        """Refuse mini-batches on shards: each would need a sum over all shards, for a hundred rows."""
         if shape.shards == 1 or self.batch == 0:
             return None
         return f"solver {self.name!r} on shards takes a step a pass: use --set batch=0, or leave out --shards"
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         n, m, wide = shape.n_samples, shape.n_models, 8 * (shape.n_features + 1) * shape.n_models
         if self.batch == 0:
             of_rows = [need for need in row_needs(shape) if need.what != "slopes" or shape.shards > 1]
@@ -153,7 +152,7 @@ class Pegasos(SolverBase):
         ]
 
     def init(self, problem: Problem, ctx: Context) -> PegasosState:
-        """w = 0, alpha = 0."""
+        """Start at w = 0, alpha = 0."""
         m, d, n = problem.n_models, ctx.data.n_features, ctx.data.n_samples
 
         batch = self.batch == 0
@@ -176,10 +175,10 @@ class Pegasos(SolverBase):
         return state
 
     def before_load(self, state: PegasosState, tree: object, ctx: Context) -> None:
-        """A new state has room for a saved one."""
+        """Nothing to do: a new state has the same arrays as a saved one."""
 
     def step(self, problem: Problem, state: PegasosState, ctx: Context) -> StepInfo:
-        """One pass: a step and a look at where it led, or as many mini-batches as the rows make."""
+        """One pass: a step of the batch method and its slacks, or as many mini-batches as the rows give."""
         n = ctx.data.n_samples
         if self.batch == 0:
             try:

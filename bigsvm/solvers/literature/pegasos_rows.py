@@ -1,4 +1,4 @@
-"""What `pegasos` with all rows in a step asks of them, here or on shards."""
+"""Operations on the rows in the batch method of `pegasos`, in this process or on shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PegasosShard(PrimalShard):
 
 
 def follow(problem: Problem, rows: RowState, theta: float, shrink: np.ndarray) -> None:
-    """Alpha after a step of the batch method, to (1 - theta) of it and theta of what violates, times `shrink`."""
+    """Update alpha after a step: (1 - theta) alpha_i, plus theta C_i for violating rows, all times `shrink`."""
     for piece in rows.pieces():
         alpha = rows.alpha.values[piece]
         alpha *= 1.0 - theta
@@ -34,7 +34,7 @@ def follow(problem: Problem, rows: RowState, theta: float, shrink: np.ndarray) -
 
 
 def gaps_and_cost(problem: Problem, rows: RowState) -> np.ndarray:
-    """What each model's rows leave open between P and D at their slacks, and last the sum of their costs."""
+    """float64, (n_models + 1,): sums of the brackets of the gap over the rows, and last the sum of all costs."""
     sums = [np.zeros(problem.n_models + 1)]
     for piece in rows.pieces():
         s, alpha, C = rows.s.values[piece], rows.alpha.values[piece], rows.costs(problem, piece)

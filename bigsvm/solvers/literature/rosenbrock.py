@@ -1,4 +1,4 @@
-"""Rosenbrock's method for the squared hinge (`rosenbrock`; docs/mathematics.md 6.3): few features, any rows."""
+"""Rosenbrock's method for the squared hinge (`rosenbrock`; docs/mathematics.md 6.3), for few features."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
-_RENEW = 50  # outer iterations after which rounding is taken out of the directions
-_SOLVED = 1e-6  # gradient of the quadratic model, relative to that at its start, that ends its sweeps
+_RENEW = 50  # outer iterations after which the directions are made orthonormal again
+_SOLVED = 1e-6  # norm of the gradient of the quadratic model, relative to that at its start, that ends its sweeps
 
 
 @dataclass
 class Directions:
-    """What Rosenbrock's method keeps beside its point.
+    """The state of Rosenbrock's method beyond a `PrimalState`.
 
-    D : float64, (n_models, n, n_features + 1)   orthonormal rows; n = n_features, and the bias where there is one
-    steps : float64, (n_models, n)   along the directions of the present outer iteration
-    done : directions, over all models, that the present outer iteration has followed
-    V : X D' of some directions, one after another: RowVector of n_held * n_samples numbers; not saved
-    held : the first direction in V, -1 where it holds nothing
+    D : float64, (n_models, n, n_features + 1)   directions, as orthonormal rows; n = n_features, plus 1 with a bias
+    steps : float64, (n_models, n)   steps along the directions in the present outer iteration
+    done : int     directions, over all models, that the present outer iteration has followed
+    V : RowVector  products of the rows with some directions, one direction after another; not saved
+    n_held : int   directions that V has room for;  held : int   the first direction in V, -1 if V is empty
     """
 
     D: np.ndarray
@@ -58,19 +58,20 @@ class Directions:
 class Rosenbrock(FullGradient):
     """Hyperparameters of `rosenbrock`.
 
-    An outer iteration searches along n orthonormal directions one after another, then turns them: the first new one
-    points along the whole move.  The searches read products of the rows with the directions, not the rows:
+    An outer iteration searches along n orthonormal directions one after another, and then rotates them, so that the
+    first new direction is that of the whole move.  The searches read products of the rows with the directions, not the
+    rows.
 
-    plan : 'scratch' (the same as 'auto')   the products of all directions of a model, in memory or on disk: one
-               reading of the data an outer iteration and model
-           'groups'    those of as many directions as fit half of the memory that is free; more readings, same bits
-           'model'     the outer iterations run on the quadratic model of the objective, up to `sweeps` of them, then
-               one search along the move that they found: two readings, and much the fewest for large C
-
+    plan : 'scratch' (the same as 'auto')   compute the products with all directions of a model, in memory or on disk;
+               one reading of the data for each outer iteration and model
+           'groups'    compute them for as many directions at a time as fit in half of the free memory; more readings,
+               the same bits
+           'model'     make up to `sweeps` outer iterations on the quadratic model of the objective, then one search
+               along the total move; two readings, by far the fewest for large C
     start : 'zeros', or 'ones' as in the paper
-    line_search : 'exact', or 'newton', the paper's, ended by |phi'| < eps2 (not with plan 'model')
+    line_search : 'exact', or 'newton' as in the paper, which ends at |phi'| < eps2 (not with plan 'model')
     eps1 : float   rule of --stop paper: ||w_{k+1} - w_k|| < eps1
-    max_features : int   refuse more: there are n^2 numbers of directions and n n_samples products
+    max_features : int   largest number of features; directions have n^2 numbers, products n n_samples
     """
 
     name: ClassVar[str] = "rosenbrock"
@@ -96,20 +97,20 @@ class Rosenbrock(FullGradient):
 
     @property
     def on_model(self) -> bool:
-        """Searches are on the quadratic model."""
+        """Whether searches are on the quadratic model."""
         return self.plan == "model"
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features."""
+        """Refuse too many features."""
         return too_many_features(self.name, shape, self.max_features)
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs, and the products, may go to disk."""
+        """Named amounts in bytes; what grows with the rows may go to disk."""
         needs = super().needs(shape, resident)
         return needs if self.on_model else [need for need in needs if need.what != "slopes"]
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """Directions, with room to turn one model's; and the Hessians, or products."""
+        """Bytes of the directions, with work space to rotate those of one model, and of the Hessians or products."""
         square = 8 * (shape.n_features + 1) ** 2
         directions = Need("directions", (shape.n_models + 5) * square)
         if self.on_model:
@@ -118,7 +119,7 @@ class Rosenbrock(FullGradient):
         return [directions, Need("rotated rows", 8 * held * shape.n_samples, may_spill=True)]
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
-        """The first w, alpha = 0, and the axes as directions."""
+        """Start at the first w, alpha = 0, with the axes as directions."""
         m, d, n_rows = problem.n_models, ctx.data.n_features, ctx.data.n_samples
         n = d + (problem.bias != "none")
         state = new_state(problem, ctx, with_slopes=self.on_model)
@@ -135,7 +136,7 @@ class Rosenbrock(FullGradient):
         return state
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
-        """The pass of a look, which also gives the products with the first directions."""
+        """The pass of a look, which also computes the products with the first directions."""
         if self.on_model:
             return super().read(state, ctx)
         extra = state.extra
@@ -146,7 +147,7 @@ class Rosenbrock(FullGradient):
         return V, None
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """With plan 'model': the move that Rosenbrock's method finds on the model; else nothing."""
+        """With plan 'model', set the direction to the move that Rosenbrock's method finds on the quadratic model."""
         if H is not None:
             for m in range(state.problem.n_models):
                 self._on_model(state, m, H[m])
@@ -174,7 +175,7 @@ class Rosenbrock(FullGradient):
         columns(state.direction)[:, m] = x
 
     def move(self, state: PrimalState, ctx: Context) -> None:
-        """Search along every direction in turn, then turn them; with plan 'model' along one."""
+        """Search along all directions in turn, then rotate them; with plan 'model', search along the move."""
         if self.on_model:
             return super().move(state, ctx)
         problem, extra = state.problem, state.extra
@@ -185,7 +186,7 @@ class Rosenbrock(FullGradient):
                 extra.V.clear()
                 rotate(ctx, problem, extra.flat[first : first + extra.n_held], extra.products())
                 extra.held = first
-                if first == 0 or extra.done > first:  # once more, after the run was resumed: limits count it once
+                if first == 0 or extra.done > first:  # repeated in a resumed run, where limits count it once
                     ctx.uncharge(before)
             self._follow(state, ctx)
         if problem.bias == "free":
@@ -194,7 +195,7 @@ class Rosenbrock(FullGradient):
         return None
 
     def _follow(self, state: PrimalState, ctx: Context) -> None:
-        """Search along the directions whose products are held, from the first that was not followed yet."""
+        """Search along the directions whose products are in V, from the first that was not followed yet."""
         problem, rows, extra, w = state.problem, state.rows, state.extra, columns(state.w)
         rule = EXACT if self.line_search == "exact" else GLOBAL_NEWTON
         products, n = extra.products(), extra.D.shape[1]
@@ -212,7 +213,7 @@ class Rosenbrock(FullGradient):
                 raise PassLeft
 
     def turned(self, state: PrimalState) -> None:
-        """New directions, and the book-keeping of an outer iteration."""
+        """Rotate the directions, and record the outer iteration."""
         extra = state.extra
         for m in range(len(extra.D)):
             extra.D[m] = new_directions(extra.D[m], extra.steps[m])
@@ -223,15 +224,15 @@ class Rosenbrock(FullGradient):
         self.arrived(state, lengths)
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The last outer iteration moved less than eps1."""
+        """The rule of the paper: the last outer iteration moved w by less than eps1."""
         holds = state.iteration > 0 and state.step_norm < self.eps1
         return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)
 
     def finish(self, state: PrimalState) -> None:
-        """Give back what only training needs."""
+        """Release what only training needs."""
         super().finish(state)
         if state.extra.V is not None:
             state.extra.V.close()
 
     def before_load(self, state: PrimalState, tree: Any, ctx: Context) -> None:
-        """A new state has room for a saved one; products are made again when they are needed."""
+        """Nothing to do: a new state has the same arrays as a saved one, and products are computed again."""

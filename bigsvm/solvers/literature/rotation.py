@@ -1,4 +1,4 @@
-"""Products of all rows with some directions, kept by direction: one reading of the data, many searches."""
+"""Products of all rows with some directions, stored by direction: one reading of the data serves many searches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view, tile
 from bigsvm.tasks import SerialMapper, over_shares
 from bigsvm.units import KIB
 
-_TILE = 128 * KIB  # of products that are turned together
+_TILE = 128 * KIB  # bytes of products that are transposed at a time
 
 
 class RotationShare(NamedTuple):
-    """Some rows, and where their numbers go; see `rotate`.  Row arrays are of the share's rows.
+    """The input of a task: a run of blocks, and the arrays for its rows; see `rotate`.
 
-    W : float64, (n_features + 1, n_directions);  out : float64, (n_directions, n_rows), a view
+    W : float64, (n_features + 1, n_directions)   directions as columns
+    out : float64, (n_directions, n_rows)         view that receives the products
+    rows : (s, cost, y) of the rows, which are written; None without w
     """
 
     data: RowBlocks
@@ -36,14 +38,14 @@ class RotationShare(NamedTuple):
 
 
 class RotationSums(NamedTuple):
-    """V : float64, shape of w, of the share's rows; None without w"""
+    """The result of a task.  V : float64, shape of w, the sum of alpha_i y_i [x_i, bias]; None without w"""
 
     V: np.ndarray | None
     bytes_read: int
 
 
 def rotation_task(share: RotationShare) -> RotationSums:
-    """Task: the products of some rows, and with w what a look wants to know.  Writes its rows."""
+    """Task: write the products of some rows, and, if w is given, their slacks; V of these rows."""
     problem, bias = share.problem, share.problem.constant_feature
     V = None if share.w is None else np.zeros(share.w.shape)
     release = share.data.release
@@ -85,10 +87,10 @@ def rotate(
 ) -> np.ndarray:
     """Read all rows once: out[k, i] = x_i . d_k + bias d_k,last; with w also slacks, costs, y, and V of `weights`.
 
-    The products lie in this process, so the rows are read here, also where other processes do the rest.
+    The products are in this process, so the rows are read here even if other work is done by other processes.
 
     D : float64, (n_directions, n_features + 1);  out : float64, (at least n_directions, n_samples)
-    Returns V, shape of w (of shape (0,) without w).  Raises PassLeft where the run is to stop.
+    Returns V, float64, shape of w ((0,) without w).  Raises PassLeft if the run is to stop.
     """
     W = np.ascontiguousarray(D.T)
 

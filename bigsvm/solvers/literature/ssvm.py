@@ -20,7 +20,7 @@ _SHORTEST = 2.0**-40
 
 @dataclass(frozen=True)
 class SmoothDual:
-    """What a row weighs under the smoothed loss C p(s, a)^2, p(s, a) = s + log(1 + exp(-a s)) / a."""
+    """The smoothed loss C p(s, a)^2 with p(s, a) = s + log(1 + exp(-a s)) / a, as `Weights`."""
 
     a: float
 
@@ -50,13 +50,13 @@ class SmoothDual:
 class SSVM(FullGradient):
     """Hyperparameters of `ssvm`: Newton with Armijo's rule on a smoothed squared hinge.
 
-    The minimiser is that of the smoothed problem: its relative gap in the true one stays at 2e-5 to 1e-3 with
-    smoothing 5, below 3e-7 with 50.  The gap that is reported is the true one.
+    It converges to the minimiser of the smoothed problem.  The relative gap of that point in the original problem is
+    2e-5 to 1e-3 with smoothing 5, and below 3e-7 with 50.  The gap that is reported is that of the original problem.
 
-    smoothing : float   a of Lee and Mangasarian; larger is closer to the squared hinge
+    smoothing : float   a of Lee and Mangasarian; larger values are closer to the squared hinge
     delta : float       Armijo's constant, in (0, 1/2)
-    eps1 : float        rule of --stop paper: norm of the gradient of the smoothed problem
-    max_features : int  refuse more
+    eps1 : float        rule of --stop paper: largest norm of the gradient of the smoothed problem
+    max_features : int  largest number of features
     """
 
     name: ClassVar[str] = "ssvm"
@@ -78,24 +78,24 @@ class SSVM(FullGradient):
             raise ValueError("smoothing must be positive and delta between 0 and 1/2")
 
     def refusal(self, shape: DataShape) -> str | None:
-        """Too many features for a Hessian."""
+        """Refuse too many features for a Hessian."""
         return too_many_features(self.name, shape, self.max_features)
 
     def more_needs(self, shape: DataShape) -> list[Need]:
-        """The Hessians."""
+        """Bytes of the Hessians."""
         return hessian_needs(shape)
 
     def weights(self, problem: Problem) -> Weights:
-        """The smoothed loss' derivatives."""
+        """The smoothed loss."""
         return SmoothDual(self.smoothing)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
-        """The Newton direction of the smoothed problem."""
+        """Set the Newton direction of the smoothed problem."""
         assert H is not None
         newton_direction(state, H)
 
     def move(self, state: PrimalState, ctx: Context) -> None:
-        """Armijo's rule on the smoothed objective: the longest of 1, 1/2, 1/4, ... that decreases it enough."""
+        """Move by Armijo's rule on the smoothed objective: the largest of 1, 1/2, 1/4, ... that decreases it enough."""
         problem, d = state.problem, state.direction
         self.measure(state, ctx)
         wd, dd = inner(problem, state.w, d), squared_norm(problem, d)
@@ -113,11 +113,11 @@ class SSVM(FullGradient):
         self.moved(state, lengths)
 
     def _smooth(self, state: PrimalState, t: np.ndarray, wd: np.ndarray, dd: np.ndarray) -> np.ndarray:
-        """The smoothed objective at w + t d, less ||w||^2 / 2."""
+        """The smoothed objective at w + t d, minus ||w||^2 / 2; float64, (n_models,)."""
         regular = t * wd + 0.5 * t * t * dd
         return state.rows.losses_after(state.problem, SmoothDual(self.smoothing), t, regular)
 
     def rule(self, state: PrimalState) -> Rule | None:
-        """The gradient of the smoothed problem is short."""
+        """The rule of the paper: the gradient of the smoothed problem is no longer than eps1."""
         norm = float(np.sqrt((columns(state.gradient) ** 2).sum(axis=0)).max())
         return Rule.where(norm <= self.eps1, "norm of the smoothed gradient", norm, self.eps1)
