@@ -3,10 +3,10 @@
 A step reads two rows of K and passes over the set a few times (`shared/vectors/steps.py`).  Ties go to the lowest
 index.
 
-What nu wants (docs/mathematics.md 8.9): the rows with beta >= 0 that may rise and those with beta > 0 are the *positive
-side*, the rows with beta < 0 and those with beta <= 0 that may fall are the *negative side*.  A pair of one side keeps
-the sums of both sides.  Where only the sum of |beta| is bounded (nu-SVR), a pair of both sides may also lower both, or
-raise both by what the bound leaves.
+With nu (docs/mathematics.md 8.9), the rows with beta >= 0 that may rise and those with beta > 0 are the *positive
+side*; the rows with beta < 0 and those with beta <= 0 that may fall are the *negative side*.  A step of two rows of one
+side preserves the sums of both sides.  If the sum of |beta| is only bounded (nu-SVR), a step of one row of each side
+may also lower both |beta|, or raise both as far as the bound allows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.vectors.steps import first_of, gains_of, largest, least, move_all
 
 LANES = 64
-TAU = 1e-12  # curvature of a pair of equal rows, and of pairs that an indefinite kernel bends the wrong way
-_LARGE = 2.0**60  # violations from which a gain, their square, may be beyond float32
+TAU = 1e-12  # curvature used for a pair whose own is not positive: equal rows, or an indefinite kernel
+_LARGE = 2.0**60  # violation from which a gain, its square, may overflow float32
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
 
 
 class StepWorkspace(NamedTuple):
-    """Where the steps in a working set of q rows are worked out; what it holds before means nothing.
+    """Work space for the steps in a working set of q rows; its content before a call is not used.
 
     up, down : float64, (q,)   F_up and F_down of each row
     gain : float32, (q,)       what a step with each row would gain
@@ -56,7 +56,7 @@ def _place(t, epsilon, beta, lower, upper, f, up, down):
 
 @_vectors
 def solve_working_set(K, diag, box, epsilon, point, target, most, second, workspace):
-    """Steps of two variables until b_low - b_up <= target, or `most` steps: (steps, violation).
+    """Make steps of two variables until b_low - b_up <= target, at most `most`; returns (steps, violation).
 
     K : float32 or float64, (q, q);  q a multiple of LANES, rows beyond the set with lower = upper = 0
     diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
@@ -139,7 +139,7 @@ def side_ends(beta, f, lower, upper):
 
 @_loop
 def solve_sides(K, diag, box, point, slack, at_most, target, most, second):
-    """Steps of two variables until no pair violates by more than `target`, or `most` steps: (steps, slack).
+    """Make steps of two variables until no pair violates by more than `target`, at most `most`; returns (steps, slack).
 
     K : float32 or float64, (q, q);  diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
     slack : what a bound of sum |beta| leaves;  at_most : there is such a bound, else both sums are kept

@@ -1,7 +1,7 @@
 """One model's programme (`solvers/kernel/dual_qp.py`): its box, a point in it, and loops over its rows.
 
-The loops allocate nothing.  Those of `smo.py` and `keerthi.py`, and Platt's of `platt.py`, take the arrays one by one:
-Python calls several of them for each step, and a tuple of two arrays costs a call half a microsecond more.
+The loops allocate nothing.  The loops of `smo.py`, `keerthi.py` and Platt's in `platt.py` take the arrays one by one
+instead of as tuples: Python calls several of them in each step, and a tuple of two arrays costs half a microsecond.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 from bigsvm.compiled.shared.compile import njit, register_jitable
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-_STEPS = 2200  # bisections: more than float64 has values to halve between
-_ROOM = 1 << 16  # rows that halving looks at in memory of its own: 1.5 MB
+_STEPS = 2200  # most bisections: more than are needed to reach neighbouring float64 numbers
+_ROOM = 1 << 16  # undecided rows up to which bisection copies them, which takes 1.5 MB
 
 
 class Box(NamedTuple):
-    """What each beta_i may be.
+    """The box: the bounds of each beta_i.
 
     lower, upper : float64, (n,)   lower_i <= 0 <= upper_i; of classification one is 0, the other y_i C_i
     """
@@ -28,7 +28,7 @@ class Box(NamedTuple):
 
 
 class DualPoint(NamedTuple):
-    """Where a solver stands; its loops move both.
+    """The point of a solver; loops change both arrays in place.
 
     beta : float64, (n,)   y_i alpha_i of classification, alpha_i - alpha*_i of regression
     f : float64, (n,)      K beta - t, the gradient without epsilon |beta_i|
@@ -40,7 +40,7 @@ class DualPoint(NamedTuple):
 
 @_loop
 def fill_qp(labels, costs, C, class_weight, positive, negative, regression, rows, target, lower, upper):
-    """t and box of the rows that take part, one after another; how many they are.
+    """Write t and the box of the rows that take part, one after another; returns their number.
 
     labels : float64, (n,), class codes or targets;  costs : float64, (n,) or (0,) for ones
     rows : int64, their numbers, or (0,) to leave them out;  target, lower, upper : float64, or (0,) to count only
@@ -70,7 +70,7 @@ def fill_qp(labels, costs, C, class_weight, positive, negative, regression, rows
 
 @_loop
 def bounds_of(f, beta, lower, upper, epsilon):
-    """(b_up, b_low): the least F_up of rows that may rise, the largest F_down of rows that may fall."""
+    """(b_up, b_low): the smallest F_up of rows that may rise, and the largest F_down of rows that may fall."""
     b_up, b_low = np.inf, -np.inf
     for i in range(len(f)):
         if beta[i] < upper[i]:

@@ -1,9 +1,9 @@
-"""Rosen's gradient projection on a kernel matrix that is there (docs/mathematics.md 9.1 to 9.3).
+"""Rosen's gradient projection with the kernel matrix in memory (docs/mathematics.md 9.1 to 9.3).
 
-The programme is that of `solvers/kernel/dual_qp.py`: 1/2 beta' K beta - t' beta + epsilon sum |beta_i| is minimised in
-a box, with sum beta_i fixed.  A row is free where it is strictly inside its box and not 0; for classification 0 is a
-bound, for regression the kink of |beta_i|, where alpha_i or alpha*_i of LIBSVM's form is at its bound.  J is the set of
-free rows, on which
+The programme is that of `solvers/kernel/dual_qp.py`: minimise 1/2 beta' K beta - t' beta + epsilon sum |beta_i| in a
+box, with sum beta_i fixed.  A row is free if beta_i is strictly inside its box and not 0.  (For classification 0 is a
+bound; for regression it is the kink of |beta_i|, where alpha_i or alpha*_i of LIBSVM's form is at its bound.)  J is the
+set of free rows, on which
 
     F_i = f_i + epsilon sign(beta_i),   mu = mean_J F,   r_i = mu - F_i     the projected negative gradient
 
@@ -29,7 +29,7 @@ SQUARE, AGE = 0, 1
 
 
 class Descent(NamedTuple):
-    """How `descend` goes, and how far.
+    """Options of `descend`: the directions, and when it ends.
 
     inner : int   CONJUGATE | STEEPEST | NEWTON, the directions inside a face
     stop : float   optimal where b_low - b_up <= stop
@@ -61,7 +61,7 @@ class LastDirection(NamedTuple):
 
 
 class DescentWorkspace(NamedTuple):
-    """Where a descent is worked out.
+    """Work space of a descent.
 
     r, z : float64, (m,)   the projected negative gradient, K e
     square : float64, (m + 2, m)   the factor of NEWTON and two right-hand sides; (0, 0) for the others

@@ -48,7 +48,7 @@ def down_value(k, f, beta, lower, epsilon, fresh):
 
 @inner_loop
 def extremes(f, beta, lower, upper, epsilon, fresh, active, n_active):
-    """(i, j, F_up(i), F_down(j)): arg min F_up and arg max F_down, the lowest of equal ones; -1 where there is none."""
+    """(i, j, F_up(i), F_down(j)): arg min F_up and arg max F_down, the lowest of equal ones; -1 if there is none."""
     i, j, b_up, b_low = -1, -1, np.inf, -np.inf
     for p in range(n_active):
         k = active[p]
@@ -63,7 +63,7 @@ def extremes(f, beta, lower, upper, epsilon, fresh, active, n_active):
 
 @inner_loop
 def curvature(i, j, k_ij, diag):
-    """K_ii + K_jj - 2 K_ij, or TAU where that is not positive.
+    """K_ii + K_jj - 2 K_ij, or TAU if that is not positive.
 
     diag must be rounded as the rows of K are: the curvature of two equal rows is then 0 and no rounding error.
     """
@@ -91,7 +91,7 @@ def second_order_partner(i, b_up, row, diag, f, beta, lower, epsilon, fresh, act
 
 @inner_loop
 def cost_used_up(k, beta, lower, upper):
-    """beta_k where alpha_k or alpha*_k is at C, that is at an end of the box that is not 0; else 0."""
+    """beta_k if alpha_k or alpha*_k is at C, that is, at an end of the box other than 0; else 0."""
     return beta[k] if beta[k] == lower[k] or beta[k] == upper[k] else 0.0
 
 
@@ -137,7 +137,7 @@ def add_row(f, row, change):
 
 @inner_loop
 def add_block(f, block, change):
-    """f_r += sum_k change_k block_rk, one after the other: the bits of `add_row` over the columns."""
+    """f_r += sum_k change_k block_rk, in the order of k, with the bits of `add_row` for each column in turn."""
     for r in range(f.shape[0]):
         for k in range(change.shape[0]):
             f[r] += change[k] * np.float64(block[r, k])

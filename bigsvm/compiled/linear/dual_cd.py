@@ -5,8 +5,8 @@ Solves, for each model m with labels y_i in {-1, +1} and row costs C_i = C[m] cl
     min_alpha  1/2 || sum_i alpha_i y_i x_i ||^2 + 1/2 sum_i D_i alpha_i^2 - sum_i alpha_i,   0 <= alpha_i <= U_i
 
 with U_i = upper_factor C_i and D_i = diag_factor / C_i: hinge (1, 0), squared hinge (inf, 1/2).  A bias
-weight is the last entry of w, with the constant feature `bias` (0 for none).  Of a regression, whose rows have targets
-t_i in the place of labels,
+weight is the last entry of w, with the constant feature `bias` (0 for none).  For a regression with targets t_i it
+solves
 
     min_alpha  1/2 || sum_i alpha_i x_i ||^2 + 1/2 sum_i D_i alpha_i^2 - sum_i (t_i alpha_i - epsilon |alpha_i|)
 
@@ -16,10 +16,11 @@ Given   X, y, alpha, w = sum_i alpha_i y_i x_i
         active : uint8, or uint64 with a bit for each model: rows that have not been shrunk away
 Changed alpha, w, active, thresholds.
 
-Sources: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking with thresholds of the
-sweep before), each model for itself: a row is left out when every model has shrunk it, and costs less when most
-have.  At most 64 models.  Ho and Lin, JMLR 13, 2012, Algorithm 4, for targets.  Of a loss of
-all models together the step is that of `joint.py`, and `stats` has one row.
+Each model shrinks rows by itself.  A row is left out once every model has shrunk it, and costs less once most have.
+There are at most 64 models.  If the loss couples all models, the step is that of `joint.py`, and `stats` has one row.
+
+Sources: Hsieh, Chang, Lin, Keerthi, Sundararajan, ICML 2008, Algorithm 3 (shrinking by thresholds of the previous
+sweep); for targets Ho and Lin, JMLR 13, 2012, Algorithm 4.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ from bigsvm.compiled.shared.targets import (
 )
 from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_order, row_at
 
-_ROUNDING = 1e-12  # of a gradient, relative to a target: smaller ones move nothing
-_AHEAD = 8  # rows: their alpha lies anywhere in memory
-_ROWS_AHEAD = 4  # likewise, of the rows themselves
-_PLACES_AHEAD = 14  # likewise, of where rows and their alpha lie
+_ROUNDING = 1e-12  # size of a gradient, relative to the target, up to which it is rounding and no step is made
+_AHEAD = 8  # rows in advance that alpha is prefetched, since rows come in random order
+_ROWS_AHEAD = 4  # the same for the rows themselves
+_PLACES_AHEAD = 14  # the same for the addresses of rows and of their alpha
 
 # columns of `stats`, one row a model
 PG_MAX, PG_MIN, GAP, LOSS = 0, 1, 2, 3
@@ -75,7 +76,7 @@ class BlockRows(NamedTuple):
 
 
 class Stiffness(NamedTuple):
-    """How much stiffer than it is a local problem is made, whose change is added to those of others.
+    """How much the local problem is stiffened, because its change of w is added to those of other shards.
 
     features : float32, (n_features,), of the weight of each, or (0,) for ones
     bias : of the bias weight, which every row of everybody pushes
@@ -90,7 +91,7 @@ EXACT = Stiffness(np.empty(0, np.float32), 1.0)
 
 
 class Limits(NamedTuple):
-    """Where sweeps over one block end.
+    """Limits at which sweeps over one block end.
 
     n_sweeps : sweeps at most; 1 where the caller sees other blocks before this one again
     whole : these are all the rows: thresholds are renewed and the ends below hold
@@ -202,7 +203,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
 
 
 def sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    """Visit local rows order[:n] once, as the models' loss has it.  Compiled only."""
+    """Visit local rows order[:n] once, with the step of the models' loss.  Compiled only."""
     raise NotImplementedError
 
 
@@ -213,14 +214,14 @@ def _sweep_of(rows, models, alpha, W, active, sigma, thresholds, order, n, stats
 
 @register_jitable
 def _clear(stats, C, everybody):
-    """Stats of nothing seen, for the models that move, or for all."""
+    """Statistics before any row was seen, for the models that are trained, or for all."""
     for m in range(stats.shape[0]):
         if everybody or model_moves(C, m):
             stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
 
 
 class _Workspace(NamedTuple):
-    """Where visits of n rows are worked out; what it holds before means nothing.
+    """Work space for visits of n rows; its content before a call is not used.
 
     order : int64, (n_rows,)                   filled with the rows visited
     runs : int64, (ceil(n_rows / RUN_ROWS),)

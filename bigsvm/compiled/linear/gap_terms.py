@@ -1,11 +1,11 @@
-r"""One block's share of the duality gap, the primal and the dual, and of w(alpha).
+r"""The terms of one block in the duality gap, in P and D, and in w(alpha).
 
 For any w and any alpha in the box, with v = sum_i alpha_i y_i x_i,
 
     P(w) - D(alpha) = sum_i [ C_i loss(s_i) + loss*(alpha_i) - alpha_i s_i ] + 1/2 ||w - v||^2,   s_i = 1 - y_i w.x_i
 
-Every bracket is non-negative, so nothing cancels and a negative gap cannot be forged by rounding.
-Derivation: add and subtract w.v; see Fenchel-Young.  Rows of cost 0 take no part.  Of a regression y_i is 1, and
+Every bracket is non-negative (the Fenchel-Young inequality), so nothing cancels, and rounding cannot produce a negative
+gap.  To derive it, add and subtract w.v.  Rows of cost 0 take no part.  For a regression y_i = 1 and
 s_i = target - w.x_i.
 """
 
@@ -26,7 +26,7 @@ _RUN = 128  # rows whose terms are added before they join the total: keeps the r
 
 
 def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
-    """Add this block's terms.
+    """Add the terms of a block of rows.
 
     Parameters
     ----------

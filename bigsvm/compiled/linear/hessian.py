@@ -1,8 +1,8 @@
-"""Sums of outer products of rows, and the solution of the symmetric system that they make.
+"""Sums of outer products of rows, and the solution of symmetric systems with them.
 
-Own code instead of a library's: the bits must not depend on the number of threads, nor on which processor a
-BLAS was tuned for.  All loops run over contiguous rows of the upper triangle and take eight rank-one updates at
-a time, which the compiler turns into vector instructions.
+This is own code instead of a BLAS, because the bits must not depend on the number of threads or on the processor that a
+BLAS was tuned for.  All loops run over contiguous rows of the upper triangle, and make eight rank-one updates at a
+time, which the compiler turns into vector instructions.
 
 A matrix is a square array, or its upper triangle alone, row by row, in half the memory (`triangle_size`); both give
 the same bits.
@@ -171,7 +171,7 @@ def _overload_add_outer(X, h, bias, H, half, A, weights):
 
 @njit(cache=True, nogil=True)
 def add_hessian(X, h, bias, H):
-    """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'; what is below the diagonal means nothing.
+    """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'; entries below the diagonal are undefined.
 
     h : float64, (n_rows,), rows of 0 are skipped
     H : float64, (n_features + 1, n_features + 1), or its triangle
@@ -213,7 +213,7 @@ def _take_eight_of_one(U, f, i, n, half):
 
 @part_of_loop
 def _factor(U, n, half, smallest):
-    """U'U = U in place from the upper triangle; a pivot that rounding has eaten is made infinite, its entry 0.
+    """Cholesky: replace the upper triangle of U by its factor.  A pivot lost to rounding becomes infinite, its entry 0.
 
     smallest : float64, (n,)   pivots from there on are believed, each by the scale of its own column
     """
@@ -275,7 +275,7 @@ def _subtract_product(H, half, x, out):
 
 @njit(cache=True, nogil=True)
 def factor_symmetric(H, U):
-    """U'U = H, the upper triangle of a positive semidefinite float64 (n, n); directions in which H is flat get none.
+    """The factor U of H = U'U, from the upper triangle of a positive semidefinite matrix, float64, (n, n).
 
     H, U : float64, (n, n), or their triangles;  U is the result, in its upper triangle
     """

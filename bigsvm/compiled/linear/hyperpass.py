@@ -1,12 +1,12 @@
-"""The rows on or near their hyperplane: their Gram matrix, and the shares of their subgradients that fit best.
+"""The small problem of `hyperpass` on the near rows, those on or near their hyperplanes: Gram matrix and best shares.
 
-With r = d0 - sum_i a_i z_i over q such rows, z_i = y_i [x_i, bias], the shares maximise
+With r = d0 - sum_i a_i z_i over q near rows, z_i = y_i [x_i, bias], the *shares* a_i maximise
 
-    G(a) = sum_i a_i s_i - 1/2 ||r||^2,   0 <= a_i <= C_i      (and sum_i y_i a_i = const, where the bias is free)
+    G(a) = sum_i a_i s_i - 1/2 ||r||^2,   0 <= a_i <= C_i      (and sum_i y_i a_i = const if the bias is free)
 
-For rows exactly on their hyperplane, s_i = 0, -r is the direction of steepest descent (docs/mathematics.md 3.4).  For
-rows near it, G(a) is also what a row's dual variable adds to the dual value, so that one small problem gives the best
-direction and the best certificate.
+If all near rows lie exactly on their hyperplanes (s_i = 0), -r is the direction of steepest descent
+(docs/mathematics.md 3.4).  In general G(a) is, up to a constant, the dual value with alpha_i = a_i.  So one small
+problem gives both the best direction and the best dual bound.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.fingerprint import row_sums
 from bigsvm.compiled.shared.rows import row_axpy, row_dot
 
-_SWEEPS = 4  # of single rows before rows are moved together
-_WORK = 3e7  # multiplications of one turn, about
-_TURNS = 64  # times the number of rows: Newton steps of one turn; where G is rounding alone, each seems to gain
+_SWEEPS = 4  # sweeps over single rows before rows are moved together
+_WORK = 3e7  # multiplications in one round, about
+_TURNS = 64  # most Newton steps in one round, over the number of rows; once G is only rounding, each step seems to gain
 _TIE = 1e-13
-_RIDGE = 1e-8  # of the largest diagonal entry: where G is flat, steps are long and end at a bound
+_RIDGE = 1e-8  # ridge, relative to the largest diagonal entry; if G is flat, steps are long and end at a bound
 
 
 @njit(cache=True, nogil=True)
@@ -261,7 +261,7 @@ def _together(Q, g, a, C, sign, free):
 
 @njit(cache=True, nogil=True)
 def best_shares(Q, g, a, C, sign, free, missing, part, floor, rounds):
-    """Maximise G by turns: cycles of single rows (of pairs where the bias is free), then all that are inside together.
+    """Maximise G in rounds: cycles of single rows (pairs if the bias is free), then all rows inside their box together.
 
     Q : float64 (q, q), z_i.z_j;  g : float64 (q,), s_i + z_i.r at `a`, kept in step
     a, C, sign : float64 (q,)   in the box, and balanced where `free`;  the result is left in `a`

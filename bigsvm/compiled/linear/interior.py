@@ -1,15 +1,15 @@
-"""Rows of an interior-point method for the hinge loss: what each row contributes, and how far it may go.
+"""The loops over rows of an interior-point method for the hinge loss: their sums, and the longest steps.
 
 A row with cost C, slack s = 1 - y f(x) and dual variable alpha has room = C - alpha, and the two multipliers of
 0 <= alpha <= C: eta (of alpha >= 0) and xi (of alpha <= C), with xi - eta = s.  On the central path of parameter mu
 
     alpha eta = room xi = mu min(C, cap).
 
-`cap` is for rows whose C is far above that of all others.  mu is a mean over all rows: such a row would hold nearly
-all of its sum, and the targets of the others would lie as far below where they are.
+`cap` limits rows whose C is far above that of all others.  mu is determined by a mean over all rows, in which such a
+row would have nearly all of the sum; the targets of the other rows would be wrong by that factor.
 
-h is what a row weighs in the Hessian, p its product y (x.dw) with a direction; `dual` and `primal` say how far a step
-goes.  All arrays are float64, shape (n_rows,).
+h is the weight of a row in the Hessian, and p its product y (x.dw) with a direction.  `dual` and `primal` are the step
+lengths of alpha and of w.  All arrays are float64, (n_rows,).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 
 from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 
-_FAR = 10.0  # products beyond so many times their target, or below its inverse, are brought back
+_FAR = 10.0  # products above this many times their target, or below one part in it, get targets that bring them back
 
 
 class RowsOnPath(NamedTuple):
-    """Where each row stands; float64, (n_rows,), all but s positive.
+    """The iterate of each row; float64, (n_rows,), all but s positive.
 
     s : slacks;  alpha, room : dual variables and C - alpha, in units of C
     xi, eta : multipliers of alpha <= C and alpha >= 0, in units of s
@@ -38,7 +38,7 @@ class RowsOnPath(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What a Newton step aims at: t1 for alpha eta, t2 for room xi; float64, (n_rows,), in units of C."""
+    """The targets of a Newton step: t1 for alpha eta, t2 for room xi; float64, (n_rows,), in units of C."""
 
     t1: np.ndarray
     t2: np.ndarray
@@ -75,7 +75,7 @@ def weigh(rows, h):
 
 @register_jitable
 def _change(s, alpha, room, xi, eta, h, p, t1, t2):
-    """What the Newton step of targets t1, t2 changes alpha, eta and xi by, where y (x.dw) is p."""
+    """The changes of alpha, eta and xi in the Newton step to targets t1, t2, for a product p = y (x.dw)."""
     da = -h * (p + t2 / room - t1 / alpha - s)
     return da, t1 / alpha - eta - eta * da / alpha, t2 / room - xi + xi * da / room
 
@@ -91,7 +91,7 @@ def _back(product, target):
 
 @inner_loop
 def pull(rows, h, targets, out):
-    """out = h rho: what the rows' equations put on the right-hand side."""
+    """out = h rho: the coefficients of the rows on the right-hand side of Newton's equations."""
     s, alpha, room, _, _ = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
@@ -135,7 +135,7 @@ def products_after(rows, h, p, targets, dual, primal):
 
 @inner_loop
 def second_order(rows, h, p, C, cap, mu, targets):
-    """Targets of Mehrotra's corrector: mu min(C, cap), less what the predictor (targets 0) would make of products."""
+    """Targets of Mehrotra's corrector: mu min(C, cap) minus the second-order terms of the predictor (targets 0)."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
@@ -162,7 +162,7 @@ def recentre(rows, h, p, C, cap, mu, targets, dual, primal, out):
 
 @inner_loop
 def step(rows, h, p, targets, dual, primal):
-    """Go so far; slacks with it."""
+    """Step along the direction, and update the slacks."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
@@ -176,7 +176,7 @@ def step(rows, h, p, targets, dual, primal):
 
 @inner_loop
 def gap_sums(s, C, alpha, side):
-    """(sum C max(0, s), sum side alpha): in one order on every machine, and on one core, where a BLAS takes several."""
+    """(sum C max(0, s), sum side alpha), in the same order on every machine; a BLAS would also use several cores."""
     losses = linear = some_losses = some_linear = 0.0
     n = s.shape[0]
     for i in range(n):
@@ -191,7 +191,7 @@ def gap_sums(s, C, alpha, side):
 
 @njit(cache=True, nogil=True)
 def at_bounds(C, xi, eta, alpha):
-    """alpha as it is at the optimum of rows that are clearly out (0) or in (C); others stay."""
+    """Set alpha of rows that are clearly outside the margin to 0, and of those clearly inside to C."""
     for i in range(C.shape[0]):
         if eta[i] > alpha[i] / C[i] and eta[i] > xi[i]:
             alpha[i] = 0.0

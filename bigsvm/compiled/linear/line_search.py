@@ -38,7 +38,7 @@ def _moves(s, p, C):
 
 @inner_loop
 def at_start(s, p, cost, C, code, out):
-    """out[0], out[1] += slope and curvature of the rows' part of phi just after 0.
+    """out[0], out[1] += slope and curvature of the losses just after t = 0.
 
     s, p, cost : float64, shape (n_rows,), may be strided;  C : float   the row's own cost is C * cost
     """
@@ -60,7 +60,7 @@ def at_start(s, p, cost, C, code, out):
 
 @inner_loop
 def at_step(s, p, cost, C, code, t, out):
-    """out[0], out[1] += slope and curvature of the rows' part of phi at t: nothing has cancelled in them."""
+    """out[0], out[1] += slope and curvature of the losses at t, summed without cancellation."""
     run_a = run_b = 0.0
     n = s.shape[0]
     for i in range(n):
@@ -113,7 +113,7 @@ def gather_bin(s, p, cost, C, code, prefix, shift, one, bits, out, n):
 
 @njit(cache=True, nogil=True)
 def find_bin(histogram, edges, slope, curvature):
-    """(k, slope, curvature): the first bin at whose upper edge phi no longer falls, and phi's line before it.
+    """(k, slope, curvature): the first bin at whose upper edge phi no longer falls, and the line of phi' before it.
 
     edges : float64, shape (BINS,)   the largest t of each bin;  k is -1 where phi falls beyond all bins
     """
@@ -127,7 +127,7 @@ def find_bin(histogram, edges, slope, curvature):
 
 @njit(cache=True, nogil=True)
 def walk(breakpoints, slope, curvature):
-    """(t, on_kink): where phi stops to fall, from breakpoints in ascending order and phi's line before them.
+    """(t, on_kink): the minimum of phi, from breakpoints in ascending order and the line of phi' before them.
 
     breakpoints : float64, shape (n, 3)   t, da, db
     """

@@ -4,9 +4,9 @@ Along column j the objective of one model is
 
     phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i e(s_i - t p_i)^2,   p_i = y_i x_ij,   e(s) = max(0, s)
 
-(docs/mathematics.md 6), differentiable and quadratic between the breakpoints s_i / p_i.  Of a regression y_i is 1, and
-e(s) is s less what the tube of width epsilon forgives.  A matrix here has the columns
-of the data as its rows, dense or CSR, so that the rows' calls read columns.
+(docs/mathematics.md 6).  phi is differentiable, and quadratic between the breakpoints s_i / p_i.  For a regression
+y_i = 1, and e(s) is s reduced by up to epsilon.  A matrix here has the columns of the data as its rows, dense or CSR,
+so that the functions for rows read columns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 200  # evaluations of a search; the bracket alone ends it before
 
 
 class SearchRows(NamedTuple):
-    """What a search along a column knows of the rows.
+    """The vectors of rows for a search along a column.
 
     s : float64, (n_samples, n_models)    slacks, which follow
     y : int32 or float64, (n_samples,)    class codes, or targets of a regression
@@ -197,7 +197,7 @@ def _move(X, j, m, rows, t):
 
 @inner_loop
 def search(X, j, m, rows, linear, quadratic, rule, eps2):
-    """Where the rule ends along column j for model m; the rows' s moves there.
+    """Search along column j for model m by the rule; returns the step, and updates s of the rows.
 
     X : the columns;  rows : SearchRows;  linear, quadratic : of the regulariser along the column
     rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2;  NEWTON_STEP, one step

@@ -1,7 +1,7 @@
-"""The model axis: one weight vector (1-D) or several (2-D, models last and contiguous), one source.
+"""The model axis: functions for one weight vector (1-D) or several (2-D, models last and contiguous).
 
-A kernel that calls these is compiled apart for one model, where every loop over models has the constant
-length 1 and the compiler removes it.
+A loop that calls them is compiled separately for a single model: then loops over models have the constant length 1, and
+the compiler removes them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _model_axpys(a, X, i, W):
     return one if _one(W) else many
 
 
-_CACHED = 3 << 19  # bytes of one model's weights that a core's own cache may hold; they lie at hand unasked
+_CACHED = 3 << 19  # bytes of the weights of one model up to which a core's cache holds them without prefetching
 # (2 MiB of L2, hinge, 14 M entries in memory: w of 1.2 MB 0.45 s, asked for 0.50; w of 12 MB 0.90 s, asked for 0.65.
 # Cores of 512 KiB gain from less; no bit depends on it.)
 

@@ -1,8 +1,8 @@
-"""The y of rows: class codes or targets of a regression, one source for both.
+"""The y of rows, class codes or targets, behind the same functions.
 
-y is an array of integers, class codes, whose sign for a model is +1 where the code is the model's positive class and
--1 elsewhere; or of float64, targets.  The slack of a row is  target - sign f(x),  which is 1 - y f(x) of a class and
-y - f(x) of a target.  A loop that calls these is compiled apart for either kind, so that neither pays for the other.
+y is an integer array of class codes, or a float64 array of targets.  The sign of a row for a model is +1 if its code is
+the positive class of the model, and -1 otherwise; with targets it is 1.  The slack of a row is target - sign f(x), with
+target 1 for a class: 1 - y f(x) or y - f(x).  A loop that calls these functions is compiled separately for each kind.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from bigsvm.compiled.shared.losses import gap_term, loss_value, residual_gap_ter
 
 
 def sign_of(y, i, positive):
-    """+1 or -1 of row i for the model whose positive class is `positive`, or of each code 1 or 0; 1 of a target."""
+    """+1 or -1 for row i; `positive`: the positive class of the model, or 1 or 0 for each code.  1 for a target."""
     raise NotImplementedError
 
 
 def target_of(y, i):
-    """1 of a class; of a target itself."""
+    """1 for a class; the target itself for a target."""
     raise NotImplementedError
 
 
 def class_cost(class_weight, y, i):
-    """The weight of a row's class; 1 of a target."""
+    """The weight of the class of a row; 1 for a target."""
     raise NotImplementedError
 
 
 def model_cost(C, m, y, i, row):
-    """C of model m for row i, before the weights that all models share; 0 where the row takes no part in it.
+    """C of model m for row i, without the weights that all models share; 0 if the row takes no part in the model.
 
     C : as DualModels has it;  row : the number by which FoldCosts.fold knows row i
     """
@@ -39,12 +39,12 @@ def model_cost(C, m, y, i, row):
 
 
 def model_moves(C, m):
-    """Whether model m is trained: one of a search that is done, or near enough, is not."""
+    """Whether model m is still trained; in a search, finished models are not."""
     raise NotImplementedError
 
 
 def rest_model(C, m):
-    """Let model m stay as it is; other models go on.  Of classes C[m] becomes 0: no row costs it anything."""
+    """Stop training model m, while other models go on.  With classes, C[m] becomes 0, so that no row has a cost."""
     raise NotImplementedError
 
 
@@ -54,12 +54,12 @@ def row_loss(y, box, s, C):
 
 
 def row_gap(y, box, s, alpha, C):
-    """C loss(s) + conjugate(alpha) - alpha s, one row's share of the duality gap; never negative."""
+    """C loss(s) + conjugate(alpha) - alpha s, the bracket of a row in the duality gap; never negative."""
     raise NotImplementedError
 
 
 def dual_gain(y, i, box, alpha):
-    """What a row adds to the linear part of the dual: alpha of a class, target alpha - epsilon |alpha| of a target."""
+    """The linear part of D of a row: alpha for a class, target alpha - epsilon |alpha| for a target."""
     raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
-"""Kernel values of rows of the data with some rows S, summed into scores or written down.
+"""Kernel values between rows of the data and some rows S, added to scores or written to an array.
 
-Tiles of LANES rows of the data are laid out by feature (`tile.py`); each row of S is then a few vector operations for
-all of them.  Nothing is stored unless asked for: a value is made, weighted and added to a float64 sum.
+LANES rows of the data at a time are laid out by feature, as a tile (`tile.py`); each row of S then takes a few vector
+operations for all of them.  To update scores, a value is computed, weighted and added to a float64 sum, and not stored.
 
 Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its
 two rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense

@@ -36,12 +36,9 @@ _VALUES = 1 << 25  # work of one call: rows examined, with a weight of 4 n for e
 class PlattWork:
     """The state of a model.
 
-    b : float          bias
-    sweep, at : int    number of the sweep, and its next row
-    all_rows : bool    this sweep is over all rows
-    whole : int        sweeps over all rows that are complete
-    changed : int      steps of this sweep
-    over : float       the eps with which the rule was last met; inf: never
+    b : float         bias;  sweep, at : int   number of the sweep, and its next row
+    all_rows : bool   this sweep is over all rows;  whole : int   such sweeps that are complete
+    changed : int     steps of this sweep;  over : float   the eps with which the rule was last met; inf: never
     """
 
     b: float
