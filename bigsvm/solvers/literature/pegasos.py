@@ -55,16 +55,16 @@ class PegasosState:
     iteration : number of steps
     total_cost : sum of the costs of all rows, nan until a pass has seen them
 
-    Of the batch method:
-    pending : float64, shape of w   sum of the violating C_i y_i x_i at w
-    looked : that, and the slacks, are of this w, and a step may follow
+    Only in the batch method:
+    pending : float64, shape of w   sum of C_i y_i x_i over the rows that violate at w
+    looked : bool                   `pending` and the slacks belong to the present w, so that a step may follow
 
-    Of mini-batches:
-    scale : float64, (n_models,)    in the middle of a pass, what w and alpha are to be multiplied by
-    sqnorm : float64, (n_models,)   of w before that
-    seen, done, epoch : rows visited since the start, groups done of the present pass, passes
-    sums, cost_seen : gap and loss of each model, and costs, as the present pass saw them
-    next_check : passes after which a proof is asked for whatever the estimate says
+    Only with mini-batches:
+    scale : float64, (n_models,)    factor by which w and alpha must be multiplied, in the middle of a pass
+    sqnorm : float64, (n_models,)   ||w||^2 without that factor
+    seen, done, epoch : int         rows visited since the start, groups of the present pass that are done, passes
+    sums, cost_seen : gap and loss of each model, and costs, summed so far in the present pass
+    next_check : int                passes after which a proof is asked for whatever the estimate
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -218,7 +218,7 @@ class Pegasos(SolverBase):
         state.rows.close()
 
     def _radius(self, state: PegasosState) -> np.ndarray:
-        """Of the ball that is projected on: ||w*||^2 = sum alpha - losses <= sum_i C_i at the optimum."""
+        """Squared radius of the ball for the projection: ||w*||^2 = sum alpha - losses <= sum_i C_i at the optimum."""
         if not self.projection or math.isnan(state.total_cost):
             return np.full(state.problem.n_models, np.inf)
         return np.sqrt(state.problem.C * state.total_cost)

@@ -127,7 +127,7 @@ class ShardedRows(RowState):
     # -- as RowState and Mixing have them ------------------------------------------------------------------------------
 
     def losses(self, problem: Problem) -> np.ndarray:
-        """Of the last look."""
+        """The losses of the last look; float64, (n_models,)."""
         return self._losses
 
     def search(

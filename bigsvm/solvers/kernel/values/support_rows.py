@@ -24,9 +24,9 @@ _WHAT = "support vectors"
 
 
 class SupportRoom:
-    """Where the arrays of a model are made.
+    """Makes the arrays of a model's support vectors, in memory as long as there is room, then in scratch files.
 
-    left : bytes of memory that they may still take
+    left : int   bytes of memory that are left
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -34,14 +34,14 @@ class SupportRoom:
         self.left = ctx.budget.free + (0 if ctx.resident else ctx.row_buffer_bytes)
 
     def array(self, n: int, width: int, dtype: np.dtype | type) -> np.ndarray:
-        """Zeros, (n, width).  Raises OutputError where the scratch folder cannot hold them."""
+        """An array of zeros, (n, width).  Raises OutputError if the scratch folder has no room for it."""
         nbytes = n * width * np.dtype(dtype).itemsize
         fits = nbytes <= self.left
         self.left -= nbytes if fits else 0
         return RowVector(_WHAT, n, width, dtype, MemoryBudget(nbytes), self._folder, on_disk=not fits).values
 
     def spool(self) -> RowSpool:
-        """For sparse rows until their number of entries is known: half of what is left is theirs."""
+        """A spool for sparse rows until their number of entries is known; it may take half of what is left."""
         return RowSpool(self.left // 2, self._folder)
 
 
@@ -52,7 +52,7 @@ def gathered_support(
 
     support : int64, ascending, their numbers in the data;  rank : int64, the place of each among the store's
 
-    Raises OutputError where they do not fit the memory and the scratch folder cannot hold them.
+    Raises OutputError if they fit neither in memory nor in the scratch folder.
     """
     if store.layout == "dense":
         X = room.array(len(support), store.n_features, store.dtype)
