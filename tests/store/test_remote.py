@@ -368,3 +368,14 @@ def test_pauses_are_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(pauses[0]) == 6
     assert all(b > a / 2 for a, b in zip(pauses[0], pauses[0][1:], strict=False))
     assert np.ptp(np.array(pauses[0]) / 2.0 ** np.arange(6)) > 0  # jitter
+
+
+def test_a_place_in_a_copy_is_told_with_the_name_that_was_given(served: Callable[..., Any], scratch: Path) -> None:
+    url = f"{served().url}/sealed.zarr"
+    store = bigsvm.open_store(url)
+    (damaged,) = scratch.rglob("sealed.zarr/X/data/c/1")
+    damaged.write_bytes(b"else")
+    with pytest.raises(DataError) as caught:
+        has_rows(store)
+    assert caught.value.where == f"{url}/X/data/c/1"
+    assert str(caught.value).count("sealed.zarr") == 1

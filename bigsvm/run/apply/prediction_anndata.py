@@ -120,9 +120,8 @@ def _into_zarr(path: Path, folder: Path, options: tuple[Any, ...]) -> Iterator[A
     sealed = (path / f"{STEM}.json").exists()
     _copy_store(path, folder)
     if sealed and (bad := verify_store(folder)["bad"]):
-        raise DataError(
-            "has changed since it was sealed, or while it was copied", bad[0], "check it with bigsvm verify"
-        )
+        what = "has changed since it was sealed, or while it was copied"
+        raise DataError(what, f"{path}/{bad[0]}", f"check it with bigsvm verify {path}")
     root = zarr.open_group(folder, mode="r+", use_consolidated=False)
     writer = AnnDataWriter(root, *options)
     yield writer

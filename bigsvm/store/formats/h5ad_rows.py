@@ -22,6 +22,7 @@ from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fing
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
+from bigsvm.store.sealing.places import naming
 
 _CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
 _INDEX_CACHE = 4 << 20  # of a file: where its chunks are; HDF5 would let it grow to 32 MiB
@@ -201,7 +202,7 @@ class H5Array:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), read-only.  Raises DataError where they cannot be decoded."""
         self._watched.check(self._told.path)
-        with _LOCK, _h5_errors(f"{self._told.path}, {self.path}"):
+        with _LOCK, _h5_errors(f"{self._told.path}/{self.path}"):
             if self._place is not None:
                 return self._mapped(self._place, start, stop)
             if not self._node:  # the file was closed meanwhile
@@ -326,7 +327,8 @@ def reopen(
     fingerprint: str,
 ) -> H5adRows:
     """The store of a pickled H5adRows, opened once per process.  Raises DataError if it changed."""
-    store = H5adRows(uri, label=label, weight=weight, task=task, labelled=labelled, matrix=matrix, missing=missing)
+    with naming(uri):
+        store = H5adRows(uri, label=label, weight=weight, task=task, labelled=labelled, matrix=matrix, missing=missing)
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store

@@ -8,23 +8,23 @@ import importlib.metadata
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, DataError, MissingInput, ReadFailed, UsageError
+from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS, no_such_store
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table, told_of_nested
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
-from bigsvm.store.remote.names import is_remote, rename, without_secrets
+from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.store.remote.settings import storing
+from bigsvm.store.sealing.places import naming, rename
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.store.transforms.scaling import SCALES, Scale
@@ -264,11 +264,11 @@ def _open_path(
         if is_h5:
             from bigsvm.store.formats.h5ad_rows import H5adRows
 
-            with _named(name):
+            with naming(name):
                 return _with_labels(partial(H5adRows, path, **options), labelled, chosen)
         from bigsvm.store.formats.zarr_rows import ZarrRows
 
-        with _named(name):
+        with naming(name):
             return _with_labels(partial(ZarrRows, path, **options, empty_chunks=empty_chunks), labelled, chosen)
     is_table = kind_of_table(name) is not None and not _is_parquet(path)
     if is_table and (path.exists() or any(mark in path.name for mark in "*?[")):
@@ -322,18 +322,6 @@ def _with_labels(opened: Callable[..., Any], labelled: bool, chosen: dict[str, A
     store = opened(missing="drop")
     kept = labelled_only(store)
     return opened(missing="refuse") if kept is store else kept
-
-
-@contextmanager
-def _named(store: str) -> Iterator[None]:
-    """Let errors in the block that name a part of a store name the store as well."""
-    try:
-        yield
-    except (DataError, MissingInput, ReadFailed) as error:
-        if store not in error.where and not os.path.isabs(error.where):
-            error.where = f"{store.rstrip('/')}/{error.where}".rstrip("/")
-            error.args = (error.what, error.where, error.hint)
-        raise
 
 
 def _open_remote(

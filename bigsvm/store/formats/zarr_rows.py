@@ -30,6 +30,7 @@ from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
+from bigsvm.store.sealing.places import naming, naming_its_store
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
 from bigsvm.store.transforms.expression import Column
@@ -133,11 +134,13 @@ class ZarrRows(StoreBase):
         if self._label is not None and self._label.n_samples != self.n_samples:
             raise DataError(f"{self._label.n_samples} labels for {self.n_samples} rows", self.uri)
 
+    @naming_its_store
     def labels_between(self, start: int, stop: int) -> np.ndarray:
         """The y of rows [start, stop), as blocks have it, without reading X."""
         assert self._label is not None
         return self._label.y(start, stop)
 
+    @naming_its_store
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
         """Columns of obs, by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
         with _zarr_errors(self.uri):
@@ -147,6 +150,7 @@ class ZarrRows(StoreBase):
                 raise DataError(f"{column.n_samples} values for {self.n_samples} rows", _column(name))
         return {name: column.column(start, stop) for name, column in found.items()}
 
+    @naming_its_store
     def labelled_rows(self) -> np.ndarray:
         """Whether each row has a label, packed (`LabelColumn`)."""
         assert self._label is not None
@@ -162,12 +166,14 @@ class ZarrRows(StoreBase):
         found._label, found._missing = self._label.of_only(rows), "drop"
         return found
 
+    @naming_its_store
     def entries_of(self, start: int, stop: int) -> int:
         """Stored entries of rows [start, stop)."""
         if self._indptr is None:
             return (stop - start) * self.n_features
         return int(self._indptr.read(stop, stop + 1)[0]) - int(self._indptr.read(start, start + 1)[0])
 
+    @naming_its_store
     def row_lengths(self, start: int, stop: int) -> np.ndarray:
         """Stored entries of each of the rows [start, stop), of sparse ones."""
         assert self._indptr is not None
@@ -192,6 +198,7 @@ class ZarrRows(StoreBase):
         return sum(part.chunk_nbytes for part in parts if part is not None)
 
     @property
+    @naming_its_store
     def classes(self) -> np.ndarray | None:
         """Labels in ascending order; None for a regression target.  The first call reads the labels."""
         return None if self._label is None else self._label.classes
@@ -204,6 +211,7 @@ class ZarrRows(StoreBase):
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
 
+    @naming_its_store
     def read(self, ref: BlockRef) -> Block:
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
@@ -213,7 +221,7 @@ class ZarrRows(StoreBase):
         if self._weight is not None and self._missing == "drop":  # `KeptRows` looks at those that count
             weight = self._weight.read(start, stop, absent=np.nan)
         elif self._weight is not None:
-            weight = check_weights(self._weight.read(start, stop), self.uri, start)
+            weight = check_weights(self._weight.read(start, stop), self._weight_name, start)
         y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
         return Block(start, stop, X, y, weight)
 
@@ -230,8 +238,8 @@ class ZarrRows(StoreBase):
         return known if theirs and self._matrix == "X" and isinstance(known, str) else None
 
     def _read_dense(self, start: int, stop: int) -> np.ndarray:
-        X = as_values(self._data.read(start, stop), self.dtype, self.uri, start)
-        check_finite(X, self.uri, start)
+        X = as_values(self._data.read(start, stop), self.dtype, self._matrix, start)
+        check_finite(X, self._matrix, start)
         return X
 
     def _read_csr(self, start: int, stop: int) -> CSR:
@@ -240,15 +248,15 @@ class ZarrRows(StoreBase):
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         a, b = int(indptr[0]), int(indptr[-1])
         if not 0 <= a <= b <= len(self._data):
-            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self.uri)
+            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self._matrix)
         indptr -= a
         indices = self._indices.read(a, b)
         if indices.dtype != self.index_dtype:
             if len(indices) and int(indices.max()) > np.iinfo(self.index_dtype).max:
-                raise DataError(f"rows {start} to {stop} have index {indices.max()}", self.uri)
+                raise DataError(f"rows {start} to {stop} have index {indices.max()}", self._matrix)
             indices = indices.astype(self.index_dtype)
-        X = CSR(as_values(self._data.read(a, b), self.dtype, self.uri, start, indptr), indices, indptr)
-        check_csr(X, self.n_features, self.uri, start)
+        X = CSR(as_values(self._data.read(a, b), self.dtype, self._matrix, start, indptr), indices, indptr)
+        check_csr(X, self.n_features, self._matrix, start)
         return X
 
     def _open_matrix(self, group: Any, open_array: Open) -> None:
@@ -282,7 +290,7 @@ class ZarrRows(StoreBase):
             value_dtype(parts[0].dtype, path)
             if kind == "csc":
                 of = {"store": self.fingerprint, "matrix": path}
-                parts = rows_of_columns(parts, self.n_samples, f"{self.uri}, {path}", of)
+                parts = rows_of_columns(parts, self.n_samples, path, of)
             self._data, self._indices, self._indptr = parts
             self.nnz = len(self._data)
             self.index_dtype = index_dtype(self.n_features)
@@ -320,10 +328,11 @@ def reopen(
     fingerprint: str,
 ) -> ZarrRows:
     """The store of a pickled ZarrRows, opened once per process.  Raises DataError when it changed since."""
-    store = ZarrRows(
-        uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled, matrix=matrix,
-        missing=missing, fingerprint=fingerprint,
-    )  # fmt: skip
+    with naming(uri):
+        store = ZarrRows(
+            uri, label=label, weight=weight, task=task, empty_chunks=empty_chunks, labelled=labelled, matrix=matrix,
+            missing=missing, fingerprint=fingerprint,
+        )  # fmt: skip
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store

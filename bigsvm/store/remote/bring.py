@@ -23,10 +23,11 @@ from bigsvm.store.remote.faults import Patience
 from bigsvm.store.remote.fetch import Fetcher
 from bigsvm.store.remote.journal import Journal
 from bigsvm.store.remote.listing import Objects, before_glob, find_objects, has_glob, is_needed
-from bigsvm.store.remote.names import came_from, chosen_by_query
+from bigsvm.store.remote.names import chosen_by_query
 from bigsvm.store.remote.settings import Storage, current
 from bigsvm.store.remote.tags import Tags
 from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
+from bigsvm.store.sealing.places import came_from
 
 _LAYOUT = 1
 _WHAT = "copying objects"

@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.paths import BUCKETS, SCHEMES
+from bigsvm.store.sealing.places import rename
 
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 ALL = "*"
 """Instead of a matrix: everything in the store."""
-_copies: dict[str, str] = {}
 _whole: dict[str, str] = {}
 """Name -> URL with its secrets, for the names that have any."""
 _SIGNED = re.compile(
@@ -77,20 +77,6 @@ def chosen_by_query(name: str) -> str:
     """The parts of a URL's query that may select content (signatures do not); as secret as the whole query."""
     pairs = parse_qsl(urlsplit(with_secrets(name)).query, True)
     return urlencode([pair for pair in pairs if not _SIGNED.fullmatch(pair[0])])
-
-
-def came_from(path: str, name: str) -> None:
-    """Remember that the local `path` is a copy of `name`."""
-    _copies[path] = name.rstrip("/")
-
-
-def rename(error: BigSVMError) -> BigSVMError:
-    """The same error, with paths of copies replaced by the names that the user knows."""
-    for path, name in _copies.items():
-        error.what, error.where = error.what.replace(path, name), error.where.replace(path, name)
-        error.hint = error.hint.replace(path, name)
-    error.args = (error.what, error.where, error.hint)
-    return error
 
 
 @contextmanager

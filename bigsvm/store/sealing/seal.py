@@ -32,6 +32,7 @@ from bigsvm.store.sealing.manifest import (
     write_manifest,
 )
 from bigsvm.store.sealing.one_writer import changing
+from bigsvm.store.sealing.places import naming
 
 _MAX_DOCUMENT_BYTES = 64 << 20
 _MAX_MISSING = 100_000  # more missing chunks than this cannot be meant: with 4 MiB each they would be 400 GB
@@ -88,7 +89,7 @@ def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:
 
     Raises OutputError naming the process that writes into the store at the same time; else as `make_manifest`.
     """
-    with changing(path):
+    with naming(path), changing(path):
         former = former_manifest(path)
         made = make_manifest(path, path, former=former, empty_chunks=empty_chunks)
         if former is None or not made.content or made.lists_the_same(former):

@@ -24,6 +24,7 @@ from bigsvm.store.sealing.manifest import (
     manifest_keys,
     read_failed,
 )
+from bigsvm.store.sealing.places import naming
 
 _PIECE = 1 << 20
 _NAMED = 100
@@ -61,16 +62,17 @@ def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
     bad: list[str] = []
     n_bad = n_empty = n_missing = nbytes = 0
     for number, (key, expected) in enumerate(_expected(path, manifest.documents), 1):
-        found, size = _digest(path, key)
-        nbytes += size
-        n_empty += expected == EMPTY
-        n_missing += expected == MISSING
-        if expected == MISSING and found == EMPTY:
-            continue  # as it was when the store was sealed: refused where it is read, and counted here
-        if found != expected and not _is_kept(path, key, expected):
-            n_bad += 1
-            if len(bad) < _NAMED:
-                bad.append(key)
+        with naming(path):
+            found, size = _digest(path, key)
+            nbytes += size
+            n_empty += expected == EMPTY
+            n_missing += expected == MISSING
+            if expected == MISSING and found == EMPTY:
+                continue  # as it was when the store was sealed: refused where it is read, and counted here
+            if found != expected and not _is_kept(path, key, expected):
+                n_bad += 1
+                if len(bad) < _NAMED:
+                    bad.append(key)
         if number % 64 == 0:
             emit(WorkAdvanced("verifying", number))
     seconds = time.monotonic() - began

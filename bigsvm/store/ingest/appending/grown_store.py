@@ -24,6 +24,7 @@ from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.store.labels import alike, as_labels, label_codes, normal_classes
 from bigsvm.store.sealing.manifest import Manifest, load_manifest
+from bigsvm.store.sealing.places import naming
 from bigsvm.store.sealing.seal import verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
 
@@ -42,6 +43,10 @@ class SealedStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        with naming(path):
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
         if not path.is_dir():
             raise MissingInput("no store to append to", str(path), "leave out --append to make a new store")
         try:
@@ -70,7 +75,7 @@ class SealedStore:
         self.chunk_bytes = matrix.unit_rows * row_bytes if several else None
 
     def array(self, path: str) -> ChunkedArray:
-        return ChunkedArray(self._group[path], path, self.path, self.manifest)
+        return _ToldArray(self._group[path], path, self.path, self.manifest)
 
     def codec_of(self, path: str) -> str:
         """The codec of an array, by its name in `ingest --codec`."""
@@ -83,7 +88,7 @@ class SealedStore:
         if self.task == "regression":
             return None
         found = self.array("obs/label/categories")
-        return normal_classes(as_labels(found.read(0, len(found)), "obs/label"))
+        return normal_classes(as_labels(found.read(0, len(found)), f"{self.path}/obs/label"))
 
     def chunks_of(self, path: str, n: int, two: bool) -> Iterator[str]:
         """The digests of the first n chunks of an array."""
@@ -91,8 +96,16 @@ class SealedStore:
             key = f"{path}/c/{number}" + ("/0" if two else "")
             found = self.manifest.lookup(key)
             if found is None or len(found) != 32:
-                raise DataError("the chunk is missing from the manifest", key, "run: bigsvm verify")
+                raise DataError("the chunk is missing from the manifest", f"{self.path}/{key}", "run: bigsvm verify")
             yield found
+
+
+class _ToldArray(ChunkedArray):
+    """An array whose errors name the store that it is in: whoever reads it has other stores open, too."""
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        with naming(self._root_name):
+            return super().read(start, stop)
 
 
 class GrownStore(ZarrWriter):
