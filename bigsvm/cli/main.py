@@ -23,6 +23,7 @@ from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import write_failure
 from bigsvm.errors import UsageError
+from bigsvm.files.standard_output import to_standard_output
 
 COMPLETE = "_BIGSVM_COMPLETE"
 _OBJECTS_AT_START = 250_000  # imports make some 200,000 objects before a fit begins, and nearly all of them stay
@@ -143,7 +144,8 @@ def run(args: list[str], to_the_end: bool = False) -> int:
     with unwinding_on_signals(to_the_end), _warnings_in_one_line(_flag(args, "--debug")):
         try:
             code = _invoke(args, call)
-            sys.stdout.flush()
+            with to_standard_output():
+                sys.stdout.flush()
             return code
         except BrokenPipeError:
             # The reader of our output has gone, as `head` does.  Python would complain again when it flushes at exit.
@@ -174,6 +176,11 @@ def _invoke(args: list[str], call: Call) -> int:
             return code if isinstance(code, int) else 0
     except click.exceptions.Exit as end:  # --help and --version
         return end.exit_code
+    except OSError as error:
+        if call.session is None and error.filename is None:  # of what click itself wrote: a help text
+            with to_standard_output():
+                raise
+        raise
 
 
 def _report(error: BaseException, args: list[str], call: Call) -> int:

@@ -15,6 +15,7 @@ import click
 from bigsvm.cli.interrupts import check_interrupted
 from bigsvm.errors import Interrupted, anchor_of
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
+from bigsvm.files.standard_output import to_standard_output
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError
@@ -118,24 +119,28 @@ class Session:
         """Write the result to standard output, as text or as one JSON document; returns `exit_code`.
 
         made : the result of the command is on disk; if it succeeded, --quiet then omits `text`
+
+        Raises OutputError if standard output cannot take it.
         """
         self.exit_code = exit_code
+        document: dict[str, Any] = {}
         if self.as_json:
             from bigsvm.observe.jsonl import plain
 
-            write_json(
-                {
-                    "schema_version": SCHEMA_VERSION,
-                    "command": self.command,
-                    "status": status,
-                    "elapsed_s": round(time.monotonic() - self._began, 6),
-                    "warnings": self.warnings,
-                    "result": plain(result),
-                }
-            )
-        elif text and not (made and self.quiet and exit_code == 0):
-            click.echo(_printable(text))
-        sys.stdout.flush()
+            document = {
+                "schema_version": SCHEMA_VERSION,
+                "command": self.command,
+                "status": status,
+                "elapsed_s": round(time.monotonic() - self._began, 6),
+                "warnings": self.warnings,
+                "result": plain(result),
+            }
+        with to_standard_output():
+            if self.as_json:
+                write_json(document)
+            elif text and not (made and self.quiet and exit_code == 0):
+                click.echo(_printable(text))
+            sys.stdout.flush()
         self.finished = True
         return exit_code
 

@@ -27,10 +27,9 @@ from bigsvm.process import Process, this_process
 _PIECE = 1 << 20  # bytes
 _AT_ONCE = 8  # files that are flushed at the same time
 _REMOVALS = 20  # attempts to remove a folder in which another process still makes files
-_LONGEST_NAME, _LONGEST_PATH = (
-    255,
-    4000,
-)  # limits of Linux's file systems in bytes; a path leaves room for the names of files inside
+# Limits of Linux's file systems in bytes; a path leaves room for the names of files inside.
+_LONGEST_NAME, _LONGEST_PATH = 255, 4000
+_STANDARD_OUTPUT = ("-", "<stdout>")
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # renameat2(2)
 
 
@@ -318,9 +317,14 @@ def file_digest(path: Path) -> str:
 
 
 def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:
-    """The OutputError for an OSError while writing `path`; says how much space is needed, if that is known."""
+    """The OutputError for an OSError while writing `path`; says how much space is needed, if that is known.
+
+    path : standard output is `-`, or as Python calls it; its disk is unknown
+    """
     what = f"cannot write: {error.strerror or error}"
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if str(path) in _STANDARD_OUTPUT:
+        return OutputError(what, "standard output", "free space where it is redirected to" if full else "")
     if nbytes is not None:
         what += f", {nbytes} bytes needed"
     if full and not str(path).startswith("<"):  # "<...>" is the name of a stream, whose disk is unknown

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write, check_name, new_file
 from bigsvm.files.paths import check_outside_stores, contains
+from bigsvm.files.standard_output import standard_output, to_standard_output
 
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # descriptors of this process, as shells pass them; they are already open
 
@@ -36,23 +36,14 @@ def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -
                 raise OutputError(f"{of_inner} would lie in {of_outer} {outer}", str(inner), "choose another folder")
 
 
-def standard_output() -> BinaryIO:
-    """The binary standard output, for results that were asked for there.
-
-    Raises OutputError if the caller closed it (`>&-`), because the result would be lost silently.
-    """
-    if sys.__stdout__ is None:  # Python sets None if the descriptor was closed at the start
-        raise OutputError("standard output is closed", "-", "redirect it, or name a file")
-    return sys.stdout.buffer
-
-
 @contextmanager
 def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
-    """Standard output if `out` is "-", else `new_output`."""
+    """Standard output if `out` is "-", else `new_output`.  Raises OutputError if the last bytes cannot be written."""
     if str(out) == "-":
         file = standard_output()
         yield file
-        file.flush()
+        with to_standard_output():
+            file.flush()
         return
     with new_output(Path(out), overwrite) as file:
         yield file

@@ -190,6 +190,21 @@ def test_a_full_standard_output_is_73(name: str, flags: list[str], unbuffered: s
     assert done.returncode == (73 if name == store.name else 66)
     assert b"Traceback" not in done.stderr
     assert b"ignored" not in done.stderr
+    assert (b"standard output: cannot write: No space left on device" in done.stderr) == (name == store.name)
+
+
+@pytest.mark.parametrize(
+    "asked", [["dump", "small.zarr", "-"], ["fit", "--help"], ["--version"], ["completion", "bash"]]
+)
+def test_a_full_standard_output_is_named_without_the_space_of_another_disk(asked: list[str], store: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*PROGRAM, *asked], stdout=full, stderr=subprocess.PIPE, check=False, cwd=store.parent)
+    said = done.stderr.decode().splitlines()[-1]
+    assert (done.returncode, said) == (
+        73,
+        "bigsvm: error: standard output: cannot write: No space left on device "
+        "(free space where it is redirected to) [errors.md#output]",
+    )
 
 
 def test_garbage_is_looked_for_late_and_then_as_ever() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
     if (file is None) == (out is None):
         raise click.UsageError("name the file to write once: bigsvm export MODEL -o FILE")
 
-    from bigsvm.files.outputs import standard_output
+    from bigsvm.files.standard_output import standard_output, to_standard_output
     from bigsvm.model.exchange.exchange import export_model
 
     target = out or file
@@ -44,7 +45,8 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
     if to_stdout and session.as_json:
         raise UsageError("--json and the model cannot both go to standard output", hint="name a file with -o")
     where = standard_output() if to_stdout else target
-    result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
+    with to_standard_output() if to_stdout else nullcontext():
+        result = {"model": str(model), **export_model(model, where, form, overwrite=overwrite)}
     for warning in result.pop("warnings"):
         session.warn(warning)
     if to_stdout:

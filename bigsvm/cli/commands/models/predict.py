@@ -62,7 +62,8 @@ def command(
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
-    from bigsvm.files.outputs import check_apart, check_plain_output, standard_output
+    from bigsvm.files.outputs import check_apart, check_plain_output
+    from bigsvm.files.standard_output import standard_output
     from bigsvm.model.linear_model import load_model
     from bigsvm.model.whole_models import model_fingerprint
     from bigsvm.run.apply.predict import predict

@@ -44,7 +44,7 @@ def command(
     overwrite: bool,
     **options: Any,
 ) -> int:
-    from bigsvm.files.outputs import standard_output
+    from bigsvm.files.standard_output import standard_output
     from bigsvm.report.make import figures, make_report, place_of
 
     if (experiment := options.pop("mlflow")) is not None:

@@ -1,0 +1,34 @@
+"""Standard output as a place of data: where it cannot be written, it is named like any other output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from bigsvm.errors import OutputError
+
+
+def standard_output() -> BinaryIO:
+    """Standard output, for data that were asked for there.
+
+    Raises OutputError where the caller of this process closed it (`>&-`): what is written would be lost in silence.
+    """
+    if sys.__stdout__ is None:  # Python's mark of a descriptor that was closed at the start
+        raise OutputError("standard output is closed", "-", "redirect it, or name a file")
+    return sys.stdout.buffer
+
+
+@contextmanager
+def to_standard_output() -> Iterator[None]:
+    """Around what is written to standard output.  Raises OutputError naming it, BrokenPipeError if nobody reads it."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from bigsvm.files.atomic import cannot_write  # `bigsvm --help` does not need it
+
+        raise cannot_write(Path("-"), error) from error
