@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+from bigsvm.errors import OutputError
 from bigsvm.model.whole_models import model_fingerprint
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
@@ -159,3 +160,31 @@ def test_predictions_say_whose_they_are_and_of_which_rows(bigsvm: Bigsvm, store:
     else:
         kept = json.loads(Path("p.zarr/zarr.json").read_text())["attributes"]["bigsvm-identity"]
     assert kept == identity
+
+
+@pytest.mark.parametrize("place", ["a file", "a descriptor"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_report_that_cannot_be_written_says_that_the_model_is(
+    place: str, again: bool, bigsvm: Bigsvm, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a run that is over is asked for a report."""
+
+    def full(out: Path, content: bytes, overwrite: bool) -> None:
+        raise OutputError("cannot write: No space left on device", str(out))
+
+    if again:
+        assert bigsvm("fit", store, "-o", "a model", "--quiet").code == 0
+    with open("/dev/full", "wb") as device, monkeypatch.context() as patched:
+        out = "page.html" if place == "a file" else f"/dev/fd/{device.fileno()}"
+        if place == "a file":
+            patched.setattr("bigsvm.cli.page.write_page", full)
+        said = bigsvm("fit", store, "-o", "a model", "--report", out, "--json", "--quiet", *["--resume"] * again)
+    error = said.document["error"]
+    assert (said.code, error["where"]) == (73, out)
+    assert "No space left on device" in error["message"]
+    assert "its model is written: a model" in error["message"]
+    later = f"bigsvm report 'a model.run' -o {out}"
+    assert later in error["hint"]
+    assert bigsvm("certify", "a model", store, "--quiet").code == 0
+    assert bigsvm("report", "a model.run", "-o", "later.html", "--quiet").code == 0
+    assert (tmp_path / "later.html").stat().st_size > 0

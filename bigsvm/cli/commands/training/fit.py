@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -216,13 +217,28 @@ class Reached:
 
 
 def after_run(session: Session, job: Job) -> None:
-    """Write the page and log to MLflow, if asked for.  A failure of MLflow is only a warning."""
+    """Write the page and log to MLflow, if asked for.  A failure of MLflow is only a warning.
+
+    Raises OutputError if the page cannot be written, which says where the model is.
+    """
+    from bigsvm.files.atomic import cannot_write
+
+    refused: OutputError | None = None
     if job.report is not None:
-        report_run(job.run, job.report)
+        try:
+            report_run(job.run, job.report)
+        except OSError as error:
+            refused = cannot_write(job.report, error)
+        except OutputError as error:
+            refused = error
     if job.mlflow is not None:
         failed = track(job.run, job.mlflow)
         if failed:
             session.warn(not_tracked(job.run, job.mlflow, failed))
+    if refused is not None:
+        what = f"{refused.what}; the fit is done, and its model is written: {job.model}"
+        later = shlex.join(["bigsvm", "report", str(job.run), "-o", str(job.report)])
+        raise OutputError(what, refused.where, f"free space there, or choose another file, then: {later}")
 
 
 def check_places(job: Job) -> None:
