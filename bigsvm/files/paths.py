@@ -16,6 +16,7 @@ BUCKETS = ("s3", "gs", "az")
 """URL schemes of object stores, whose objects can be listed."""
 SCHEMES = (*BUCKETS, "http", "https")
 """URL schemes of all remote stores."""
+_OF_A_PIPE = "write its output to a file, and name that file"
 _ELSEWHERE = re.compile(rf"({'|'.join(SCHEMES)}):/+(?:[^/]*@)?([^?]*)", re.IGNORECASE)
 
 
@@ -37,11 +38,17 @@ def no_such_store(named: str) -> MissingInput:
     """The error for a store that is missing; its hint suggests a similar name in the same folder, if there is one."""
     if Path(named).is_file():
         return MissingInput("is a file, not a store", named, f"convert it first: bigsvm ingest {named} STORE")
+    if os.path.exists(named) and not os.path.isdir(named):
+        return MissingInput("is a pipe or a device, not a store", named, _OF_A_PIPE)
     return _not_there("no such store", named)
 
 
 def no_such_file(named: str) -> MissingInput:
-    """The error for a file that is missing, with the same hint."""
+    """The error for a file that is missing, with the same hint; or for something else that has its name."""
+    if os.path.isdir(named):
+        return MissingInput("is a folder, not a file", named, "name the file; a Zarr store is called NAME.zarr")
+    if os.path.exists(named):
+        return MissingInput("is a pipe or a device, not a file", named, _OF_A_PIPE)
     return _not_there("no such file", named)
 
 

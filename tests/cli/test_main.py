@@ -36,6 +36,27 @@ def test_every_command_has_help_and_the_common_options(bigsvm: Bigsvm, name: str
         assert option in said.out
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "make", "what"),
+    [
+        ("fit", "rows.h5ad", os.mkdir, "is a folder, and no file"),
+        ("ingest", "rows.h5ad", os.mkdir, "is a folder, and no file"),
+        ("fit", "rows.h5ad", os.mkfifo, "is a pipe or a device, and no file"),
+        ("seal", "rows.zarr", os.mkfifo, "is a pipe or a device, and no store"),
+        ("verify", "rows.zarr", os.mkfifo, "is a pipe or a device, and no store"),
+    ],
+)
+def test_what_has_the_name_of_a_store_and_is_none_is_called_what_it_is(
+    command: str, name: str, make: Any, what: str, bigsvm: Bigsvm, tmp_path: Path
+) -> None:
+    """Not "no such file", with the advice to name the very same."""
+    make(tmp_path / name)
+    said = bigsvm(command, name, *["out.zarr"] * (command == "ingest"))
+    assert (said.code, said.err.count("\n")) == (66, 1)
+    assert f"{name}: {what}" in said.err
+    assert "did you mean" not in said.err
+
+
 def test_a_mistyped_command_and_a_mistyped_store_are_answered_with_what_is_there(
     bigsvm: Bigsvm, tmp_path: Path
 ) -> None:
