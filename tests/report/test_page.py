@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -43,6 +44,19 @@ def documents(fits: Path, name: str, capsys: pytest.CaptureFixture[str]) -> dict
         told[key] = json.loads(capsys.readouterr().out)["result"]
     told["top"] = told["model"].get("top")
     return told
+
+
+def test_a_home_that_cannot_be_written_is_not_told_of(fits: Path, tmp_path: Path) -> None:
+    program = "import sys; from bigsvm.cli.main import main; main(sys.argv[1:])"
+    asked = ["report", str(fits / "two.run"), "-o", "page.html", "--quiet"]
+    home = {name: value for name, value in os.environ.items() if name not in ("MPLCONFIGDIR", "XDG_CONFIG_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *asked],
+        cwd=tmp_path, env={**home, "HOME": "/dev/null", "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,10 +6,12 @@ Only `Figure` is used, never pyplot: no window opens, and other users of matplot
 from __future__ import annotations
 
 import io
+import logging
 import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bigsvm.errors import UsageError
@@ -34,10 +36,27 @@ _ON_WHITE = {
 def check_matplotlib() -> None:
     """Raise UsageError if matplotlib is not installed."""
     try:
-        import matplotlib.figure  # noqa: F401
+        with _without_advice():
+            import matplotlib.figure  # noqa: F401
     except ImportError as error:
         hint = "install bigsvm[report], which is matplotlib; --text needs nothing"
         raise UsageError("curves are drawn by matplotlib, which is not installed", hint=hint) from error
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Around an import of matplotlib.
+
+    If it cannot write its folder in the user's home, it takes a temporary one, which is all that is wanted.  Its lines
+    about that, and about its fonts, would stand among ours, also with --quiet.
+    """
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def inline_svg(chart: Chart, number: int) -> str:
@@ -65,8 +84,9 @@ def picture(charts: Sequence[Chart], form: str) -> bytes:
 
 
 def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
-    from matplotlib import rc_context, rcdefaults, rcParams
-    from matplotlib.figure import Figure
+    with _without_advice():
+        from matplotlib import rc_context, rcdefaults, rcParams
+        from matplotlib.figure import Figure
 
     inline = salt != "bigsvm"
     settings: Any = {
