@@ -11,7 +11,6 @@ import math
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 from bigsvm.config import OPTIONS
 from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.atomic import write_bytes
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.observe.run_files import REPORT
 from bigsvm.report.about.model import model_of_run
 from bigsvm.report.runs import OVER, Run, read_run
@@ -131,7 +131,7 @@ def _log_page(client: Any, run_id: str, folder: Path) -> None:
         html = page(make_report(folder)[0])
     except UsageError:
         return
-    with tempfile.TemporaryDirectory() as place:
+    with temporary_folder() as place:
         path = Path(place, REPORT)
         path.write_text(html, encoding="utf-8")
         client.log_artifact(run_id, str(path))

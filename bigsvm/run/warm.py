@@ -7,7 +7,6 @@ too large to make, only their sizes are declared, since a plan reads no row.  So
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -19,6 +18,7 @@ import scipy.sparse
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import WAITING, CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import precompile_scoring
@@ -116,13 +116,13 @@ def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | N
         raise UsageError(f"unknown use {unknown[0]!r}", hint=f"one of {', '.join(USES)}")
     began, compiled = time.monotonic(), 0
     chosen = [case for case in (CASES if cases is None else cases) if set(uses) & set(case.uses)]
-    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+    with temporary_folder() as folder:
         for number, case in enumerate(chosen):
             what = f"{number + 1} of {len(chosen)}: {case.name}"
             counter = _Counter(what, emit)
             emit(WorkStarted(what, 0, "functions"))
             since = time.monotonic()
-            _warm_one(case, set(uses), Path(folder) / str(number), counter)
+            _warm_one(case, set(uses), folder / str(number), counter)
             compiled += counter.n
             emit(WorkEnded(what, time.monotonic() - since))
     return {"cases": len(chosen), "compiled": compiled, "seconds": time.monotonic() - began}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.linear_model import Model
 from bigsvm.run.api import fit as fit_rows
 from bigsvm.run.fit.outcome import FitResult
@@ -49,10 +49,10 @@ def folders(kept: list[Kept] | None, n_problems: int) -> Iterator[list[Path | No
     scratch = os.environ.get("BIGSVM_SCRATCH")
     if scratch:
         os.makedirs(scratch, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="bigsvm-", dir=scratch or None) as folder:
+    with temporary_folder(scratch) as folder:
         paths: list[Path | None] = []
         for number, (model, alpha) in enumerate(kept):
-            path = Path(folder) / f"{number}.model"
+            path = folder / f"{number}.model"
             model.save(
                 path, None if alpha is None else _as_file(alpha), alpha_bytes=0 if alpha is None else alpha.nbytes
             )

@@ -39,11 +39,11 @@ def test_every_command_has_help_and_the_common_options(bigsvm: Bigsvm, name: str
 @pytest.mark.parametrize(
     ("command", "name", "make", "what"),
     [
-        ("fit", "rows.h5ad", os.mkdir, "is a folder, and no file"),
-        ("ingest", "rows.h5ad", os.mkdir, "is a folder, and no file"),
-        ("fit", "rows.h5ad", os.mkfifo, "is a pipe or a device, and no file"),
-        ("seal", "rows.zarr", os.mkfifo, "is a pipe or a device, and no store"),
-        ("verify", "rows.zarr", os.mkfifo, "is a pipe or a device, and no store"),
+        ("fit", "rows.h5ad", os.mkdir, "is a folder, not a file"),
+        ("ingest", "rows.h5ad", os.mkdir, "is a folder, not a file"),
+        ("fit", "rows.h5ad", os.mkfifo, "is a pipe or a device, not a file"),
+        ("seal", "rows.zarr", os.mkfifo, "is a pipe or a device, not a store"),
+        ("verify", "rows.zarr", os.mkfifo, "is a pipe or a device, not a store"),
     ],
 )
 def test_what_has_the_name_of_a_store_and_is_none_is_called_what_it_is(

@@ -15,7 +15,6 @@ about            JSON: problem with the kernel's parameters, certificate, rows w
 from __future__ import annotations
 
 import json
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -27,6 +26,7 @@ from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.files.packed_text import listed
 from bigsvm.files.plain_arrays import load_arrays
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model, load_model
@@ -70,10 +70,10 @@ def read(file: BinaryIO, path: Path) -> Model:
         raise DataError(f"not a model that bigsvm export wrote: it lacks {error}", str(path)) from error
     except (ValueError, TypeError, AttributeError, UsageError, RecursionError, *_BROKEN) as error:
         raise DataError(f"not a model that bigsvm export wrote: {error}", str(path)) from error
-    with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:
+    with temporary_folder() as folder:
         try:
-            model.save(Path(folder) / "model")
-            load_model(Path(folder) / "model")
+            model.save(folder / "model")
+            load_model(folder / "model")
         except DataError as error:
             raise DataError(f"the model cannot be used: {error.what}", str(path)) from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -29,6 +28,7 @@ from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import output_file
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
 from bigsvm.store.text.dump import dump
 from bigsvm.store.transforms.label_sets import LABEL_SETS
@@ -260,8 +260,8 @@ def _are_read_back(classes: np.ndarray) -> bool:
 
     from bigsvm.store.formats.opener import open_store
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "labels.csv"
+    with temporary_folder() as folder:
+        path = folder / "labels.csv"
         write_csv(table({"label": array(classes.tolist(), string()), "f0": np.zeros(len(classes))}), path)
         try:
             found = open_store(path, label="label").classes

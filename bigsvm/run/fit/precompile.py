@@ -12,10 +12,8 @@ seed and scratch folder, and leave nothing behind.
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.events import Emit, silent
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.decide import models_of
 from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.kernel import Definite, Kernel
@@ -103,7 +102,7 @@ def _fit_few_rows(store: RowBlocks, plan: Plan, config: FitConfig, fit: SmallFit
     plan, config = _small_plan(plan, problem, small, fit), _small_config(config, fit)
     budget, mapper = MemoryBudget(_BUDGET), SerialMapper()
     with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bigsvm-")))
+        scratch = stack.enter_context(temporary_folder())
         data, survey = stack.enter_context(open_rows(small, plan, config, scratch, budget, mapper, silent))
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, silent)
         begun = begin(problem, plan, ctx, stack, silent)
@@ -204,7 +203,7 @@ def _stage_sorted(store: RowBlocks, plan: Plan, config: FitConfig) -> None:
     plan, config = _small_plan(plan, plan.problem, small, fit), _small_config(config, fit)
     call_all(store.dtype, store.index_dtype, store.layout)
     with (
-        tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
-        open_rows(small, plan, config, Path(folder), MemoryBudget(_BUDGET), SerialMapper(), silent) as (data, _),
+        temporary_folder() as folder,
+        open_rows(small, plan, config, folder, MemoryBudget(_BUDGET), SerialMapper(), silent) as (data, _),
     ):
         data.read(data.refs(n)[0])

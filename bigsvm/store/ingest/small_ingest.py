@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.events import Emit, silent
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
@@ -30,9 +29,9 @@ def _write_few_rows(layout: str, dtype: np.dtype, has_weights: bool, codec: str,
     columns = np.tile(np.arange(_WIDTH, dtype=np.int32), _ROWS)
     rows = CSR(X.ravel(), columns, np.arange(_ROWS + 1, dtype=np.int64) * _WIDTH) if layout == "csr" else X
     with (
-        tempfile.TemporaryDirectory(prefix="bigsvm-") as folder,
+        temporary_folder() as folder,
         ZarrWriter(
-            Path(folder) / "rows.zarr",
+            folder / "rows.zarr",
             layout="csr" if layout == "csr" else "dense",
             dtype=dtype,
             n_features=_WIDTH,

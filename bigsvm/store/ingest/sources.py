@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
@@ -116,10 +116,9 @@ def text_source(
 
 
 def _parse_a_line(dtype: np.dtype) -> None:
-    with tempfile.NamedTemporaryFile(prefix="bigsvm-", suffix=".svm") as file:
-        file.write(b"1 1:0.5 2:1\n")
-        file.flush()
-        for _ in read_chunks(read_pieces([file.name], piece_bytes=64 * KIB), dtype=dtype):
+    with temporary_folder() as folder:
+        (folder / "line.svm").write_bytes(b"1 1:0.5 2:1\n")
+        for _ in read_chunks(read_pieces([str(folder / "line.svm")], piece_bytes=64 * KIB), dtype=dtype):
             pass
 
 
