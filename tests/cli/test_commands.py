@@ -438,7 +438,7 @@ def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(
     error = said.document["error"]
     assert error["where"] == str(segment)
     if writable:
-        assert error["hint"].startswith("the same command, or --resume, ")
+        assert error["hint"].startswith("repeat the command, or --resume it, ")
         assert bigsvm(*fit, "--resume").code == 0
         return
     program, *command = shlex.split(error["hint"])

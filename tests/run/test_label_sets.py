@@ -198,7 +198,7 @@ def test_what_goes_with_one_label_alone_is_refused_by_name(options: dict, error:
         (["A", "holes"], DataError, "row 3 has no value in the column of labels 'holes'.*not null"),
         (["A", "nobody"], DataError, "no such column"),
         (["A", "A"], DataError, "named twice"),
-        (["number"], DataError, "holds no text"),
+        (["number"], DataError, "which is not text"),
     ],
 )
 def test_columns_that_are_no_labels_are_refused(folder: Path, labels: list, error: type, what: str) -> None:

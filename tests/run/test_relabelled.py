@@ -121,10 +121,20 @@ BAD: list[tuple[Any, dict[str, Any], type[BigSVMError], str]] = [
     (y, {"positive": "three"}, UsageError, "no label 'three'"),
     (y, {"label_map": {"7": "x"}}, UsageError, "no label '7'"),
     (y, {"label_map": {"3": "x"}, "positive": "3"}, UsageError, "labels there: 1, 20, x"),
-    (y, {"label_map": {"3": "x", "1": "z", "3.0": "w"}}, UsageError, "'3' and '3.0' are one label, and get two names"),
-    (y, {"label_map": {"3.0": "x", "+3": "w"}}, UsageError, "are one label"),
+    (
+        y,
+        {"label_map": {"3": "x", "1": "z", "3.0": "w"}},
+        UsageError,
+        "'3' and '3.0' are the same label, but get two names",
+    ),
+    (y, {"label_map": {"3.0": "x", "+3": "w"}}, UsageError, "are the same label"),
     (X[:, 0], {"positive": "1"}, DataError, "regression"),
-    (y, {"positive": "3", "like": {"labels": Relabel(positive="1").document()}}, UsageError, "the model says"),
+    (
+        y,
+        {"positive": "3", "like": {"labels": Relabel(positive="1").document()}},
+        UsageError,
+        "the model decides the labels",
+    ),
 ]
 
 

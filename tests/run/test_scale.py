@@ -115,7 +115,7 @@ def test_what_is_no_scaling_is_refused() -> None:
         {"kind": "maxabs", "largest": [0.0]},
         7,
     ):
-        with pytest.raises(DataError, match="no scaling of rows"):
+        with pytest.raises(DataError, match="invalid scaling"):
             Scaling.of({"scale": document})
 
 

@@ -53,7 +53,7 @@ def test_what_somebody_put_there_is_refused(temporary: Path, what: str, monkeypa
         folder.mkdir()
         monkeypatch.setattr(scratch, "_own_folder", lambda: folder)
         monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(OutputError, match="is not a folder of yours"):
+    with pytest.raises(OutputError, match="does not belong to you"):
         make_scratch(FitConfig())
 
 

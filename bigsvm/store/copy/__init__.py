@@ -1,1 +1,1 @@
-"""The working copy: rows in an order that suits a fit, on the scratch disk."""
+"""The working copy of the rows on the scratch disk: uncompressed, in an order that suits a fit."""

@@ -1,13 +1,14 @@
-"""The arrays of a working copy's blocks in fewer bytes, to the last bit: a pass waits for the disk, not for decoding.
+"""Lossless coding of the arrays of a working copy's blocks: a pass then waits for the disk, not for decoding.
 
-What is written of the matrix of a block (`compiled/shared/coded.py` has the loops):
+How the matrix of a block is written (the loops are in `compiled/shared/coded.py`):
 
-    feature numbers   their lowest 16 bits, uint16, then the `bits` above these, packed; as they are where 24 bits are
-                      not enough
-    values            a table, then one byte a value, where a block has at most 256 different ones; else as they are
+    feature numbers   the lowest 16 bits as uint16, then the remaining `bits`, packed; not coded if 24 bits are not
+    enough
+    values            a table and one byte for each value, if a block has at most 256 different ones; else not coded
 
-An entry of a float32 matrix of a million features takes 6.5 bytes instead of 8, or 3.5 with such values.  The codes are
-read to the end of the memory that the array fills, and decoded from its beginning on: it takes no other.
+An entry of a float32 matrix with a million features takes 6.5 bytes instead of 8, or 3.5 with a table of values.  The
+codes are read into the end of the memory of the decoded array, and decoded from its beginning, so no other memory is
+needed.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ _LOW = 16
 _WIDTHS = (0, 1, 2, 4, 8)
 
 Take = Callable[[np.dtype, int], np.ndarray]
-"""Gives the next array of a block's bytes."""
+"""A function that returns the next array in the bytes of a block."""
 
 
 class Landing(NamedTuple):
-    """Where the bytes of an array go, in the order of the file, and what makes them the array."""
+    """The buffers into which the bytes of an array are read, in file order, and the function that decodes them."""
 
     pieces: list[np.ndarray]
     decode: Callable[[], None]
 
 
 def number_bits(n_features: int, index_dtype: np.dtype) -> int:
-    """Bits that the feature numbers of a copy have above their lowest 16, AS_THEY_ARE where they are not split."""
+    """Number of bits of feature numbers above the lowest 16; AS_THEY_ARE if the numbers are not coded."""
     needed = (max(n_features - 1, 0) >> _LOW).bit_length()
     if needed > _WIDTHS[-1] or index_dtype.itemsize <= 2:
         return AS_THEY_ARE
@@ -44,7 +45,7 @@ def number_bits(n_features: int, index_dtype: np.dtype) -> int:
 
 
 def coded_matrix(X: np.ndarray | CSR, bits: int) -> tuple[list[np.ndarray], int]:
-    """(arrays of a block's rows in file order, values in its table: 0 where values are as they are)."""
+    """(arrays of a block in file order, size of its table of values: 0 if values are not coded)."""
     codes, table = coded_values(np.ascontiguousarray(X.data if isinstance(X, CSR) else X).reshape(-1))
     values = [codes] if table is None else [table, codes]
     n_values = 0 if table is None else len(table)
@@ -58,13 +59,13 @@ def _split(numbers: np.ndarray, bits: int) -> list[np.ndarray]:
         return [numbers]
     low, high = np.empty(len(numbers), np.uint16), np.zeros(high_bytes(len(numbers), bits), np.uint8)
     numbers = numbers.view()
-    numbers.flags.writeable = False  # one compiled loop, whether they are a map or not
+    numbers.flags.writeable = False  # so that the loop is compiled for one type, whether the array is a map or not
     split_numbers(numbers, bits, low, high)
     return [low, high] if bits else [low]
 
 
 def land_numbers(out: np.ndarray, bits: int) -> Landing:
-    """Feature numbers of a block on their way to `out`."""
+    """The landing of a block's feature numbers in `out`."""
     if bits == AS_THEY_ARE:
         return Landing([out], _nothing)
     low, high = _end_of(out, np.dtype(np.uint16)), np.zeros(high_bytes(len(out), bits), np.uint8)
@@ -72,7 +73,7 @@ def land_numbers(out: np.ndarray, bits: int) -> Landing:
 
 
 def land_values(out: np.ndarray, n_values: int) -> Landing:
-    """Values of a block, with so many in its table, on their way to `out`."""
+    """The landing of a block's values in `out`; n_values : size of its table."""
     if n_values == 0:
         return Landing([out], _nothing)
     table, codes = np.empty(n_values, out.dtype), _end_of(out, np.dtype(np.uint8))
@@ -80,12 +81,12 @@ def land_values(out: np.ndarray, n_values: int) -> Landing:
 
 
 def taken_numbers(take: Take, dtype: np.dtype, count: int, bits: int) -> np.ndarray:
-    """Feature numbers of a block that is there as a whole: a view of it, or decoded."""
+    """The feature numbers of a block in memory: a view, or decoded."""
     return take(dtype, count) if bits == AS_THEY_ARE else _taken(take, land_numbers, np.empty(count, dtype), bits)
 
 
 def taken_values(take: Take, dtype: np.dtype, count: int, n_values: int) -> np.ndarray:
-    """Values of a block that is there as a whole: a view of it, or decoded."""
+    """The values of a block in memory: a view, or decoded."""
     return take(dtype, count) if n_values == 0 else _taken(take, land_values, np.empty(count, dtype), n_values)
 
 
@@ -94,22 +95,22 @@ def _taken(take: Take, land: Callable[[np.ndarray, int], Landing], out: np.ndarr
     for piece in landing.pieces:
         piece[...] = take(piece.dtype, len(piece))
     landing.decode()
-    out.flags.writeable = False  # as the views are
+    out.flags.writeable = False  # like the views
     return out
 
 
 def _end_of(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The last bytes of an array, as many codes as it has items."""
+    """The end of the memory of an array, with room for as many codes as it has items."""
     codes: Any = out.view(dtype)
     return codes[len(codes) - len(out) :]
 
 
 def _nothing() -> None:
-    """It is the array already."""
+    """The array needs no decoding."""
 
 
 def call_all(dtype: np.dtype, index_dtype: np.dtype, layout: str) -> None:
-    """Once through all loops for rows of such types, so that they are compiled before memory is counted."""
+    """Call all loops for these types once, so that they are compiled before memory is measured."""
     numbers, values, bits = np.zeros(8, index_dtype), np.zeros(8, dtype), _WIDTHS[-1]
     sparse = layout == "csr"
     X = CSR(values, numbers, np.array([0, 8], np.int64)) if sparse else values.reshape(1, 8)

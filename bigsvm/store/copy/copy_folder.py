@@ -1,7 +1,7 @@
-"""Copies in the scratch folder: made by one, shared by many, evicted when nobody uses them.
+"""Copies in the scratch folder: made by one process, shared by many, and evicted when nobody uses them.
 
-A copy is made under an exclusive lock and used under a shared one (flock: a dead holder never blocks), so
-two fits of one store make it once and nobody deletes it under a reader.
+A copy is made under an exclusive lock and used under a shared one (flock, so a dead holder never blocks).  So two fits
+of one store make the copy once, and nobody deletes it while it is read.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from bigsvm.store.copy.stage_index import COPIES
 from bigsvm.units import MIB, show_bytes
 
 OBJECTS = "objects.json"
-"""What a finished copy of objects says of itself."""
+"""The document of a finished copy of remote objects."""
 _LOOK_S = 0.1
-_TELL = 200  # events of progress in one piece of work
+_TELL = 200  # number of progress events in one piece of work
 
 
 def copies_folder(scratch: Path) -> Path:
-    """Where the working copies of a scratch folder are."""
+    """The folder of working copies in a scratch folder."""
     return scratch / COPIES
 
 
 def copies_in(folder: Path) -> list[Path]:
-    """The working copies of rows and of columns in such a folder, and the copies of objects elsewhere."""
+    """The working copies of rows and of columns in the folder, and the copies of remote objects."""
     return sorted(path for kind in ("rows", "columns", "objects") for path in folder.glob(f"{kind}-*") if path.is_dir())
 
 
 @contextmanager
 def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], None], emit: Emit) -> Iterator[None]:
-    """A copy in `folder`, made now unless it is there; kept from deletion inside the block.
+    """A copy in `folder`, made now unless it exists; it is not deleted during the block.
 
-    make : fills the folder, which is there; nobody else does meanwhile
+    make : fills the existing folder; no other process does so meanwhile
 
-    Raises OutputError where the folder cannot be made, and what `make` raises.
+    Raises OutputError if the folder cannot be made, and whatever `make` raises.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,21 +55,21 @@ def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], Non
             folder.mkdir(parents=True, exist_ok=True)
             make()
             fcntl.flock(lock, fcntl.LOCK_SH)
-        os.utime(folder)  # recently used
+        os.utime(folder)  # mark as recently used
         yield
 
 
 def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
-    """Take the lock of a copy: shared where the copy is whole (True), else alone, for making it (False).
+    """Lock a copy: shared if it is complete (returns True), else exclusively for making it (False).
 
-    While somebody else makes it, events say who.
+    While another process makes the copy, events name that process.
     """
     began, told, rounds = time.monotonic(), "", 0
-    # Never a wait for being alone: who has made the copy uses it for hours, and we could use it with them.
+    # Do not wait for the exclusive lock: the maker keeps using the copy for hours, and we can share it.
     while not (found := take(lock, fcntl.LOCK_SH) and is_whole()):
-        # A shared lock does not become exclusive in one step: let go, then look again.
+        # A shared lock cannot be upgraded in one step: release it, then check again.
         fcntl.flock(lock, fcntl.LOCK_UN)
-        if rounds > 0:  # without any lock, so that of several who wait one gets it
+        if rounds > 0:  # sleep without any lock, so that one of several waiting processes gets it
             if not told:
                 told = f"{WAITING}{holder(lock)}, which makes the working copy"
                 emit(WorkStarted(told, 0, ""))
@@ -90,7 +90,7 @@ def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
 
 @contextmanager
 def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
-    """Events of a piece of work on rows; gives the function to tell how many are done."""
+    """Events of a piece of work on rows; yields the function that reports how many rows are done."""
     began, told = time.monotonic(), 0
 
     def advanced(done: int) -> None:
@@ -105,9 +105,9 @@ def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
 
 
 def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str = "") -> None:
-    """Delete the least recently used copies that nobody reads until `needed` bytes fit.
+    """Delete the least recently used copies that nobody reads, until `needed` bytes fit.
 
-    remedy : what else would do, beside a higher limit
+    remedy : advice for the message, in addition to a higher limit
 
     Raises PlanRefused.
     """
@@ -129,31 +129,31 @@ def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str 
     if short() > 0:
         limit = sum(held.values()) + needed
         raise PlanRefused(
-            f"the working copy needs {show_bytes(needed)} ({needed} bytes), {show_bytes(max(needed - short(), 0))} "
-            f"are to be had",
+            f"the working copy needs {show_bytes(needed)} ({needed} bytes), but only "
+            f"{show_bytes(max(needed - short(), 0))} are available",
             str(folder.parent),
             f"{remedy or 'free space there, use --scratch DIR, --stage none'} or --scratch-limit {-(-limit // MIB)}MiB",
         )
 
 
 def remove_copy(folder: Path) -> bool:
-    """Delete a working copy unless a run uses it; True when it is gone."""
+    """Delete a working copy unless a run uses it; returns whether it was deleted."""
     lock_path = folder.with_suffix(".lock")
     with open(lock_path, "a") as lock:
         if not take(lock, fcntl.LOCK_EX):
             return False
         for document in ("staged.json", "columns.json", OBJECTS):
-            (folder / document).unlink(missing_ok=True)  # first: what is left is no copy any more
+            (folder / document).unlink(missing_ok=True)  # first, because without it the rest does not count as a copy
         shutil.rmtree(folder, ignore_errors=True)
     return True
 
 
 def tree_bytes(folder: Path) -> int:
-    """Bytes of all files below a folder."""
+    """Total bytes of the files below a folder."""
     total = 0
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # deleted while we looked
+        except OSError:  # deleted in the meantime
             continue
     return total

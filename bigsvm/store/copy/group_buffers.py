@@ -1,4 +1,4 @@
-"""Arrays that hold a group of blocks, allocated once and filled again for every group."""
+"""Arrays that hold a group of blocks, allocated once and refilled for every group."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from bigsvm.store.copy.stage_index import BlockEntry
 
 
 class BlockPlaces(NamedTuple):
-    """Where the bytes of a block go, in file order, and what decodes its arrays once they are there."""
+    """The places of the arrays of a block, in file order, and the functions that decode them."""
 
     pieces: list[memoryview]
     decode: list[Callable[[], None]]
 
 
 class GroupBuffers:
-    """Room for `rows` rows with `entries` stored entries out of `blocks` blocks.
+    """Memory for `rows` rows with `entries` stored entries in `blocks` blocks.
 
-    It grows where a group is larger, and keeps what it has grown to; a Block made of it is valid until the
-    next group is read into it.
+    It grows if a group is larger, and never shrinks.  A Block made from it is valid until the next group is read.
 
     data : dtype, shape (entries,)             dense: entries = rows * n_features
     indices : index_dtype, shape (entries,)    dense: empty
-    indptr : int64, shape (rows + blocks,)     dense: empty; each block brings one pointer more than its rows
-    y, weight, sqnorm : shape (rows,)          y_dtype, float64, float64; weight is empty where there is none
+    indptr : int64, shape (rows + blocks,)     dense: empty; each block has one pointer more than rows
+    y, weight, sqnorm : shape (rows,)          y_dtype, float64, float64; weight is empty if there are no weights
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class GroupBuffers:
         return sum(array.nbytes for array in arrays)
 
     def reserve(self, rows: int, entries: int, blocks: int) -> None:
-        """Make sure that a group of this size fits; what the arrays held is lost where they grow."""
+        """Make sure that a group of this size fits; growing loses the content."""
         sparse = self.layout == "csr"
         self.data = _at_least(self.data, entries)
         self.indices = _at_least(self.indices, entries if sparse else 0)
@@ -69,16 +68,16 @@ class GroupBuffers:
         self.sqnorm = _at_least(self.sqnorm, rows)
 
     def places(self, found: BlockEntry, rows: int, row: int, entry: int, block: int) -> BlockPlaces:
-        """Where the arrays of a block go.
+        """The places of the arrays of a block.
 
-        found : the block in its index;  rows : of the block
-        row, entry, block : how many of each come before it in the group
+        found : the block's entry in the index;  rows : its number of rows
+        row, entry, block : the number of rows, entries and blocks before it in the group
         """
         arrays: list[np.ndarray] = []
         last = entry + found.entries
         landings = [land_values(self.data[entry:last], found.table)]
         if self.layout == "csr":
-            # Pointers are one more than rows: those of block k start k places later than its rows.
+            # There is one pointer more than rows, so the pointers of block k are shifted by k places.
             arrays.append(self.indptr[row + block : row + block + rows + 1])
             landings.insert(0, land_numbers(self.indices[entry:last], self._number_bits))
         for landing in landings:
@@ -90,9 +89,9 @@ class GroupBuffers:
         return BlockPlaces([array.view(np.uint8).data for array in arrays], [landing.decode for landing in landings])
 
     def block(self, start: int, rows: np.ndarray, entries: np.ndarray) -> Block:
-        """The group as one block of views, once every place is filled.
+        """The group as one block of views, after every place was filled.
 
-        start : its first row
+        start : number of its first row
         rows, entries : int64, shape (n_blocks,)   of each block, in order
         """
         n, nnz = int(rows.sum()), int(entries.sum())

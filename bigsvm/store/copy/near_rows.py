@@ -1,7 +1,7 @@
-"""A working copy as a worker of a cluster reads it: blocks go to its own disk when they are first read, and stay there.
+"""A working copy as a cluster's worker reads it: each block is copied to the worker's own disk at its first use.
 
-The shared disk then gives each worker its own shards once, not in every pass.  The files have no name: they go when
-the process does, and a worker that takes a shard over fetches it again.
+So each worker reads its own shards from the shared disk only once, not in every pass.  The files have no name, and
+vanish with the process; a worker that takes over a shard fetches it again.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from bigsvm.store.identity import Identity
 
 
 class NearRows(StagedRows):
-    """The rows of a working copy; where it arrives in another process, they are read from that one's own disk.
+    """The rows of a working copy; in another process they are read from that process's own disk.
 
-    folder : of the working copy, which all processes see
-    scratch : folder for the blocks that a process has read, on a disk of its machine
-    arrived : this is such a process; else the shared copy is read, as `StagedRows` does
+    folder : the working copy, which all processes see
+    scratch : folder for fetched blocks, on a disk of the worker's machine
+    arrived : whether this object was unpickled in another process; if not, it reads the shared copy like `StagedRows`
 
     Raises
     ------
-    OutputError : the own disk is full or cannot be written.  DataError : as `StagedRows`; or a block changed there.
+    OutputError : the own disk is full or cannot be written.  DataError : as `StagedRows`; or a fetched block changed.
     """
 
     def __init__(self, folder: Path, scratch: str, arrived: bool = False) -> None:
@@ -44,7 +44,7 @@ class NearRows(StagedRows):
         self._here: set[int] = set()
 
     def close(self) -> None:
-        """As `StagedRows`; what was fetched is gone."""
+        """As in `StagedRows`; fetched blocks are deleted."""
         super().close()
         with self._opening:
             for handle in self._shared.values():
@@ -52,7 +52,7 @@ class NearRows(StagedRows):
             self._shared, self._here = {}, set()
 
     def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
-        """As `StagedRows`."""
+        """As in `StagedRows`."""
         for ref in group.refs:
             self._fetch(self._whole(ref))
         try:
@@ -68,11 +68,11 @@ class NearRows(StagedRows):
             raise self._told(error) from error
 
     def _given_up(self, error: DataError) -> DataError:
-        """The copy itself may be sound: what is damaged is what this process keeps of it."""
+        """The same error: the shared copy may be sound, only the fetched block is damaged."""
         return error if self._arrived else super()._given_up(error)
 
     def _file(self, segment: int) -> int:
-        """The file of a segment: this process's own, which has the blocks that were fetched and holes between them."""
+        """The file of a segment on this process's own disk, which has the fetched blocks, with holes between them."""
         if not self._arrived:
             return super()._file(segment)
         with self._opening:
@@ -84,13 +84,13 @@ class NearRows(StagedRows):
                     os.unlink(name)
                     os.ftruncate(own, os.fstat(shared).st_size)
                 except OSError as error:
-                    os.close(self._files.pop(segment))  # a task is tried again, and must not write into the shared file
+                    os.close(self._files.pop(segment))  # a repeated task must not write into the shared file
                     raise cannot_write(Path(self.scratch), error) from error
                 self._shared[segment], self._files[segment] = shared, own
             return self._files[segment]
 
     def _fetch(self, numbers: Iterable[int]) -> None:
-        """Bring blocks that are not here yet to the own disk; two threads that bring the same one write the same."""
+        """Fetch missing blocks; two threads that fetch the same block write the same bytes."""
         for number in numbers if self._arrived else ():
             if number in self._here:
                 continue
@@ -110,7 +110,7 @@ class NearRows(StagedRows):
             self._here.add(number)
 
     def _told(self, error: DataError) -> DataError:
-        """With the disk that it is about: blocks were whole when they were fetched."""
+        """The error with the disk that it concerns: blocks were verified when they were fetched."""
         return DataError(f"on this worker's own disk: {error.what}", self.scratch) if self._arrived else error
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ _open: OpenCopies[NearRows] = OpenCopies()
 
 
 def _near(folder: str, identity: Identity, scratch: str) -> NearRows:
-    """The one reader of this process for a copy.  Raises DataError where it is another copy."""
+    """The single reader of this process for a copy.  Raises DataError if it is another copy by now."""
 
     def open_copy() -> NearRows:
         rows = NearRows(Path(folder), scratch, arrived=True)

@@ -1,4 +1,4 @@
-"""The working copies that this process reads: one reader each, for as long as the copy is the one that was opened."""
+"""The working copies that this process has open: one reader for each, until the copy is replaced."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class _Opened(NamedTuple):
     reader: Any
 
     def is_another(self) -> bool:
-        """Whether another copy lies there by now, or none; not of one that somebody gave up, which others still use."""
+        """Whether the copy was deleted or replaced; a copy that was only marked as unfinished is still in use."""
         mark = _mark(self.document)
         return mark != self.mark and (mark is not None or not self.document.parent.exists())
 
 
 class OpenCopies(Generic[T]):
-    """Readers by what they read.
+    """Readers of copies, by key.
 
-    A worker of a cluster lives for days.  A copy that was deleted, or a part of which was made anew, is another one.
-    The reader of the former one would keep its files: their places on the disk would not be free, and what was damaged
-    in them would be read again and again.
+    A worker of a cluster lives for days.  If a copy is deleted, or a part of it is made again, its reader must not be
+    used any more: it would keep the old files, so that their disk space is not freed, and would read the same damage
+    again and again.
     """
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class OpenCopies(Generic[T]):
         self._lock = threading.Lock()
 
     def reader(self, document: Path, key: tuple[Any, ...], open_copy: Callable[[], T]) -> T:
-        """The reader of a copy, opened where it is not open, or is another one by now.
+        """The reader of a copy; it is opened if it is not open, or if the copy was replaced.
 
-        document : the file of the copy that is written last, and anew where any part of the copy is
+        document : the file of the copy that is written last, and again whenever a part of the copy is made again
         """
         with self._lock:
             found = self._opened.get(key)
@@ -48,7 +48,7 @@ class OpenCopies(Generic[T]):
             return reader
 
     def clear(self) -> None:
-        """Forget all readers: who holds one keeps it."""
+        """Forget all readers; those still referenced elsewhere stay usable."""
         with self._lock:
             self._opened = {}
 

@@ -1,4 +1,4 @@
-"""Permutations of the rows on disk, written and inverted in bounded memory."""
+"""Permutations of rows on disk, written and inverted in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bigsvm.files.atomic import cannot_write, new_file, sync_directory, temporar
 from bigsvm.store.blocks import tile
 
 _MOST_FILES = 256
-_CHUNK_BYTES, _WINDOW_BYTES = 64, 32  # held for each row of a chunk that is distributed, of a window that is filled
+_CHUNK_BYTES, _WINDOW_BYTES = 64, 32  # bytes for each row of a chunk being distributed, and of a window being filled
 
 
 def order_digest(order: np.ndarray | None) -> str:
-    """32 hex digits of an order, '' of the identity."""
+    """A digest of an order, 32 hex digits; '' for the identity."""
     return "" if order is None else xxhash.xxh3_128_hexdigest(np.ascontiguousarray(order).data)
 
 
 class OrderWriter:
-    """A .npy file of `n` int64 numbers, appended piece by piece; visible only after `finish`.
+    """A .npy file of `n` int64 numbers that is appended piece by piece; it appears with `finish`.
 
     Raises OutputError.
     """
@@ -44,7 +44,7 @@ class OrderWriter:
             raise cannot_write(self.path, error, self._nbytes) from error
 
     def finish(self) -> None:
-        """Make the file durable and visible."""
+        """Flush the file and rename it."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -59,13 +59,13 @@ class OrderWriter:
     def __exit__(self, *_: object) -> None:
         try:
             self._file.close()
-        except OSError:  # what was not flushed does not fit: `append` or `finish` has said so already
+        except OSError:  # a full disk fails again on closing; `append` or `finish` has raised the error already
             pass
         self._temporary.unlink(missing_ok=True)
 
 
 def save_order(path: Path, order: np.ndarray) -> None:
-    """Write an order that is in memory as a .npy file, whole or not at all.  Raises OutputError."""
+    """Write an order as a .npy file, whole or not at all.  Raises OutputError."""
     with new_file(path, order.nbytes) as file:
         np.save(file, order)
 
@@ -73,12 +73,12 @@ def save_order(path: Path, order: np.ndarray) -> None:
 def write_inverse(order: np.ndarray, path: Path, memory: int) -> None:
     """Write the inverse of a permutation as a .npy of int64.
 
-    order : int64, shape (n,), may be a map; read from front to back once
-    memory : bytes to hold
+    order : int64, shape (n,), possibly a map; read once from front to back
+    memory : bytes to use
 
-    The places of the result are divided into windows that fit in memory.  Where there are several, the pairs
-    (place, value) go to a file for each window first: 16 bytes a row of scratch for a while.  Beyond
-    memory / 32 * 256 rows (5 * 10^8 in 64 MiB) windows grow with the rows.
+    The result is divided into windows that fit in memory.  If there are several, the pairs (place, value) are first
+    written to a file for each window, which takes 16 bytes of scratch for each row.  Beyond memory / 32 * 256 rows (5 *
+    10^8 for 64 MiB) the windows grow with the number of rows.
 
     Raises OutputError.
     """

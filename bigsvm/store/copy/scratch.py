@@ -1,4 +1,4 @@
-"""The scratch folder: where working copies and per-row state go."""
+"""The scratch folder, for working copies and per-row state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from bigsvm.files.paths import check_here
 
 
 def scratch_folder(config: FitConfig) -> Path:
-    """--scratch, else $BIGSVM_SCRATCH, else a folder of this user's in the system's temporary folder; absolute.
+    """--scratch, else $BIGSVM_SCRATCH, else a folder of this user in the system's temporary folder; absolute.
 
-    A worker that was started elsewhere would take a relative path for another folder.
+    A worker with another working directory would misread a relative path.
     """
     return Path(config.scratch or os.environ.get("BIGSVM_SCRATCH") or _own_folder()).absolute()
 
 
 def make_scratch(config: FitConfig) -> Path:
-    """The scratch folder; this user's own one is made where it is not there, and nobody else can look into it.
+    """The scratch folder; the user's own default folder is created if missing, readable only by the user.
 
-    Raises OutputError: it cannot be made, is elsewhere, or somebody else was there first.
+    Raises OutputError if it cannot be made, is remote, or belongs to somebody else.
     """
     if config.scratch is not None:
         check_here(config.scratch)
@@ -35,11 +35,11 @@ def make_scratch(config: FitConfig) -> Path:
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()  # not what a link leads to: anybody may put one there
+        found = folder.lstat()  # do not follow a link, which anybody may put there
     except OSError as error:
         raise cannot_write(folder, error) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise OutputError("is not a folder of yours", str(folder), "use --scratch DIR, or set BIGSVM_SCRATCH")
+        raise OutputError("does not belong to you", str(folder), "use --scratch DIR, or set BIGSVM_SCRATCH")
     return folder
 
 
@@ -48,7 +48,7 @@ def _own_folder() -> Path:
 
 
 def is_tmpfs(path: Path) -> bool:
-    """Whether files there live in memory.  A folder that does not exist yet is judged by its parent."""
+    """Whether files in a folder are in memory (tmpfs); for a missing folder its parent decides."""
     path = path.absolute()
     while not path.exists():
         path = path.parent

@@ -1,12 +1,12 @@
-"""All rows of a store in the order of a hash of their numbers, in bounded memory.
+"""Shuffling all rows of a store, by a hash of their numbers, in bounded memory.
 
-The hash depends on the row's number and the shape of the data alone, so the order is the same whatever the
-memory, the chunks, the codec, the dtype and the seed.  Rows are read once, in the store's order, and thrown
-into one spool file for each value of the hash's top bits; then bucket after bucket is read, sorted by the
-whole hash and cut into blocks.  A bucket that does not fit is divided by further bits first.
+The hash depends only on the row number and the shape of the data, so the order does not depend on memory, chunks,
+codec, dtype or seed.  Rows are read once, in the store's order, and written to a spool file ("bucket") for each value
+of the top bits of the hash.  Then the buckets are read one after another, sorted by the whole hash, and cut into
+blocks.  A bucket that does not fit the memory is first divided by further bits.
 
-Scratch: the spools shrink as the blocks that are made of them grow, so both together take about the bytes
-of one copy and one bucket.
+The spool files shrink as the blocks made from them grow, so both together take about the bytes of one copy and one
+bucket.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, row_bytes, tile
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.units import MIB
 
-_MOST_BITS = 8  # of one level: each bucket is an open file
+_MOST_BITS = 8  # of one division, because each bucket is an open file
 _HASH_BITS = 64
 _LEAST_ROOM = 2 * MIB
-_LARGEST_PIECE, _LARGEST_BUCKET = 16 * MIB, 64 * MIB  # beyond, nothing becomes faster
-_ROW_EXTRA = 40  # bytes a record has beside X, y and weight, at most
+_LARGEST_PIECE, _LARGEST_BUCKET = 16 * MIB, 64 * MIB  # larger pieces and buckets are not faster
+_ROW_EXTRA = 40  # upper bound of the bytes of a record besides X, y and weight
 
 
 class Sizes(NamedTuple):
     """How the memory is divided."""
 
-    piece_rows: int  # used, being read, renumbered and packed: with copies on the way, up to eight at a time
-    bucket_bytes: int  # read, with positions and hashes, and the block made of it: about three
+    piece_rows: int  # pieces being used, read, renumbered and packed; with copies, up to eight at a time
+    bucket_bytes: (
+        int  # a bucket being read, its positions and hashes, and the block made from it: about three times this
+    )
 
     @classmethod
     def of(cls, store: RowBlocks, memory: int) -> Sizes:
-        """memory : bytes to hold in all, the store's chunks included."""
+        """Choose the sizes.  memory : bytes to use in total, including the store's chunks"""
         chunks = store.chunk_nbytes
         room = max(memory - chunks * 5 // 2, _LEAST_ROOM)
         piece = min(room // 8, _LARGEST_PIECE)
@@ -67,15 +69,15 @@ def shuffled_blocks(
     memory: int,
     scattered: Callable[[int], None],
 ) -> Generator[tuple[Block, np.ndarray], None, None]:
-    """Blocks of `block_rows` rows in shuffled order, each with the numbers (int64) its rows have in `store`.
+    """Blocks of `block_rows` rows in shuffled order, each with the row numbers in `store` (int64).
 
-    prepare : called with each piece of the store, in order; gives it norms and working features
-    memory : bytes to hold
-    scattered : told of the rows that have been thrown into buckets so far
+    prepare : called with each piece of the store, in order; adds norms and working feature numbers
+    memory : bytes to use
+    scattered : called with the number of rows that have been written to buckets so far
 
     Raises
     ------
-    OutputError : the spools do not fit in `folder`.  DataError : rows cannot be read.
+    OutputError : the spool files do not fit in `folder`.  DataError : rows cannot be read.
     """
     sizes = Sizes.of(store, memory)
     with ExitStack() as stack:
@@ -103,13 +105,13 @@ class _Spool:
     def remove(self) -> None:
         try:
             self._file.close()
-        except OSError:  # a full disk: what was buffered is not wanted any more
+        except OSError:  # the disk is full, but the buffered records are not needed any more
             pass
         self.path.unlink(missing_ok=True)
 
 
 class _Shuffle:
-    """One shuffle under way.  Spools that are left are removed when `stack` is closed."""
+    """A shuffle in progress.  Spool files that are left are removed when `stack` is closed."""
 
     def __init__(self, store: RowBlocks, folder: Path, sizes: Sizes, stack: ExitStack) -> None:
         self.store, self.folder, self.sizes, self.stack = store, folder, sizes, stack
@@ -122,7 +124,7 @@ class _Shuffle:
         self._nbytes = int((row_bytes(store) + _ROW_EXTRA) * store.n_samples)
 
     def scatter(self, prepare: Callable[[Block], Block], scattered: Callable[[int], None]) -> list[_Spool]:
-        """Read the store once; its rows as spools, in the order of their hashes' top bits."""
+        """Read the store once, and write its rows to spool files by the top bits of their hashes."""
         bits = min(max((self._nbytes // self.sizes.bucket_bytes).bit_length(), 0), _MOST_BITS)
         spools = self._new_spools(0, bits)
         pieces = [BlockRef(a, b, 0) for a, b in tile(self.store.n_samples, self.sizes.piece_rows)]
@@ -140,14 +142,14 @@ class _Shuffle:
         return spools
 
     def blocks(self, spools: Sequence[_Spool], block_rows: int) -> Iterator[tuple[Block, np.ndarray]]:
-        """The rows of the spools in the order of their hashes, in blocks."""
+        """The rows of the spool files in the order of their hashes, in blocks."""
         start, left, n_left = 0, np.empty(0, np.int64), 0
         for spool in self._leaves(spools, 0):
-            # What did not fill a block comes first: its hashes are smaller than all in the next bucket.
+            # Rows left over from the last bucket come first: their hashes are smaller than all in this bucket.
             words = self._load(spool, left)
             positions, hashes = self._find(words, n_left + spool.rows)
             if len(positions) != n_left + spool.rows:
-                raise damaged(spool.path, "a spool of the shuffle was cut off")
+                raise damaged(spool.path, "a spool file of the shuffle is truncated")
             spool.remove()
             positions = positions[np.argsort(hashes)]
             whole = len(positions) - len(positions) % block_rows
@@ -155,17 +157,17 @@ class _Shuffle:
                 yield self._block(words, positions[a : a + block_rows], start)
                 start += block_rows
             left, n_left = self._gather(words, positions[whole:]), len(positions) - whole
-            del words, positions, hashes  # before the next bucket is loaded: one at a time
+            del words, positions, hashes  # free them before the next bucket is loaded
         if n_left:
             positions, _ = self._find(left, n_left)
             yield self._block(left, positions, start)
 
     def _leaves(self, spools: Sequence[_Spool], used: int) -> Iterator[_Spool]:
-        """Spools that fit in memory, dividing those that do not; `used` top bits are equal within each."""
+        """Spool files that fit in memory, after dividing those that do not; `used` top bits are equal within each."""
         used += (len(spools) - 1).bit_length()
         for spool in spools:
             times = spool.words * 8 / self.sizes.bucket_bytes
-            # Buckets differ a little by chance: dividing one for that would cost more than it saves.
+            # Buckets differ a little by chance, and dividing one for that would cost more than it saves.
             if times < 1.25 or spool.rows < 2 or used + _MOST_BITS > _HASH_BITS:
                 yield spool
             else:
@@ -215,7 +217,7 @@ class _Shuffle:
         self._append(spools, out, parts, edges)
 
     def _divide(self, spool: _Spool, used: int, bits: int) -> list[_Spool]:
-        """The rows of a spool as 2**bits spools; it is removed."""
+        """Divide the rows of a spool file into 2**bits spool files, and remove it."""
         spools = self._new_spools(used, bits)
         size = max(self.sizes.bucket_bytes // 8, 1)
         with open(spool.path, "rb") as file:
@@ -233,7 +235,7 @@ class _Shuffle:
                 self._append(spools, out, parts, edges)
                 left = words[parts[-1] :].copy()
         if len(left):
-            raise damaged(spool.path, "a spool of the shuffle was cut off")
+            raise damaged(spool.path, "a spool file of the shuffle is truncated")
         self._closed(spools)
         spool.remove()
         return spools
@@ -255,8 +257,8 @@ class _Shuffle:
             raise cannot_write(self.folder, error, self._nbytes) from error
 
     def _load(self, spool: _Spool, left: np.ndarray) -> np.ndarray:
-        """`left` and the words of a spool, whose pages need not stay in the page cache."""
-        self._packed = np.empty(0, np.int64)  # not needed any more, or not until the next division
+        """`left` followed by the words of a spool file, whose pages need not stay in the page cache."""
+        self._packed = np.empty(0, np.int64)  # free it: not needed until the next division, if ever
         words = np.empty(len(left) + spool.words, np.int64)
         words[: len(left)] = left
         with open(spool.path, "rb") as file:
@@ -307,7 +309,7 @@ def _float_bits(array: np.ndarray) -> np.ndarray:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """Read-only: the packing kernel is compiled for one type of array, whoever owns it."""
+    """A read-only view, so that the packing loop is compiled for one type of array."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -1,7 +1,7 @@
-"""The working copy: raw row blocks in the scratch folder, read again at the speed of the disk.
+"""Reading the working copy: blocks of raw rows in the scratch folder, at the speed of the disk.
 
     <scratch>/bigsvm/rows-<key>/
-        segment-00000.bin      1024 blocks or more back to back; a block's arrays follow one another, each at a
+        segment-00000.bin      1024 or more consecutive blocks; the arrays of a block follow one another, each at a
                                multiple of 64 bytes:  CSR: indptr int64, indices, data, y, weight, sqnorm
                                                       dense: X, y, weight, sqnorm
                                indices, data and X in fewer bytes where they can be (`block_coding.py`)
@@ -12,9 +12,9 @@
         feature_order.npy      store feature of each working feature, and feature_rank.npy, its inverse
         staged.json            written last: the copy is complete
 
-A segment in the store's order is one task: any worker may write it, a killed run keeps the ones that are
-complete.  The key is a digest of the identity of the rows and of everything that decides the layout (`made_of` in
-staged.json, compared when the copy is opened), so fits share a copy and other rows never meet it.
+A segment in the store's order is written by one task, on any worker; a killed run keeps the segments that are complete.
+The key is a digest of the identity of the rows and of everything that decides the layout (`made_of` in staged.json,
+which is compared when the copy is opened).  So fits share a copy, and never get other rows.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from bigsvm.store.survey import Survey
 
 @dataclass(frozen=True)
 class StagedMeta:
-    """What staged.json says of the copy as a whole."""
+    """The contents of staged.json, about the copy as a whole."""
 
     uri: str
     layout: str
@@ -68,16 +68,16 @@ class StagedMeta:
     segment_blocks: int
     shuffled: bool
     sorted_z: float
-    """Evidence of the test for sorted rows (`working_order`), and the number of a row that gave it."""
+    """Evidence of the test for sorted rows (`working_order`), and the number of the row that gave it."""
     sorted_by: str
 
 
 class StagedRows(StoreBase):
-    """A finished working copy as RowBlocks: mapped, or read into buffers; verified at every read.
+    """A finished working copy as RowBlocks: memory-mapped, or read into buffers; verified at every read.
 
     Raises
     ------
-    MissingInput : no finished copy is there. DataError : it changed since it was made (names the file).
+    MissingInput : there is no finished copy.  DataError : it has changed since it was made (names the file).
     """
 
     def __init__(self, folder: Path) -> None:
@@ -110,23 +110,23 @@ class StagedRows(StoreBase):
         self._opening = threading.RLock()
 
     def __del__(self) -> None:
-        if hasattr(self, "_opening"):  # else it was not opened
+        if hasattr(self, "_opening"):  # __init__ may have failed
             self.close()
 
     def close(self) -> None:
-        """Give maps and files back; blocks that were read stay usable until they are dropped."""
+        """Release maps and files; blocks that were read stay usable."""
         with self._opening:
             for handle in self._files.values():
                 os.close(handle)
             self._maps, self._files, self._indices = {}, {}, {}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
-        """Addresses, made when they are asked for; multiples of `meta.block_rows` know their bytes on disk."""
+        """Addresses, made on demand; multiples of `meta.block_rows` know their bytes on disk."""
         whole = self.disk_bytes if block_rows % self.meta.block_rows == 0 else None
         return LazyRefs(self.n_samples, block_rows, row_bytes(self), whole)
 
     def read(self, ref: BlockRef) -> Block:
-        """Rows at any address; of one whole block views of the map where it is as it was, else copies."""
+        """Rows at any address: for one whole block views of the map, if it is not coded; else copies."""
         parts = [self._block(number) for number in self._numbers(ref)]
         whole = parts[0]
         if len(parts) > 1:
@@ -137,7 +137,7 @@ class StagedRows(StoreBase):
         return part(whole, ref.start, ref.stop)
 
     def group_buffers(self, n_blocks: int) -> GroupBuffers:
-        """Buffers for groups of about `n_blocks` whole blocks: a tenth more entries than their mean."""
+        """Buffers for groups of about `n_blocks` whole blocks, with room for a tenth more entries than the mean."""
         rows = min(n_blocks * self.meta.block_rows, self.n_samples)
         entries = -(-rows * self.nnz // self.n_samples)
         if self.layout == "csr":
@@ -149,16 +149,16 @@ class StagedRows(StoreBase):
         )  # fmt: skip
 
     def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
-        """Whole blocks from the disk straight into `buffers`; the block's arrays are views of them.
+        """Read whole blocks from the disk directly into `buffers`; the result is a block of views of them.
 
         group : each ref covers one or several whole blocks of the copy
-        pool : refs are read by its threads at one time; must not be the pool that runs this call
+        pool : its threads read the refs in parallel; it must not be the pool that runs this call
 
-        Safe from several threads, each with buffers of its own.
+        Safe from several threads, if each has its own buffers.
 
         Raises
         ------
-        DataError : a block is damaged or cut off (names block and file).
+        DataError : a block is damaged or truncated (names block and file).
         ValueError : a ref does not cover whole blocks.
         """
         runs = [self._whole(ref) for ref in group.refs]
@@ -186,19 +186,19 @@ class StagedRows(StoreBase):
         return buffers.block(group.start, rows, entries)
 
     def _given_up(self, error: DataError) -> DataError:
-        """What is told of a damaged block of this copy, which then is made anew."""
+        """The error for a damaged block; marks the copy so that the block is made again."""
         return give_up(error)
 
     def will_need(self, ref: BlockRef) -> None:
-        """Ask the kernel to bring these rows into the page cache, and do not wait for it.
+        """Ask the kernel to load these rows into the page cache, without waiting.
 
-        Small blocks at random places are far slower when each page fault waits for the disk: asked for
-        together, before they are touched, many of them are on their way at one time.
+        Small blocks at random places are very slow if each page fault waits for the disk.  Requested together, before
+        they are touched, many of them are read at the same time.
         """
         self._advise(ref, os.POSIX_FADV_WILLNEED)
 
     def release(self, ref: BlockRef) -> None:
-        """Let the pages of these rows leave memory and page cache: streamed data must not pile up there."""
+        """Drop the pages of these rows from memory and page cache, because streamed data must not accumulate there."""
         for segment, start, length in self._pages(ref):
             if segment in self._maps:
                 self._maps[segment].madvise(mmap.MADV_DONTNEED, start, length)
@@ -209,7 +209,7 @@ class StagedRows(StoreBase):
             os.posix_fadvise(self._file(segment), start, length, advice)
 
     def _pages(self, ref: BlockRef) -> Iterator[tuple[int, int, int]]:
-        """(segment, offset, bytes) of whole pages that hold the blocks of these rows, runs joined."""
+        """(segment, offset, bytes) of the whole pages that hold the blocks of these rows; adjacent runs are joined."""
         run: tuple[int, int, int] | None = None
         for number in self._numbers(ref):
             segment, offset, nbytes, *_ = self._entry(number)
@@ -228,7 +228,7 @@ class StagedRows(StoreBase):
         return sum(self._entry(number).nbytes for number in self._numbers(BlockRef(start, stop, 0)))
 
     def _numbers(self, ref: BlockRef) -> range:
-        """Blocks that hold rows of `ref`."""
+        """The numbers of the blocks that hold rows of `ref`."""
         return range(ref.start // self.meta.block_rows, -(-ref.stop // self.meta.block_rows))
 
     def _whole(self, ref: BlockRef) -> range:
@@ -241,7 +241,7 @@ class StagedRows(StoreBase):
         return min(self.meta.block_rows, self.n_samples - number * self.meta.block_rows)
 
     def _entry(self, number: int) -> BlockEntry:
-        """Where a block lies, and what it has."""
+        """The index entry of a block."""
         segment, inside = divmod(number, self.meta.segment_blocks)
         index = self._indices.get(segment)
         if index is None:
@@ -251,13 +251,13 @@ class StagedRows(StoreBase):
         return BlockEntry(segment, *index[inside].tolist())
 
     def _file(self, segment: int) -> int:
-        """The file of a segment, kept open."""
+        """The file of a segment, which stays open."""
         with self._opening:
             if segment not in self._files:
                 path = segment_files(self.folder, segment).blocks
                 try:
                     self._files[segment] = os.open(path, os.O_RDONLY)
-                    # Extents come in a random order, each read whole: what the kernel reads beyond one is in vain.
+                    # Extents are read in random order, so read-ahead by the kernel would be wasted.
                     os.posix_fadvise(self._files[segment], 0, 0, os.POSIX_FADV_RANDOM)
                 except OSError as error:
                     raise damaged(path, str(error)) from error
@@ -273,7 +273,7 @@ class StagedRows(StoreBase):
             return self._maps[segment]
 
     def _order(self, name: str, orders: dict[str, str]) -> np.ndarray | None:
-        """An order of the copy as a map; None where the copy has none."""
+        """An order of the copy as a map; None if the copy has none."""
         if name not in orders:
             return None
         try:
@@ -305,7 +305,7 @@ class StagedRows(StoreBase):
 
 
 def _taker(view: memoryview) -> Take:
-    """Take arrays one after another from a block's bytes."""
+    """A function that takes arrays one after another from the bytes of a block."""
     position = 0
 
     def take(dtype: np.dtype, count: int) -> np.ndarray:
@@ -321,7 +321,7 @@ _open: OpenCopies[StagedRows] = OpenCopies()
 
 
 def _staged(folder: str, identity: Identity) -> StagedRows:
-    """The one reader of this process for a copy: tasks share its maps.  Raises DataError where it is another copy."""
+    """The single reader of this process for a copy, whose maps tasks share.  Raises DataError for another copy."""
 
     def open_copy() -> StagedRows:
         copy = StagedRows(Path(folder))

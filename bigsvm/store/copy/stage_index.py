@@ -1,4 +1,4 @@
-"""Where the blocks of a working copy lie: an index file for each segment, mapped and never loaded whole."""
+"""The index of a working copy: a file for each segment, mapped and never loaded as a whole."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ COPIES = "bigsvm"
 """Name of the folder of copies in a scratch folder."""
 LAYOUT_VERSION = 5
 BLOCKS_PER_SEGMENT = 1024
-MOST_SEGMENTS = 256  # each is a file that a reader keeps open
-ALIGN = 64  # bytes: the arrays of a block start at multiples of this
+MOST_SEGMENTS = 256  # a reader keeps a file open for each
+ALIGN = 64  # the arrays of a block start at multiples of this number of bytes
 
-# offset and nbytes of the block in its segment's file, stored entries (dense: values), values in its table (0: it has
-# none), xxh3-128 of the bytes
+# Offset and size of a block in the file of its segment, number of stored entries (dense: values), size of its table of
+# values (0: no table), xxh3-128 of its bytes.
 BLOCK_ENTRY = np.dtype([("offset", "<u8"), ("nbytes", "<u8"), ("entries", "<u8"), ("table", "<u4"), ("digest", "V16")])
 
 
 class BlockEntry(NamedTuple):
-    """A line of the index, with the segment whose it is."""
+    """An entry of the index, with the number of its segment."""
 
     segment: int
     offset: int
@@ -39,7 +39,7 @@ class BlockEntry(NamedTuple):
 
 
 class SegmentFiles(NamedTuple):
-    """The files of a segment: blocks, their index, and what was learnt while they were written."""
+    """The files of a segment: blocks, index, and summary."""
 
     blocks: Path
     entries: Path
@@ -52,23 +52,23 @@ def segment_files(folder: Path, number: int) -> SegmentFiles:
 
 
 def segment_blocks(n_blocks: int) -> int:
-    """Blocks of each segment (the last may have fewer) of a copy of `n_blocks`."""
+    """Number of blocks in each segment of a copy of `n_blocks` (the last segment may have fewer)."""
     return max(BLOCKS_PER_SEGMENT, -(-n_blocks // MOST_SEGMENTS))
 
 
 def padded(nbytes: int) -> int:
-    """Bytes that an array of `nbytes` takes in a block."""
+    """Bytes that an array of `nbytes` bytes takes in a block."""
     return -(-nbytes // ALIGN) * ALIGN
 
 
 def write_index(
     folder: Path, copy: str, number: int, start: int, stop: int, blocks: np.ndarray, y_dtype: np.dtype, survey: Survey
 ) -> dict[str, Any]:
-    """Write the index of a segment whose blocks are on disk; returns its summary, which completes it.
+    """Write the index of a segment whose blocks are on disk; returns the summary, which marks the segment as complete.
 
     copy : digest of what the copy is made of
-    blocks : BLOCK_ENTRY, shape (n_blocks,)   of rows [start, stop)
-    survey : of the segment's rows; empty where the rows were surveyed elsewhere
+    blocks : BLOCK_ENTRY, shape (n_blocks,), the blocks of rows [start, stop)
+    survey : survey of the segment's rows; empty if the rows are surveyed elsewhere
 
     Raises OutputError.
     """
@@ -89,7 +89,7 @@ def write_index(
 
 
 def complete_segment(folder: Path, copy: str, number: int) -> dict[str, Any] | None:
-    """The summary of a segment of this very copy that an earlier run finished, or None."""
+    """The summary of a segment of this copy that an earlier run completed; else None."""
     try:
         summary = read_sealed(segment_files(folder, number).summary)
         ours = (summary["copy"], summary["number"]) == (copy, number)
@@ -106,7 +106,7 @@ def _is_whole(folder: Path, number: int, summary: dict[str, Any]) -> bool:
 
 
 def is_complete(folder: Path, made_of: dict[str, Any]) -> bool:
-    """Whether a working copy of just that is there: indices and orders to be trusted, all files of the right size."""
+    """Whether there is a working copy made of exactly this, with valid index and orders, and files of right size."""
     try:
         document = read_sealed(folder / "staged.json")
         if document["made_of"] != made_of:  # of other rows, moved here by a restore or by hand
@@ -118,7 +118,7 @@ def is_complete(folder: Path, made_of: dict[str, Any]) -> bool:
 
 
 def open_index(folder: Path, number: int, digest: str) -> np.ndarray:
-    """The index of a segment, mapped: BLOCK_ENTRY, shape (n_blocks,).  Raises DataError when it is damaged."""
+    """The index of a segment, mapped: BLOCK_ENTRY, shape (n_blocks,).  Raises DataError if it is damaged."""
     path = segment_files(folder, number).entries
     try:
         index = np.memmap(path, BLOCK_ENTRY, "r")
@@ -130,30 +130,30 @@ def open_index(folder: Path, number: int, digest: str) -> np.ndarray:
 
 
 def damaged(path: Path, what: str) -> DataError:
-    """The error for a working copy that changed since it was made."""
+    """The error for a working copy that has changed since it was made."""
     return DataError(f"the working copy is damaged: {what}", str(path), _remedy(path))
 
 
 def damaged_block(path: Path, number: int, why: str = "its digest does not match") -> DataError:
-    """The error for a block whose bytes are not those that were written."""
+    """The error for a block whose bytes have changed since they were written."""
     return DataError(f"block {number} of the working copy is damaged: {why}", str(path), _remedy(path))
 
 
 def give_up(error: DataError) -> DataError:
-    """Let a copy with a damaged block count as unfinished: whoever opens it next makes the block's segment anew.
+    """Mark the copy of a damaged block as unfinished, so that the next run makes the block's segment again.
 
-    Else a job that runs every night would find the same damage for ever.
+    Otherwise a job that runs every night would find the same damage for ever.
     """
     blocks = Path(error.where)
-    with suppress(OSError):  # a folder that cannot be written to is for its owner to clear
+    with suppress(OSError):  # if the folder cannot be written, its owner must delete it
         for mark in (blocks.with_suffix(".json"), blocks.parent / "staged.json"):
             mark.unlink(missing_ok=True)
-        error.hint = "the same command, or --resume, makes this part of it anew"
+        error.hint = "repeat the command, or --resume it, to make the damaged part again"
     return error
 
 
 def _remedy(path: Path) -> str:
-    """The command that deletes the copy which a file belongs to."""
+    """The command that deletes the copy of a file."""
     for folder in path.absolute().parents:
         if folder.name == COPIES:
             return f"bigsvm cache clear --scratch {shlex.quote(str(folder.parent))}"

@@ -1,4 +1,4 @@
-"""Blocks of a working copy read straight to where their arrays belong, and decoded there."""
+"""Reading blocks of a working copy directly into the places of their arrays, and decoding them there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bigsvm.store.copy.group_buffers import BlockPlaces
 from bigsvm.store.copy.stage_index import ALIGN, BlockEntry, damaged_block
 
 _MOST_PIECES = 1024  # IOV_MAX of Linux
-_WORTH_A_THREAD = 64 << 10  # bytes: below, to hand an extent to a thread takes longer than to read it
+_WORTH_A_THREAD = 64 << 10  # bytes of an extent below which handing it to a thread takes longer than reading it
 
 
 @dataclass
 class Extent:
-    """Neighbouring blocks of one segment: one read, or a few."""
+    """Adjacent blocks of one segment, read with one system call or a few."""
 
     handle: int
     path: Path
@@ -29,14 +29,14 @@ class Extent:
     nbytes: int = field(default=0, init=False)
 
     def add(self, number: int, found: BlockEntry, places: BlockPlaces) -> None:
-        """Append the next block; `places` receive its arrays, and padding comes after each."""
+        """Append the next block; its arrays go to `places`, each followed by padding."""
         pieces = []
         for place in places.pieces:
             if len(place):
                 pieces.append(place)
             padding = -len(place) % ALIGN
             if padding:
-                # Kept apart for each array: padding is part of the digest, so it is looked at too.
+                # Padding is read, too, because the digest covers it.
                 pieces.append(memoryview(bytearray(padding)))
         self.blocks.append(_Target(number, found.nbytes, pieces, found.digest, places.decode))
         self.nbytes += found.nbytes
@@ -52,13 +52,13 @@ class _Target:
 
 
 def read_extents(extents: Sequence[Extent], pool: ThreadPoolExecutor | None) -> None:
-    """Read and verify all extents, several at one time where there is a pool and they are large.  Raises DataError."""
+    """Read and verify all extents; large ones in parallel if there is a pool.  Raises DataError."""
     if pool is None or len(extents) < 2 or sum(extent.nbytes for extent in extents) < _WORTH_A_THREAD:
         for extent in extents:
             _read_extent(extent)
         return
     reading = [pool.submit(_read_extent, extent) for extent in extents]
-    # The buffers are the caller's again when this returns: wait for all, also where one has failed.
+    # The caller reuses the buffers afterwards, so wait for all reads, even if one has failed.
     errors = [error for error in (future.exception() for future in reading) if error is not None]
     if errors:
         raise errors[0]
@@ -77,7 +77,7 @@ def _read_extent(extent: Extent) -> None:
 
 
 def _read(extent: Extent, blocks: Sequence[_Target], offset: int) -> None:
-    """Fill the pieces of blocks that lie from `offset` on, hold each block against its digest, and decode it."""
+    """Read the blocks from `offset` on into their places, compare each with its digest, and decode it."""
     pieces = [piece for block in blocks for piece in block.pieces]
     while pieces:
         try:
@@ -87,7 +87,7 @@ def _read(extent: Extent, blocks: Sequence[_Target], offset: int) -> None:
         if got == 0:
             raise damaged_block(extent.path, blocks[-1].number, "the file ends within it")
         offset += got
-        while pieces and got >= len(pieces[0]):  # a read may stop short and go on where it stopped
+        while pieces and got >= len(pieces[0]):  # a read may return fewer bytes than asked for
             got -= len(pieces.pop(0))
         if got:
             pieces[0] = pieces[0][got:]

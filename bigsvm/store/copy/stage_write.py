@@ -26,7 +26,7 @@ FEATURE_ORDER, FEATURE_RANK = "feature_order.npy", "feature_rank.npy"
 
 
 class SegmentShare(NamedTuple):
-    """What a worker needs to write one segment."""
+    """The input of a task that writes one segment."""
 
     data: RowBlocks
     folder: str
@@ -36,11 +36,11 @@ class SegmentShare(NamedTuple):
     stop: int
     block_rows: int
     piece_rows: int  # rows read from the store at a time, a multiple of block_rows
-    renumbered: bool = False  # the folder holds the working number of each feature
+    renumbered: bool = False  # whether the folder holds the working number of each feature
 
 
 def stage_segment(share: SegmentShare) -> dict[str, Any]:
-    """Task: write one segment and its index unless both are there; returns its summary.
+    """Task: write a segment and its index, unless both exist; returns its summary.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def stage_segment(share: SegmentShare) -> dict[str, Any]:
             piece = prepared(piece, rank)
             for a, b in tile(piece.n_rows, share.block_rows):
                 segment.add(part(piece, piece.start + a, piece.start + b))
-            del piece  # it goes before the next one is read
+            del piece  # free it before the next piece is read
         return segment.finish(survey)
 
 
@@ -75,12 +75,12 @@ def stage_shuffled(
     scattered: Callable[[int], None],
     written: Callable[[int], None],
 ) -> tuple[list[dict[str, Any]], Survey]:
-    """Write all segments with the rows shuffled, and the two files that tell where each row went.
+    """Write all segments with the rows shuffled, and the two files with the order of the rows.
 
     copy : digest of what the copy is made of
     segment_rows : rows of a segment, a multiple of block_rows
-    memory : bytes to hold
-    scattered, written : told of the number of rows that have come so far
+    memory : bytes to use
+    scattered, written : called with the number of rows scattered or written so far
 
     Returns the segments' summaries and the survey of the rows in the store's order.
 
@@ -108,19 +108,19 @@ def stage_shuffled(
                 summaries.append(segment.finish(Survey()))
         blocks.close()
         order.finish()
-    # The store's chunks are still open: what is left beside them is what a bucket of the shuffle had.
+    # The store's chunks are still held, so only this much memory is left.
     room = Sizes.of(store, memory).bucket_bytes
     write_inverse(load_array(folder / ROW_ORDER), folder / WORKING_ROW, room)
     return summaries, survey
 
 
 def feature_rank(folder: Path) -> np.ndarray:
-    """The working number of each store feature, mapped: the tasks of a machine share its pages."""
+    """The working number of each store feature, mapped, so that the tasks of a machine share its pages."""
     return np.asarray(load_array(folder / FEATURE_RANK))
 
 
 def prepared(piece: Block, rank: np.ndarray | None) -> Block:
-    """The piece with squared norms and, where a rank is given, under working feature numbers."""
+    """The piece with squared norms and, if a rank is given, working feature numbers."""
     sqnorm = np.empty(piece.n_rows)
     sqnorms(readonly_view(piece.X), sqnorm)
     X = piece.X
@@ -146,11 +146,11 @@ def part(piece: Block, start: int, stop: int) -> Block:
 
 
 class SegmentWriter:
-    """One segment, block by block; it has its name only when `finish` has returned.
+    """Writes one segment block by block; the files appear with `finish`.
 
     copy : digest of what the copy is made of
-    nbytes : about how many it will have, for messages
-    bits : how feature numbers are split (`block_coding.number_bits`)
+    nbytes : approximate size, for error messages
+    bits : how feature numbers are coded (`block_coding.number_bits`)
 
     Raises OutputError.
     """
@@ -169,7 +169,7 @@ class SegmentWriter:
             raise cannot_write(self._path, error, nbytes) from error
 
     def add(self, block: Block) -> None:
-        """Append the next block, whose rows follow the last one's."""
+        """Append the next block, whose rows follow those of the last one."""
         digest, pieces, nbytes = xxhash.xxh3_128(), [], 0
         matrix, table = coded_matrix(block.X, self._bits)
         for array in [*matrix, *_of_rows(block)]:
@@ -189,7 +189,7 @@ class SegmentWriter:
         self._y_dtype, self.stop = block.y.dtype, block.stop
 
     def finish(self, survey: Survey) -> dict[str, Any]:
-        """Make the segment durable and visible, then write its index; returns its summary."""
+        """Flush and rename the segment, then write its index; returns its summary."""
         try:
             os.fsync(self._handle)
             os.replace(self._temporary, self._path)
@@ -208,13 +208,13 @@ class SegmentWriter:
 
 
 def _of_rows(block: Block) -> list[np.ndarray]:
-    """A block's arrays of one item a row, in file order."""
+    """The arrays of a block with one item for each row, in file order."""
     assert block.sqnorm is not None
     return [array for array in (block.y, block.sample_weight, block.sqnorm) if array is not None]
 
 
 def _write_all(handle: int, pieces: Sequence[Any]) -> None:
-    """Write the pieces one after another; a full disk writes some of them before it says so."""
+    """Write the pieces one after another; if the disk becomes full, a write may be partial before one fails."""
     written, total = os.writev(handle, pieces), sum(len(piece) for piece in pieces)
     if written < total:
         rest = memoryview(b"".join(pieces))[written:]

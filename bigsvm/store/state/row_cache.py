@@ -1,4 +1,4 @@
-"""Rows of one length that are dear to make, kept within bounds of memory and of disk; made anew where they are not."""
+"""A cache of rows of equal length that are expensive to compute, bounded in memory and on disk."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from bigsvm.errors import OutputError
 from bigsvm.store.state.slot_file import SlotFile
 
 _IN_USE = 2
-"""Rows that a caller may hold at one time: a step of two variables reads both."""
+"""Number of rows that a caller may hold at a time: a step of two variables reads two."""
 
 
 class CacheStats(NamedTuple):
-    """What a cache did and holds.
+    """Counts of a cache, and what it holds.
 
-    memory_hits, disk_hits, misses : rows asked for
-    spills : rows written to disk;  spill_failures : times that the disk refused, failed or gave back other bytes
-    memory_rows, disk_rows : held now;  memory_bytes, disk_bytes : allocated
+    memory_hits, disk_hits, misses : by the rows asked for
+    spills : rows written to disk;  spill_failures : times that the disk refused, failed or returned other bytes
+    memory_rows, disk_rows : rows held now;  memory_bytes, disk_bytes : allocated
     """
 
     memory_hits: int
@@ -35,23 +35,23 @@ class CacheStats(NamedTuple):
 
 
 class RowCache:
-    """The rows used last, in one slab of memory; those used before them in one file, where there is a disk tier.
+    """The most recently used rows in one array in memory; those used before them in one file, if there is a disk tier.
 
-    A row is in one place only: it leaves memory for the disk, and comes back by changing places with the one that
-    was not used for longest.  What the disk does wrong costs speed, never the answer: a file that cannot be made
-    turns the tier off, a slot that fails is not used again and its row is a miss.  Not for use by several threads.
+    A row is in one place only.  It moves from memory to disk, and comes back by changing places with the least recently
+    used row.  Failures of the disk cost speed, and never change a result: if the file cannot be made, the tier is
+    turned off; if a slot fails, it is not used again, and its row is a miss.  Not thread-safe.
 
     Parameters
     ----------
     row_len, dtype : of every row
-    memory_bytes : int   bound of the slab, see `least_bytes`
-    disk_bytes : int     bound of the file; 0 for no disk tier
-    folder : Path        where the file is made; None for no disk tier
-    n_rows : int         how many different rows there are, so that no more room is taken; None where unknown
+    memory_bytes : int   limit of the array, at least `least_bytes`
+    disk_bytes : int     limit of the file; 0 for no disk tier
+    folder : Path        folder of the file; None for no disk tier
+    n_rows : int         number of different rows, so that no more room is taken; None if unknown
 
     Raises
     ------
-    ValueError : memory_bytes are not `least_bytes`.
+    ValueError : memory_bytes is below `least_bytes`.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class RowCache:
         disk_slots = disk_bytes // self.row_bytes if folder is not None and row_len else 0
         least = self.least_bytes(row_len, dtype, disk_slots > 0)
         if memory_bytes < least:
-            raise ValueError(f"a row cache of {memory_bytes} bytes: {least} are the least for rows of {self.row_bytes}")
+            raise ValueError(
+                f"a row cache needs at least {least} bytes for rows of {self.row_bytes}, not {memory_bytes}"
+            )
         slots = memory_bytes // self.row_bytes if row_len else _IN_USE
         if n_rows is not None:
             disk_slots = min(disk_slots, max(n_rows - slots + 1, 0))
@@ -83,7 +85,7 @@ class RowCache:
             except OutputError as error:
                 self._failed(f"kernel rows are not kept on disk: {error}")
         self._slab = np.empty((slots, row_len), self.dtype)
-        # Rows by number, the one not used for longest first, to the slot that holds them.
+        # Row number -> slot, the least recently used row first.
         self._in_memory: OrderedDict[int, int] = OrderedDict()
         self._on_disk: OrderedDict[int, int] = OrderedDict()
         self._spare = -1
@@ -94,13 +96,13 @@ class RowCache:
 
     @staticmethod
     def least_bytes(row_len: int, dtype: np.dtype | type, disk: bool) -> int:
-        """Bytes of memory for two rows, and for one more to change places by where there is a disk tier."""
+        """Bytes of two rows in memory, and of one more for exchanges if there is a disk tier."""
         return (_IN_USE + disk) * max(row_len * np.dtype(dtype).itemsize, 1)
 
     def get(self, i: int) -> np.ndarray | None:
-        """Row i, (row_len,), read-only, or None.
+        """Row i, (row_len,), read-only; or None.
 
-        It is the cache's own memory: valid until two more rows were asked for or put.
+        It is a view of the cache's memory, valid until two more rows were asked for or put.
         """
         i = int(i)
         slot = self._in_memory.get(i)
@@ -115,13 +117,13 @@ class RowCache:
         return None
 
     def get_many(self, idx: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """Copy the rows idx that are here to their places in `out`, (len(idx), row_len).
+        """Copy those of the rows `idx` that are cached to their places in `out`, (len(idx), row_len).
 
-        Returns bool, (len(idx),): which were here; the other rows of `out` may hold anything.
+        Returns bool, (len(idx),): which rows were cached; the other rows of `out` are undefined.
         """
         found = np.zeros(len(idx), bool)
         here = np.fromiter((int(i) in self._in_memory for i in idx), bool, len(idx))
-        # Those in memory first: bringing one from disk may send them there.
+        # Rows in memory first, because bringing a row from disk may evict them.
         for k in (*np.flatnonzero(here), *np.flatnonzero(~here)):
             row = self.get(idx[k])
             if row is not None:
@@ -130,11 +132,11 @@ class RowCache:
         return found
 
     def has(self, idx: np.ndarray) -> np.ndarray:
-        """Which of the rows idx are held, bool, (len(idx),); none counts as asked for or as used."""
+        """Which of the rows idx are cached, bool, (len(idx),); does not count as use."""
         return np.fromiter((int(i) in self._in_memory or int(i) in self._on_disk for i in idx), bool, len(idx))
 
     def put(self, i: int, row: np.ndarray) -> None:
-        """Keep a copy of row i as the one used last.  Raises ValueError for another length or dtype."""
+        """Store a copy of row i as the most recently used.  Raises ValueError for another length or dtype."""
         if row.shape != (self.row_len,) or row.dtype != self.dtype:
             raise ValueError(f"a row {row.shape} of {row.dtype} in a cache of ({self.row_len},) of {self.dtype}")
         i = int(i)
@@ -147,7 +149,7 @@ class RowCache:
         self._in_memory[i] = slot
 
     def clear(self) -> None:
-        """Forget all rows; what failed on disk stays out of use."""
+        """Forget all rows; failed slots stay out of use."""
         self._in_memory.clear()
         self._on_disk.clear()
         self._free = list(range(len(self._slab) - 1, -1, -1))
@@ -156,21 +158,21 @@ class RowCache:
         self._free_on_disk = [slot for slot in range(slots - 1, -1, -1) if slot not in self._lost]
 
     def stats(self) -> CacheStats:
-        """Counts since the cache was made."""
+        """The counts since the cache was made."""
         return CacheStats(
             self._memory_hits, self._disk_hits, self._misses, self._spills, self._spill_failures,
             len(self._in_memory), len(self._on_disk), self._slab.nbytes, 0 if self._disk is None else self._disk.nbytes,
         )  # fmt: skip
 
     def take_warning(self) -> str | None:
-        """What the disk did wrong first, as a sentence; once, then None."""
+        """The first failure of the disk as a sentence, once; then None."""
         if self._told or self._trouble is None:
             return None
         self._told = True
         return self._trouble
 
     def close(self) -> None:
-        """Give memory and disk back, all but room for two rows; harmless when done twice."""
+        """Release memory and disk, except for room for two rows; may be called twice."""
         self._drop_disk()
         self._slab = np.empty((_IN_USE, self.row_len), self.dtype)
         self.clear()
@@ -181,7 +183,7 @@ class RowCache:
         return row
 
     def _evict(self) -> int:
-        """The memory slot of the row not used for longest, which goes to disk where there is one."""
+        """The memory slot of the least recently used row, after moving the row to disk if there is a tier."""
         i, slot = self._in_memory.popitem(last=False)
         if self._disk is not None:
             self._spill(i, slot, self._disk)
@@ -201,7 +203,7 @@ class RowCache:
         self._spills += 1
 
     def _promote(self, i: int) -> bool:
-        """Bring row i from disk; it is on disk no more, whether it came or not."""
+        """Move row i from disk to memory; if that fails, it is lost."""
         place = self._on_disk.pop(i)
         disk, into = self._disk, self._spare
         if disk is None:
@@ -212,7 +214,7 @@ class RowCache:
             self._lose(place, f"a kernel row could not be read from disk: {error}")
             return False
         self._free_on_disk.append(place)
-        # The row lies in the spare slot; what must leave for it leaves the next spare, and takes its place on disk.
+        # The row is now in the spare slot.  The evicted row leaves the next spare slot, and takes its place on disk.
         spare = self._free.pop() if self._free else self._evict()
         self._in_memory[i], self._spare = into, spare
         return True

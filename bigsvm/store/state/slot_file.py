@@ -1,4 +1,4 @@
-"""A scratch file of equal slots: rows out of memory, each checked by its digest when it comes back."""
+"""A scratch file with slots of equal size: each row is verified by its digest when it is read back."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bigsvm.files.atomic import cannot_write
 
 
 class SlotFile:
-    """`n_slots` places of `slot_bytes` bytes in one file that has no name: nothing is left of it, however a run ends.
+    """`n_slots` slots of `slot_bytes` bytes in a file without a name, so that nothing is left however a run ends.
 
-    All its blocks are asked for at once, so that a full disk shows here and not in the middle of a pass.  Read and
-    written by position, never mapped: a device that fails gives an error and no signal, and what was read is counted
-    as this process's memory nowhere.
+    All disk blocks are allocated at once, so that a full disk is reported here and not during a pass.  The file is read
+    and written by position, never mapped.  So a failing device causes an error, not a signal, and the pages do not
+    count as memory of this process.
 
     Raises
     ------
-    OutputError : the folder cannot hold the file; the path, the bytes needed and those free are named.
+    OutputError : the folder cannot hold the file; names the path, the bytes needed, and those free.
     """
 
     def __init__(self, slot_bytes: int, n_slots: int, folder: Path) -> None:
@@ -44,7 +44,7 @@ class SlotFile:
         self._close = weakref.finalize(self, os.close, handle)
 
     def write(self, slot: int, row: np.ndarray) -> None:
-        """Fill a slot with the bytes of a contiguous row.  Raises OSError; the slot then holds nothing."""
+        """Write a contiguous row to a slot.  Raises OSError; the slot is then empty."""
         data = row.data.cast("B")
         start = done = slot * self.slot_bytes
         while len(data):
@@ -56,25 +56,24 @@ class SlotFile:
     def read(self, slot: int, row: np.ndarray) -> None:
         """Fill a contiguous row from a slot.
 
-        Raises OSError, also where the file is too short or its bytes are not those that were written; `row` then
-        holds anything.
+        Raises OSError, also if the file is too short or its bytes have changed; `row` is then undefined.
         """
         data = row.data.cast("B")
         start = done = slot * self.slot_bytes
         while len(data):
             got = os.preadv(self._handle, [data], done)
             if got == 0:
-                raise OSError("a scratch file is shorter than it was made")
+                raise OSError("a scratch file was truncated")
             done, data = done + got, data[got:]
         if xxhash.xxh3_64_intdigest(row.data.cast("B")) != int(self._digests[slot]):
-            raise OSError("a row of a scratch file is not what was written: its digest does not match")
+            raise OSError("a row of a scratch file has changed: its digest does not match")
         self._forget_pages(start)
 
     def close(self) -> None:
-        """Give the disk back; harmless when done twice."""
+        """Release the disk space; may be called twice."""
         self._close()
 
     def _forget_pages(self, start: int) -> None:
-        # The tier above decides what stays in memory; the system's copies would push out pages of the data.
+        # The cache in memory decides what stays there; the page cache would evict pages of the data.
         with suppress(OSError):
             os.posix_fadvise(self._handle, start, self.slot_bytes, os.POSIX_FADV_DONTNEED)

@@ -1,8 +1,8 @@
-"""Any state on disk: a tree of arrays, numbers and text, saved whole and found again only if it is whole.
+"""Saving any state to disk: a tree of arrays, numbers and text, written and read only as a whole.
 
-`dump` turns an object into such a tree (dataclasses and named tuples by field, row vectors by their values);
-`load` puts a tree back into an object of the same shape, in place where that is possible.  Nothing of it is
-code: JSON beside plain .npy files, each with its digest.
+`dump` turns an object into such a tree (dataclasses and named tuples by field, row vectors by their values). `load`
+fills an object of the same shape from a tree, in place where possible.  The files are JSON and plain .npy, each with
+its digest; nothing is executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PIECE = 1 << 20  # bytes
 
 
 def dump(value: Any) -> Any:
-    """The tree of a value.  Fields marked `derived` in a dataclass's metadata are left out."""
+    """The tree of a value.  Fields marked `derived` in the metadata of a dataclass are left out."""
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "dump"):
@@ -67,7 +67,7 @@ def load(target: Any, tree: Any) -> Any:
 
 
 def write_tree(folder: Path, tree: Any) -> None:
-    """Write a tree into an empty folder; state.json comes last.  OSError where the disk is full."""
+    """Write a tree into an empty folder; state.json comes last.  Raises OSError, e.g. if the disk is full."""
     count = 0
 
     def stored(value: Any) -> Any:
@@ -88,7 +88,7 @@ def write_tree(folder: Path, tree: Any) -> None:
 
 
 def tree_bytes(tree: Any) -> int:
-    """Bytes of all arrays in a tree."""
+    """Total bytes of the arrays in a tree."""
     if isinstance(tree, np.ndarray):
         return tree.nbytes
     if isinstance(tree, dict):
@@ -97,9 +97,9 @@ def tree_bytes(tree: Any) -> int:
 
 
 def read_tree(folder: Path, names: Collection[str] = ()) -> Any:
-    """The tree in a folder; arrays are maps, every digest is checked.  DataError where anything is not whole.
+    """Read the tree in a folder; arrays are maps, every digest is checked.  Raises DataError if anything is damaged.
 
-    names : of a tree that is a dictionary, what is wanted; the rest is neither read nor checked.  Empty: all
+    names : for a tree that is a dictionary, the wanted keys; the others are neither read nor checked.  Empty: all
     """
 
     def found(value: Any) -> Any:
@@ -140,7 +140,7 @@ def _digest_of(array: np.ndarray) -> str:
 
 
 def _pieces(array: np.ndarray) -> Iterator[memoryview]:
-    """The bytes of an array, a piece at a time: it may be a map of a file larger than memory."""
+    """The bytes of an array in pieces, because it may be a map of a file larger than memory."""
     rows = max(_PIECE // max(array[:1].nbytes, 1), 1)
     for start in range(0, len(array) if array.ndim else 0, rows):
         yield np.ascontiguousarray(array[start : start + rows]).reshape(-1).view(np.uint8).data

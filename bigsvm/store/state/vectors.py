@@ -1,7 +1,7 @@
-"""Per-row state (alpha, activity, norms): an array with a row for each row of the data.
+"""State for each row (alpha, activity, norms): an array with one row for each row of the data.
 
-It lies in memory where the budget allows, else in a scratch file, and is sliced by block either way.  Rows
-are in WORKING order, so that a block's slice is contiguous; `in_store_order` gives the user's order back.
+It is in memory if the budget allows, otherwise in a scratch file, and is sliced by block in both cases.  Rows are in
+WORKING order, so that the slice of a block is contiguous; `in_store_order` restores the order of the store.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 
 
 class RowVector:
-    """n_samples rows of `width` values of one dtype, all starting at `fill`.
+    """n_samples rows with `width` values of one dtype each, all initialised to `fill`.
 
     Parameters
     ----------
-    what : name under which the budget knows it
-    budget : reserved from where the rows fit; else the rows go to a file in `folder`
-    on_disk : force the file
+    what : name of the reservation in the budget
+    budget : memory is reserved from it if the rows fit; otherwise they go to a file in `folder`
+    on_disk : use the file in any case
 
     Raises
     ------
@@ -68,7 +68,8 @@ class RowVector:
     def get(self, where: BlockRef | BlockGroup) -> np.ndarray:
         """The rows of a block or group, shape (n_rows, width).
 
-        Of one block a view: writing to it changes the vector.  Of several a copy, for `put` to bring back.
+        For a single block it is a view: writing to it changes the vector.  For several it is a copy, to be returned
+        with `put`.
         """
         refs = where.refs if isinstance(where, BlockGroup) else (where,)
         if len(refs) == 1:
@@ -76,11 +77,11 @@ class RowVector:
         return np.concatenate([self.values[ref.start : ref.stop] for ref in refs])
 
     def between(self, start: int, stop: int) -> np.ndarray:
-        """Working rows [start, stop), a view."""
+        """Working rows [start, stop), as a view."""
         return self.values[start:stop]
 
     def put(self, where: BlockRef | BlockGroup, rows: np.ndarray) -> None:
-        """Take over the rows of a block or group; free when they are the view that `get` gave."""
+        """Store the rows of a block or group; costs nothing if they are the view from `get`."""
         refs = where.refs if isinstance(where, BlockGroup) else (where,)
         first = 0
         for ref in refs:
@@ -93,16 +94,16 @@ class RowVector:
     def in_store_order(self, working_row: np.ndarray | None, rows: int = 1 << 16) -> Iterator[np.ndarray]:
         """Pieces of at most `rows` rows, in the order of the store's rows.
 
-        working_row : int64, shape (n_samples,), working row of each store row, may be a map; None for the
-            identity.  Only a piece of it is in memory at one time.
+        working_row : int64, shape (n_samples,), working row of each store row, possibly a map; None for the identity.
+            Only a piece of it is in memory at a time.
         """
         for start, stop in tile(len(self.values), rows):
             yield self.values[start:stop] if working_row is None else self.values[working_row[start:stop]]
 
     def clear(self) -> None:
-        """Make all values 0, before they are written anew: what lies in a file is then not read back for that.
+        """Set all values to 0 before they are overwritten, so that the content of a file need not be read back.
 
-        Raises OutputError where the disk has filled meanwhile.
+        Raises OutputError if the disk has become full meanwhile.
         """
         if self._map is None:
             self.values[...] = 0
@@ -114,7 +115,7 @@ class RowVector:
             raise cannot_write(self._path, error, len(self._map)) from error
 
     def close(self) -> None:
-        """Give memory and file back."""
+        """Release memory and file."""
         if self._reservation is not None:
             self._reservation.release()
         self.values = self.values[:0].copy()
@@ -124,7 +125,7 @@ class RowVector:
 
 
 def _scratch_map(path: Path, nbytes: int) -> tuple[mmap.mmap, int]:
-    """A shared map of a new file of `nbytes` zeros that has no name, and its descriptor: nothing is ever left."""
+    """A shared map of a new file of `nbytes` zeros without a name, and its descriptor."""
     handle = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

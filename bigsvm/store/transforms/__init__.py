@@ -1,1 +1,1 @@
-"""Rows changed as they are read: chosen, normalized, scaled.  The model keeps how."""
+"""Transformations of rows as they are read: selection, labels, normalization, scaling; recorded in the model."""

@@ -1,4 +1,4 @@
-"""Conditions on columns, as a user types them: read into a tree, evaluated on pieces of columns; nothing is executed.
+"""Conditions on columns (--rows): parsed into a tree, and evaluated on pieces of columns; nothing is executed.
 
     condition := and {"or" and};  and := not {"and" not};  not := "not" not | "(" condition ")" | test
     test      := column ("==" | "!=" | "<" | "<=" | ">" | ">=") value
@@ -6,8 +6,8 @@
                | column "is" ["not"] "null"
     column    := a word, or anything in back-ticks;  value := number | true | false | 'text' | "text" | a word
 
-As in SQL, a test of a value that is not there is neither true nor false, nor is `not` of it: such a row is not chosen,
-and counted (`Chosen.unknown`).  A value that a file holds as NaN is not there.
+As in SQL, a test of a missing value is neither true nor false, and neither is its negation.  Such a row is not
+selected, and is counted in `Chosen.unknown`.  NaN in a file counts as missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Value = str | float | int | bool
 class Column(NamedTuple):
     """Some rows of a column.
 
-    values : (n,) numbers, truth values or strings, any where there is none;  there : bool, (n,)
+    values : (n,) numbers, booleans or strings, arbitrary where missing;  there : bool, (n,), whether there is a value
     """
 
     values: np.ndarray
@@ -48,9 +48,9 @@ class Column(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What a condition says of rows: bool, (n,) each.
+    """The result of a condition for some rows: bool, (n,) each.
 
-    true : it holds;  unknown : a value that decides is not there
+    true : it holds;  unknown : a value needed for the decision is missing
     """
 
     true: np.ndarray
@@ -62,7 +62,7 @@ Columns = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class Test:
-    """One column against values, by `sign`: a comparison, `in`, or `null`."""
+    """A test of one column against values, by `sign`: a comparison, `in`, or `null`."""
 
     column: str
     sign: str
@@ -78,11 +78,11 @@ class Test:
         return f"{left} {self.sign} {_written(self.values[0])}"
 
     def names(self) -> Iterator[str]:
-        """The columns that are looked at."""
+        """The columns that the condition uses."""
         yield self.column
 
     def of(self, columns: Columns) -> Chosen:
-        """Of some rows.  Raises UsageError for values of another kind than the column's."""
+        """The result for some rows.  Raises UsageError for values of another kind than the column's."""
         column = columns[self.column]
         there = column.there & ~np.isnan(column.values) if column.values.dtype.kind == "f" else column.there
         if self.sign == "null":
@@ -97,20 +97,20 @@ class Test:
         return Chosen(found & there, ~there)
 
     def _as_of(self, found: np.ndarray, value: Value) -> Value:
-        """A value as the column has its own."""
+        """The value, converted to the kind of the column."""
         kind = {"b": "true or false", "U": "text"}.get(found.dtype.kind, "a number")
         given = "true or false" if isinstance(value, bool) else "text" if isinstance(value, str) else "a number"
         if kind != given:
-            hint = "text stands in quotes" if kind == "text" else _HINT
-            raise UsageError(f"column {self.column!r} holds {kind}, and {_written(value)} is {given}", hint=hint)
+            hint = "put text in quotes" if kind == "text" else _HINT
+            raise UsageError(f"column {self.column!r} holds {kind}, but {_written(value)} is {given}", hint=hint)
         if kind == "true or false" and self.sign not in ("==", "!=", "in"):
-            raise UsageError(f"column {self.column!r} holds true or false, which have no order", hint="== true")
+            raise UsageError(f"column {self.column!r} holds true or false, which have no order", hint="use == true")
         return value
 
 
 @dataclass(frozen=True)
 class Not:
-    """The opposite."""
+    """The negation of a condition."""
 
     part: Condition
 
@@ -118,18 +118,18 @@ class Not:
         return f"not ({self.part})"
 
     def names(self) -> Iterator[str]:
-        """The columns that are looked at."""
+        """The columns that the condition uses."""
         return self.part.names()
 
     def of(self, columns: Columns) -> Chosen:
-        """Of some rows."""
+        """The result for some rows."""
         found = self.part.of(columns)
         return Chosen(~found.true & ~found.unknown, found.unknown)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Two conditions or more, `and` or `or`: side by side, so that ten thousand lie no deeper than two."""
+    """Two or more conditions joined by `and` or `or`; a flat list, so that long conditions are not deeply nested."""
 
     word: str
     parts: tuple[Condition, ...]
@@ -138,12 +138,12 @@ class Joined:
         return f"({f' {self.word} '.join(map(str, self.parts))})"
 
     def names(self) -> Iterator[str]:
-        """The columns that are looked at."""
+        """The columns that the condition uses."""
         for part in self.parts:
             yield from part.names()
 
     def of(self, columns: Columns) -> Chosen:
-        """Of some rows."""
+        """The result for some rows."""
         found = self.parts[0].of(columns)
         for part in self.parts[1:]:
             found = self._with(found, part.of(columns))
@@ -161,7 +161,7 @@ Condition = Test | Not | Joined
 
 
 def parse(text: str) -> Condition:
-    """The condition that a user typed.  Raises UsageError naming where it cannot be read."""
+    """Parse a condition.  Raises UsageError naming the place that cannot be parsed."""
     return _Reader(text).read()
 
 
@@ -181,7 +181,7 @@ class _Reader:
         return UsageError(what, hint=_HINT)
 
     def _take(self, *wanted: str) -> bool:
-        """Step over a keyword or sign, if it is the next."""
+        """Consume the next token if it is one of these keywords or signs."""
         if self._at < len(self._tokens):
             kind, text = self._tokens[self._at]
             if kind in ("word", "sign") and text.lower() in wanted:
@@ -191,7 +191,7 @@ class _Reader:
 
     def _joined(self, word: str, depth: int) -> Condition:
         if depth > _DEEPEST:
-            raise UsageError(f"the condition has more than {_DEEPEST} brackets in one another", hint=_HINT)
+            raise UsageError(f"the condition has more than {_DEEPEST} nested brackets", hint=_HINT)
         below = (lambda: self._joined("and", depth)) if word == "or" else (lambda: self._negated(depth))
         parts = [below()]
         while self._take(word):

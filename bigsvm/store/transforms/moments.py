@@ -1,4 +1,4 @@
-"""Mean and standard deviation of every column, from one pass over the rows."""
+"""Mean and standard deviation of every column, in one pass over the rows."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import Matrix
 
-_DENSE_BYTES = 1 << 21  # of float64 that are summed together
+_DENSE_BYTES = 1 << 21  # bytes of float64 that are summed together
 
 
 class Moments(NamedTuple):
-    """mean, std : float64, (n_features,)   std is 1 where a column does not vary"""
+    """mean, std : float64, (n_features,)   std is 1 for a constant column"""
 
     mean: np.ndarray
     std: np.ndarray
 
 
 def dense_rows(n_features: int) -> int:
-    """Rows of a block of dense rows: a function of their width alone, as the last digits of a sum must be."""
+    """Rows in a block of dense rows; depends only on the width, because the last digits of sums depend on it."""
     return max(1, min(65536, _DENSE_BYTES // (8 * max(n_features, 1))))
 
 
 def column_moments(blocks: Iterable[Matrix], n_features: int, where: str) -> Moments:
-    """Moments of the columns of all rows, which count alike; the standard deviation is that of all rows (ddof = 0).
+    """Moments of the columns over all rows, unweighted; the standard deviation divides by n (ddof = 0).
 
-    Each column is summed less the first of its values that are stored, so that nothing cancels where it lies far from
-    0; entries of sparse rows one after the other, so that the result does not depend on how the rows come in blocks.
+    The first stored value of each column is subtracted before summation, so that no digits cancel if the column is far
+    from 0. Entries of sparse rows are added one by one, so the result does not depend on how the rows are cut into
+    blocks.
 
-    Raises DataError naming a column whose squares are beyond float64.
+    Raises DataError naming a column whose squares overflow float64.
     """
     n, count = 0, np.zeros(n_features, np.int64)
     first, total, squares = (np.zeros(n_features) for _ in range(3))
     for X in blocks:
         n += len(X.indptr) - 1 if isinstance(X, CSR) else len(X)
-        with np.errstate(over="ignore", invalid="ignore"):  # told below, by column
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below, with the column
             if isinstance(X, CSR):
                 _add_sparse(X, count, first, total, squares)
             else:
@@ -47,15 +48,19 @@ def column_moments(blocks: Iterable[Matrix], n_features: int, where: str) -> Mom
         some = np.maximum(count, 1)
         apart = total / some
         mean = first + apart
-        spread = np.maximum(squares - total * apart, 0.0)  # sum of squares about the mean of what is stored
-        # The rows that store nothing of a column are so many zeros.
+        spread = np.maximum(squares - total * apart, 0.0)  # squared deviations of the stored values from their mean
+        # Rows that store nothing in a column are zeros.
         spread += mean * mean * count * ((n - count) / max(n, 1))
         variance = spread / max(n, 1)
         mean = mean * (count / max(n, 1))
     bad = ~(np.isfinite(variance) & np.isfinite(mean))
     if bad.any():
-        raise DataError(f"the variance of feature {int(np.argmax(bad))} (from 0) is beyond float64", where, "divide it")
-    # As scikit-learn has it: what rounding alone may have made is no variance.
+        raise DataError(
+            f"the variance of feature {int(np.argmax(bad))} (from 0) overflows float64",
+            where,
+            "divide the column by a large number",
+        )
+    # As in scikit-learn: a variance that may be due to rounding alone counts as 0.
     eps = np.finfo(np.float64).eps
     varies = variance > n * eps * variance + (n * mean * eps) ** 2
     return Moments(mean, np.sqrt(np.where(varies, variance, 1.0)))

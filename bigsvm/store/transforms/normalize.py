@@ -1,6 +1,6 @@
-"""Counts made comparable row by row: each row to one total, then log(1 + x), as is usual for single cells.
+"""Normalization of counts row by row, as usual for single cells: scale each row to one total, then log(1 + x).
 
-Zeros stay zeros, so sparse rows stay as sparse as they are.
+Zeros stay zeros, so sparse rows stay sparse.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _KNOWN = "total=NUMBER, log1p, or both: total=1e4,log1p"
 
 
 class Normalizing(NamedTuple):
-    """total : what the values of a row are made to sum up to, None for as they are;  log1p : then log(1 + x)
+    """total : the sum that each row is scaled to, None for no scaling;  log1p : whether log(1 + x) follows
 
-    A row of zeros stays one.  Computed in float64, and rounded to the type of the values once.
+    A row of zeros stays zero.  Everything is computed in float64, and rounded once to the dtype of the values.
     """
 
     total: float | None
@@ -29,7 +29,7 @@ class Normalizing(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Normalizing:
-        """From `total=1e4,log1p`.  Raises UsageError."""
+        """Parse `total=1e4,log1p`.  Raises UsageError."""
         total, log1p = None, False
         for step in text.split(","):
             name, _, value = step.strip().partition("=")
@@ -48,7 +48,7 @@ class Normalizing(NamedTuple):
 
     @classmethod
     def of(cls, recipe: Mapping[str, Any]) -> Normalizing | None:
-        """From what a model or a store keeps; None where it is not normalized.  Raises DataError for what is none."""
+        """From the recipe of a model or a store; None if it is not normalized.  Raises DataError for an invalid one."""
         said = recipe.get("normalize")
         if said is None:
             return None
@@ -57,22 +57,22 @@ class Normalizing(NamedTuple):
                 raise UsageError(repr(said))
             return cls.parse(said)
         except UsageError as error:
-            raise DataError(f"no normalizing of rows: {error}", "rows.json") from error
+            raise DataError(f"invalid normalization: {error}", "rows.json") from error
 
     def __str__(self) -> str:
-        """As it is typed, the same for the same."""
+        """The text that one would type; equal for equal steps."""
         steps = [] if self.total is None else [f"total={self.total!r}"]
         return ",".join([*steps, *(["log1p"] if self.log1p else [])])
 
     @staticmethod
     def dtype(given: np.dtype) -> np.dtype:
-        """The type of normalized values: 8 bits become float32."""
+        """The dtype of normalized values: 8-bit integers become float32."""
         return given if given.kind == "f" else np.dtype(np.float32)
 
     def apply(self, X: Matrix, where: str, first_row: int) -> Matrix:
-        """Normalized rows, each the same whatever other rows are there.
+        """Normalize rows; the result for a row does not depend on the other rows.
 
-        Raises DataError naming a row that holds a negative value, or whose sum is beyond float64.
+        Raises DataError naming a row with a negative value, or whose sum overflows float64.
         """
         sparse = isinstance(X, CSR)
         values = (X.data if isinstance(X, CSR) else X).astype(np.float64)
@@ -80,14 +80,16 @@ class Normalizing(NamedTuple):
             place = int(np.argmax(values.ravel() < 0.0))
             row = first_row + self._row_of(X, place)
             value = float(values.ravel()[place])
-            what = f"row {row} holds {value!r}, and --normalize takes counts, which are not negative"
+            what = f"row {row} holds {value!r}, but --normalize takes counts, which are not negative"
             raise DataError(what, where, "are these rows normalized or scaled already?")
         if self.total is not None:
             with np.errstate(over="ignore"):
                 sums = self._sums(X, values)
             if not np.isfinite(sums).all():
                 row = first_row + int(np.argmax(~np.isfinite(sums)))
-                raise DataError(f"the values of row {row} sum up beyond float64", where, "scale them")
+                raise DataError(
+                    f"the values of row {row} overflow float64 when summed", where, "divide them by a large number"
+                )
             factors = np.divide(self.total, sums, out=np.ones_like(sums), where=sums > 0.0)
             values *= np.repeat(factors, np.diff(X.indptr)) if isinstance(X, CSR) else factors[:, None]
         if self.log1p:
@@ -98,11 +100,13 @@ class Normalizing(NamedTuple):
 
     @staticmethod
     def _sums(X: Matrix, values: np.ndarray) -> np.ndarray:
-        """Of the values of each row, one after the other in the order of their columns."""
+        """The sum of each row's values, added in the order of the columns."""
         if not isinstance(X, CSR):
             return np.asarray(np.cumsum(values, axis=1)[:, -1]) if values.shape[1] else np.zeros(len(values))
         rows = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
-        return np.bincount(rows, values, len(X.indptr) - 1).astype(np.float64, copy=False)  # it counts where none are
+        return np.bincount(rows, values, len(X.indptr) - 1).astype(
+            np.float64, copy=False
+        )  # bincount returns integers for no entries
 
     @staticmethod
     def _row_of(X: Matrix, place: int) -> int:
@@ -133,14 +137,14 @@ class NormalizedRows(TransformedRows):
 
 
 def normalized(store: RowBlocks, normalize: str | None, like: Mapping[str, Any] | None) -> RowBlocks:
-    """The store as it was asked for, or as a model's rows were.
+    """The store with the normalization that was asked for, or with that of a model's rows (`like`).
 
-    A store that holds normalized rows, because `ingest` normalized them, is left as it is.
+    A store whose rows `ingest` has normalized is returned unchanged.
 
     Raises
     ------
-    UsageError : it is normalized or scaled already, and more is asked for; or nobody knows how to normalize so.
-    DataError : it is normalized in another way than a model's rows, or scaled without it.
+    UsageError : the rows are normalized or scaled already, and more is asked for; or the steps are unknown.
+    DataError : the rows are normalized in another way than a model's rows, or were scaled without it.
     """
     there, wanted = Normalizing.of(store.recipe), Normalizing.of(like or {})
     if wanted is not None:
@@ -148,11 +152,11 @@ def normalized(store: RowBlocks, normalize: str | None, like: Mapping[str, Any] 
             what = f"the rows are normalized by {there}, and those of the model by {wanted}"
             raise DataError(what, store.uri)
         if there is None and store.recipe.get("scale") is not None:
-            raise DataError("the rows are scaled and were not normalized before, as those of the model were", store.uri)
+            raise DataError("the rows were scaled without the normalization of the model's rows", store.uri)
         return store if there is not None else cast(RowBlocks, NormalizedRows(store, wanted))
     if like is not None or normalize is None:
         return store
     if there is not None or store.recipe.get("scale") is not None:
         done = f"normalized already, by {there}" if there is not None else "scaled already"
-        raise UsageError(f"the rows are {done}", store.uri, "leave --normalize out")
+        raise UsageError(f"the rows are {done}", store.uri, "leave out --normalize")
     return cast(RowBlocks, NormalizedRows(store, Normalizing.parse(normalize)))

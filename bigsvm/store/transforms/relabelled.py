@@ -1,4 +1,4 @@
-"""The rows of a store under other labels: one class against all others, or classes by other names."""
+"""The rows of a store with changed labels: one class against all others, or renamed classes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 @dataclasses.dataclass(frozen=True)
 class Relabel:
-    """Other labels for those that a store has.
+    """A change of labels.
 
-    names : (label as it is written, another), in the order given; labels that are not named stay
-    positive : the label, of those that `names` makes, against which all others are one: labels are then True and False
+    names : (label as text, new name), in the order given; labels that are not named stay
+    positive : a label after renaming: labels become True for it, and False for all others
     """
 
     names: tuple[tuple[str, str], ...] = ()
@@ -29,22 +29,22 @@ class Relabel:
 
     @classmethod
     def of(cls, document: Any) -> Relabel:
-        """From `document()`.  Raises DataError for what is none."""
+        """From `document()`.  Raises DataError if it is invalid."""
         try:
             names = tuple((str(name), str(other)) for name, other in dict(document["names"]).items())
             positive = document["positive"]
             return cls(names, None if positive is None else str(positive))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"no labels: {in_words(error)}", "rows.json") from error
+            raise DataError(f"invalid labels: {in_words(error)}", "rows.json") from error
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The change as JSON."""
         return {"names": dict(self.names), "positive": self.positive}
 
     def apply(self, labels: np.ndarray) -> np.ndarray:
-        """The label of each of `labels`, shape (n,).
+        """The new label of each of `labels`, shape (n,).
 
-        Labels by new names are whole numbers where all of them are, else text.
+        Renamed labels are integers if all of them are, else text.
         """
         found = labels
         if self.names:
@@ -56,13 +56,13 @@ class Relabel:
         return found if self.positive is None else self._is(found, self.positive)
 
     def classes(self, former: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(classes, the code of each of the `former` ones): False and True where one class is the positive one."""
+        """(new classes, the new code of each former class); False and True if there is a positive label."""
         labels = self.apply(former)
         classes = normal_classes(labels) if self.positive is None else np.array([False, True])
         return classes, label_codes(labels, classes)
 
     def unknown(self, classes: np.ndarray) -> str | None:
-        """The first name that is none of `classes`, or of what becomes of them; None where there is none."""
+        """The first name that is not among `classes`, before or after renaming; None if there is none."""
         for name, _ in self.names:
             if not self._is(classes, name).any():
                 return name
@@ -72,7 +72,7 @@ class Relabel:
         return None
 
     def named_twice(self, classes: np.ndarray) -> tuple[str, str] | None:
-        """Two ways of writing one of `classes` that are to become different labels; None where there are none."""
+        """Two spellings of the same class that are given different new names; None if there are none."""
         said: dict[int, tuple[str, str]] = {}
         for name, other in self.names:
             for place in np.flatnonzero(self._is(classes, name)).tolist():
@@ -83,18 +83,18 @@ class Relabel:
 
     @staticmethod
     def _is(labels: np.ndarray, name: str) -> np.ndarray:
-        if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are one number
+        if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are the same number
             try:
                 number = int(name) if _is_whole(name) else float(name)
             except ValueError:
                 return np.zeros(len(labels), bool)
-            # Python compares whole numbers with any other exactly; NumPy would round those beyond 2^53.
+            # Python compares integers with other numbers exactly; NumPy would round those beyond 2^53.
             return np.array([label == number for label in labels.tolist()], bool)
         return np.array([_written(label) == name for label in labels.tolist()], bool)
 
 
 class RelabelledRows(DelegatedRows):
-    """RowBlocks over a store of classes, under other labels; which, belongs to the identity."""
+    """RowBlocks over a store with changed labels; the change is part of the identity."""
 
     def __init__(self, store: RowBlocks, relabel: Relabel) -> None:
         document = relabel.document()
@@ -113,17 +113,17 @@ class RelabelledRows(DelegatedRows):
 
     @property
     def _classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(classes, code of each class of the store)."""
+        """(new classes, new code of each class of the store)."""
         if self._found is None:
             former = self._store.classes
             if former is None:
-                raise DataError("the labels are targets of a regression: they have no classes", self.uri)
+                raise DataError("the labels are regression targets, which have no classes", self.uri)
             self._found = self._relabel.classes(former)
         return self._found
 
     @property
     def classes(self) -> np.ndarray | None:
-        """Labels in ascending order: False and True where one class is the positive one."""
+        """Labels in ascending order; False and True if there is a positive label."""
         return self._classes[0]
 
     @property
@@ -137,11 +137,11 @@ class RelabelledRows(DelegatedRows):
 def relabelled(
     store: RowBlocks, positive: str | None, label_map: Mapping[str, str] | None, like: Mapping[str, Any] | None
 ) -> RowBlocks:
-    """The store under the labels asked for, or under those of a model's rows (`like`).
+    """The store with the labels that were asked for, or with those of a model's rows (`like`).
 
     Raises
     ------
-    UsageError : both are said, or the store has no such label. DataError : it has targets, not classes.
+    UsageError : labels are changed twice, or the store has no such label.  DataError : it has targets, not classes.
     """
     kept = (like or {}).get("labels")
     if positive is None and not label_map:
@@ -149,24 +149,26 @@ def relabelled(
             return store
         return cast(RowBlocks, RelabelledRows(store, Relabel.of(kept)))
     if LABEL_SETS in store.recipe:
-        hint = "name one label with --label, of a column of true and false"
-        raise UsageError("rows with several labels go without --positive and --label-map", store.uri, hint)
+        hint = "name one column of true and false with --label"
+        raise UsageError("--positive and --label-map do not apply to rows with several labels", store.uri, hint)
     if like is not None:
-        raise UsageError("the model says which labels these are", store.uri, "leave --positive and --label-map out")
+        raise UsageError("the model decides the labels", store.uri, "leave out --positive and --label-map")
     if "labels" in store.recipe:
-        raise UsageError("the rows have other labels already than those they came with", store.uri)
+        raise UsageError("the labels of these rows have been changed already", store.uri)
     names = tuple((str(name), str(other)) for name, other in (label_map or {}).items())
     relabel = Relabel(names, None if positive is None else str(positive))
     if store.classes is None:
-        raise DataError("the labels are targets of a regression: they have no classes", store.uri)
+        raise DataError("the labels are regression targets, which have no classes", store.uri)
     unknown = relabel.unknown(store.classes)
     if unknown is not None:
         renamed = Relabel(names).apply(store.classes) if unknown == positive else store.classes
         shown = ", ".join(_written(label) for label in np.unique(renamed)[:20].tolist())
-        raise UsageError(f"no label {unknown!r}", store.uri, f"labels there: {shown}")
+        raise UsageError(f"there is no label {unknown!r}", store.uri, f"labels there: {shown}")
     twice = relabel.named_twice(store.classes)
     if twice is not None:
-        raise UsageError(f"{twice[0]!r} and {twice[1]!r} are one label, and get two names", store.uri, "leave one out")
+        raise UsageError(
+            f"{twice[0]!r} and {twice[1]!r} are the same label, but get two names", store.uri, "leave one out"
+        )
     return cast(RowBlocks, RelabelledRows(store, relabel))
 
 
@@ -179,7 +181,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _whole_numbers(texts: list[str]) -> np.ndarray | None:
-    """The numbers where all texts are whole ones of 64 bits."""
+    """The numbers, if all texts are integers of 64 bits; else None."""
     if not all(map(_is_whole, texts)):
         return None
     numbers = [int(text) for text in texts]

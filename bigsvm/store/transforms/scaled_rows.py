@@ -24,7 +24,7 @@ _BLOCK = 2 * MIB
 
 
 class ScaledRows(TransformedRows):
-    """RowBlocks over a store, with its values scaled; the scales belong to the identity."""
+    """RowBlocks over a store with scaled values; the scales are part of the identity."""
 
     def __init__(self, store: RowBlocks, scaling: Scaling) -> None:
         document = scaling.document()
@@ -35,7 +35,7 @@ class ScaledRows(TransformedRows):
     def __reduce__(self) -> tuple[Callable[..., ScaledRows], tuple[Any, ...]]:
         if self._scaling.largest is None or self._store.uri == "memory":
             return ScaledRows, (self._store, self._scaling)
-        # Many numbers go by the name of their file: a worker may have another cache folder.
+        # Many numbers are passed by the name of their file, because a worker may have another cache folder.
         name = f"scales-{digest_of(self._scaling.document())}"
         return _reopen, (self._store, _remember(name, self._scaling.document()))
 
@@ -44,9 +44,9 @@ class ScaledRows(TransformedRows):
 
     @property
     def chunk_nbytes(self) -> int:
-        """As of the store, and the scales."""
+        """Bytes as of the store, and those of the scales."""
         columns = 0 if self._scaling.largest is None else self._scaling.largest.nbytes
-        # The recipe has them once more, as Python's numbers in a list: 32 bytes each.
+        # The recipe holds them once more as a list of Python numbers, 32 bytes each.
         return self._store.chunk_nbytes + columns * (2 + 4 if self._scaling.mean is None else 3 + 8)
 
     def over(self, store: RowBlocks) -> ScaledRows:
@@ -57,14 +57,14 @@ class ScaledRows(TransformedRows):
 
 
 def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None) -> RowBlocks:
-    """The store as it was asked for, or as a model's rows were.
+    """The store with the scaling that was asked for, or with that of a model's rows (`like`).
 
-    A store that holds scaled rows, because `ingest` scaled them, is left as it is.
+    A store whose rows `ingest` has scaled is returned unchanged.
 
     Raises
     ------
-    UsageError : it is scaled already, and another scaling is asked for; or it has too many columns.
-    DataError : it is scaled in another way than a model's rows.
+    UsageError : the rows are scaled already, and another scaling is asked for; or there are too many columns.
+    DataError : the rows are scaled in another way than a model's rows.
     """
     there, wanted = Scaling.of(store.recipe), Scaling.of(like or {})
     if wanted is not None:
@@ -74,13 +74,13 @@ def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None
     if like is not None or scale in (None, "none"):
         return store
     if there is not None:
-        raise UsageError(f"the rows are scaled already, by {there.kind}", store.uri, "leave --scale out")
+        raise UsageError(f"the rows are scaled already, by {there.kind}", store.uri, "leave out --scale")
     if scale == "unit-norm":
         return cast(RowBlocks, ScaledRows(store, Scaling(scale)))
     most = MOST_COLUMNS[str(scale)]
     if store.n_features > most:
-        what = f"{store.n_features} columns, and --scale {scale} keeps numbers of each, of at most {most}"
-        raise UsageError(what, store.uri, "--scale unit-norm keeps none")
+        what = f"--scale {scale} keeps numbers for each column, of at most {most}, but there are {store.n_features}"
+        raise UsageError(what, store.uri, "use --scale unit-norm, which keeps none")
     if scale == "standard":
         (mean, std), centred = _known(store, ("mean", "std"), _standard), store.layout == "dense"
         return cast(RowBlocks, ScaledRows(store, Scaling("standard", std, mean, centred)))
@@ -91,7 +91,7 @@ def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None
 def _known(
     store: RowBlocks, names: tuple[str, ...], find: Callable[[RowBlocks], Sequence[np.ndarray]]
 ) -> Sequence[np.ndarray]:
-    """Numbers of each column, (n_features,) by name: one pass, whose result is kept while the rows are the same."""
+    """Arrays (n_features,), by name: found in one pass, and cached while the rows stay the same."""
     name = f"{'-'.join(names) if names != ('largest',) else 'scales'}-of-{store.identity.digest}"
     try:
         document = read_sealed(cache_folder() / "manifests" / f"{name}.json")
@@ -99,7 +99,7 @@ def _known(
         if all(each.shape == (store.n_features,) for each in kept):
             return kept
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # the cache is ours to renew
+        pass  # a bad entry of the cache is replaced below
     precompile_reading(store)
     found = find(store)
     store.forget()
@@ -109,7 +109,7 @@ def _known(
 
 
 def _largest(store: RowBlocks) -> tuple[np.ndarray]:
-    """The largest |value| of each column; 1 of zeros alone."""
+    """The largest |value| of each column; 1 for a column of zeros."""
     largest = np.zeros(store.n_features)
     for ref in store.refs(_rows_together(store)):
         add_largest(store.read(ref).X, largest)
@@ -118,7 +118,7 @@ def _largest(store: RowBlocks) -> tuple[np.ndarray]:
 
 
 def _standard(store: RowBlocks) -> Moments:
-    """Means and standard deviations."""
+    """Means and standard deviations of the columns."""
     rows = dense_rows(store.n_features) if store.layout == "dense" else _rows_together(store)
     return column_moments((store.read(ref).X for ref in store.refs(rows)), store.n_features, store.uri)
 
@@ -128,7 +128,7 @@ def _rows_together(store: RowBlocks) -> int:
 
 
 def _remember(name: str, document: dict[str, Any]) -> str:
-    """Keep numbers of columns in the cache; returns the path of their file."""
+    """Store numbers of columns in the cache; returns the path of their file."""
     path = cache_folder() / "manifests" / f"{name}.json"
     if not path.exists():
         make_cache_folder(path.parent)
@@ -144,5 +144,5 @@ def _scaling(path: str) -> Scaling:
 
 
 def _reopen(store: RowBlocks, path: str) -> ScaledRows:
-    """The ScaledRows of a pickled one."""
+    """Rebuild a pickled ScaledRows."""
     return ScaledRows(store, _scaling(path))

@@ -1,4 +1,4 @@
-"""The rows of a store with a set of labels each: of a column of text, or of several columns of true and false."""
+"""The rows of a store with a set of labels each, from one text column or from several columns of true and false."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bigsvm.store.labels import label_codes
 from bigsvm.store.transforms.expression import Column
 from bigsvm.store.transforms.label_sets import LABEL_SETS, MOST_SETS, set_text, sorted_names, split_set
 
-_STEP = 1 << 16  # rows whose columns are looked at together
+_STEP = 1 << 16  # rows whose columns are read together
 _TRUTHS = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}
 
 
 class SetRows(DelegatedRows):
-    """RowBlocks over a store whose classes stand for sets of labels: as text, such as `1,5`, or as `sets` says.
+    """RowBlocks over a store whose classes stand for sets of labels: as text such as `1,5`, or as `sets` says.
 
-    sets : of each class of the store, the names of its labels; None: what its text says
-    names : all labels that there may be; None: those that occur
+    sets : for each class of the store the names of its labels; None: they are in the text of the class
+    names : all possible labels; None: those that occur
     """
 
     def __init__(
@@ -34,17 +34,17 @@ class SetRows(DelegatedRows):
         self._of_text = sets is None
         classes = store.classes
         if classes is None:
-            raise DataError("the labels are targets of a regression: they are no sets", store.uri)
+            raise DataError("the labels are regression targets, not sets", store.uri)
         if sets is None and classes.dtype.kind != "U":
-            what = "--labels names one column, which holds no text: a row has one label there"
-            raise DataError(what, store.uri, "--label NAME; or name two columns or more, of true and false")
+            what = "--labels names one column, which is not text, so a row has one label"
+            raise DataError(what, store.uri, "use --label NAME; or name two or more columns of true and false")
         if sets is None:
             sets = [split_set(str(text)) for text in classes.tolist()]
         known = sorted({name for one in sets for name in one}) if names is None else list(names)
         _check_names(known, store.uri)
         self._sets, self._names = sets, known
         document = {"names": list(map(str, sorted_names(known).tolist())), "columns": None}
-        # What the classes of the store stand for is said by their text, or by the caller, who may say it otherwise.
+        # Part of the identity only if the caller decides the meaning of the classes; otherwise their text does.
         selected = document if self._of_text else {**document, "sets": [list(map(str, one)) for one in sets]}
         super().__init__(store, {"labels": digest_of(selected)}, {LABEL_SETS: document})
         texts = np.array([set_text(one) for one in sets], dtype=str)
@@ -74,21 +74,21 @@ class SetRows(DelegatedRows):
 
 
 class ColumnSetRows(DelegatedRows):
-    """RowBlocks over a store with columns beside its rows: those of `columns` that are true are the labels of a row.
+    """RowBlocks over a store with columns; the labels of a row are those of `columns` that are true.
 
-    store : with `columns_between`; its own labels count for nothing
+    store : with `columns_between`; its own labels are ignored
 
-    The columns are read once to find which sets there are, and again beside every block.
+    The columns are read once to find the sets that occur, and again with every block.
 
     Raises
     ------
-    UsageError : the store has no columns. DataError : a column is not of true and false, or a value is missing.
+    UsageError : the store has no columns.  DataError : a column is not of true and false, or a value is missing.
     """
 
     def __init__(self, store: RowBlocks, columns: Sequence[str]) -> None:
         if getattr(store, "columns_between", None) is None:
-            what = f"--labels names columns, and a {type(store).__name__} has none beside its rows"
-            raise UsageError(what, store.uri, "give bigsvm.fit(X, Y) an indicator matrix Y")
+            what = f"--labels names columns, but a {type(store).__name__} has none"
+            raise UsageError(what, store.uri, "pass an indicator matrix Y: bigsvm.fit(X, Y)")
         self._columns = list(columns)
         self._short = [name.rpartition("/")[2] for name in self._columns]
         _check_names(self._short, store.uri)
@@ -105,20 +105,20 @@ class ColumnSetRows(DelegatedRows):
         return ColumnSetRows(store, self._columns)
 
     def _packed(self, start: int, stop: int) -> np.ndarray:
-        """The labels of rows [start, stop) as bits, one void each: rows of one set are equal."""
+        """The labels of rows [start, stop) as bits, one void for each row, so that equal sets compare equal."""
         found = cast(Any, self._store).columns_between(self._columns, start, stop)
         bits = np.stack([self._truths(name, found[name], start) for name in self._columns], axis=1)
         packed = np.ascontiguousarray(np.packbits(bits, axis=1))
         return packed.view(np.dtype((np.void, packed.shape[1])))[:, 0]
 
     def _truths(self, name: str, column: Column, start: int) -> np.ndarray:
-        """Whether each row has a label, uint8."""
+        """Whether each row has the label, uint8."""
         values, there = column
         if values.dtype.kind == "f":
             there = there & ~np.isnan(values)
         if not there.all():
             row = start + int(np.argmin(there))
-            hint = f"--rows '`{name}` is not null' leaves such rows out"
+            hint = f"--rows '`{name}` is not null' leaves out such rows"
             raise DataError(f"row {row} has no value in the column of labels {name!r}", self.uri, hint)
         if values.dtype.kind == "b":
             return values.astype(np.uint8)
@@ -130,18 +130,18 @@ class ColumnSetRows(DelegatedRows):
             return np.array([_TRUTHS[str(kind).lower()] for kind in kinds], np.uint8)[np.searchsorted(kinds, values)]
         odd = next(kind for kind in kinds.tolist() if str(kind).lower() not in _TRUTHS)
         row = start + int(np.flatnonzero(values == odd)[0])
-        hint = "a column of labels is of true and false, or of 0 and 1; classes of one column: --label"
+        hint = "a column of labels must hold true and false, or 0 and 1; for classes in one column use --label"
         raise DataError(f"row {row} of the column of labels {name!r} holds {odd!r}", self.uri, hint)
 
     @functools.cached_property
     def _found(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(bits of each set, ascending; the code of each; sets as text, ascending).  Reads the columns once."""
+        """(bits of each set, ascending; code of each; sets as text, ascending).  Reads the columns once."""
         seen = np.zeros(0, np.dtype((np.void, -(-len(self._columns) // 8))))
         for start, stop in tile(self.n_samples, _STEP):
             seen = np.unique(np.concatenate([seen, self._packed(start, stop)]))
             if len(seen) > MOST_SETS:
                 what = f"more than {MOST_SETS} different sets of {len(self._columns)} labels"
-                raise DataError(what, self.uri, "fewer labels at a time have fewer sets")
+                raise DataError(what, self.uri, "use fewer labels at a time")
         bits = np.unpackbits(seen.view(np.uint8).reshape(len(seen), -1), axis=1)[:, : len(self._columns)]
         texts = np.array([set_text([self._short[k] for k in np.flatnonzero(row)]) for row in bits], dtype=str)
         classes = np.unique(texts)
@@ -157,7 +157,7 @@ class ColumnSetRows(DelegatedRows):
         return content_but_classes(self._store)
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """The y of rows [start, stop), as blocks have it, without reading X."""
+        """The y of rows [start, stop), as in blocks, without reading X."""
         seen, codes, _ = self._found
         return codes[np.searchsorted(seen, self._packed(start, stop))]
 
@@ -166,11 +166,11 @@ class ColumnSetRows(DelegatedRows):
 
 
 def of_indicator(X: Any, Y: np.ndarray, weight: Any, rows: Callable[..., RowBlocks]) -> RowBlocks:
-    """Rows of arrays whose labels are an indicator matrix, labels 0 to n_labels - 1.
+    """Rows of arrays with an indicator matrix as labels; the labels are 0 to n_labels - 1.
 
-    Y : (n_samples, n_labels), of 0 and 1;  rows : makes a store of (X, y, weight)
+    Y : (n_samples, n_labels), of 0 and 1;  rows : makes a store from (X, y, weight)
 
-    Raises DataError naming the row of what is neither 0 nor 1, or where there is one label only.
+    Raises DataError naming a row with a value other than 0 and 1, or if there is only one label.
     """
     truths = Y != 0
     bad = np.flatnonzero(~((Y == 0) | (Y == 1)).all(axis=1))
@@ -184,11 +184,11 @@ def of_indicator(X: Any, Y: np.ndarray, weight: Any, rows: Callable[..., RowBloc
 
 
 def _check_names(names: Sequence[str], where: str) -> None:
-    """Raise DataError unless there are two labels or more, each with a name that can be written in a set."""
+    """Raise DataError unless there are at least two labels, whose names can be written in a set."""
     try:
         sorted_names(names)
     except DataError as error:
         raise DataError(error.what, where, error.hint) from None
     if len(names) < 2:
         what = f"{len(names)} label{'s' if len(names) != 1 else ''} in all: rows with several need two or more"
-        raise DataError(what, where, "one column of classes is --label NAME")
+        raise DataError(what, where, "for one column of classes use --label NAME")

@@ -1,4 +1,4 @@
-"""What all rows share that are those of a store with their values changed."""
+"""The common base of rows whose values are transformed as they are read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bigsvm.store.delegated import DelegatedRows
 
 
 class TransformedRows(DelegatedRows):
-    """RowBlocks over a store, with other values in the same places; a subclass has `change`."""
+    """RowBlocks over a store with transformed values; a subclass defines `change`."""
 
     def __init__(self, store: RowBlocks, dtype: np.dtype, selected: dict[str, str], recipe: dict[str, Any]) -> None:
         super().__init__(store, selected, recipe, dtype)
 
     def change(self, X: Matrix, first_row: int) -> Matrix:
-        """The values of some rows; `first_row` names them in errors."""
+        """Transform the values of some rows; `first_row` is the number of the first one, for errors."""
         raise NotImplementedError
 
     def changed(self, block: Block) -> Block:
