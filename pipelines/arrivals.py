@@ -1,9 +1,9 @@
-"""New rows that were delivered as files: each file is put behind the rows of the store once, whatever is killed.
+"""New rows that are delivered as files: each file is appended to the store exactly once, even after kills.
 
-WORK/arrivals.json names the files that are in the store, and the one that is being put there with the rows that were
-there before.  The store's manifest keeps what it held before each addition, and the digest of the file that came then,
-so a run that was killed between the addition and its line here is told from one that was killed before, whoever else
-adds rows meanwhile.
+WORK/arrivals.json names the files in the store, the file that is being appended, and the rows of the store before that.
+The manifest of the store records its content before each append, and the digest of the appended file.  So a run that
+was killed between the append and its entry here can be distinguished from one that was killed before, whoever else
+appends rows meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTES = "arrivals.json"
 
 
 def waiting(job: Job) -> list[Path]:
-    """Files whose rows are not in the store yet, by name.
+    """The files whose rows are not in the store yet, by name.
 
     Raises DataError where one that is there has changed since its rows were added, or is no file, or the notes are
     damaged; MissingInput where one cannot be read.
@@ -37,12 +37,14 @@ def waiting(job: Job) -> list[Path]:
 
 
 def append(job: Job, emit: Emit = silent) -> dict[str, int]:
-    """Put the rows of every file that waits behind those of the store; rows added, by file.
+    """Append the rows of every waiting file to the store; returns file -> number of rows.
 
     Raises
     ------
-    MissingInput : there is no store yet. DataError : names file and line that are bad: files before it are in the
-    store, it and those after it are not. OutputError, BudgetExceeded : as of `bigsvm ingest --append`.
+    MissingInput : there is no store yet.
+    DataError : a file is bad (names file and line); the files before it are in the store, it and the later ones are
+        not.
+    OutputError, BudgetExceeded : as for `bigsvm ingest --append`.
     """
     if job.arrivals is None:
         return {}
@@ -76,9 +78,7 @@ def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
             hint = "deliver rows that came later under another name"
             raise DataError("changed since its rows were put into the store", name, hint)
         if known is None and digest in by_digest:
-            emit(
-                Warned(f"{name} has the bytes of {by_digest[digest]}, whose rows were added: they are not added again")
-            )
+            emit(Warned(f"{name} has the bytes of {by_digest[digest]}, whose rows are in the store: not added again"))
         elif known is None:
             found.append(Path(name))
             by_digest[digest] = name
@@ -111,9 +111,9 @@ def _digest(path: Path, pattern: str) -> str:
 
 
 def _settled(job: Job) -> dict[str, Any]:
-    """The notes, in which a file that was added by a run that was killed counts as added.  Nothing is written.
+    """The notes, in which a file that a killed run has appended counts as added.  Nothing is written.
 
-    Raises DataError where they are damaged, or tell of another store.
+    Raises DataError if the notes are damaged, or belong to another store.
     """
     path = job.folder / NOTES
     try:
@@ -125,7 +125,7 @@ def _settled(job: Job) -> dict[str, Any]:
     except FileNotFoundError:
         return {"added": {}, "pending": None}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        hint = "it says which files are in the store: restore it, or move those files away and delete it"
+        hint = "restore it, because it records which files are in the store; or move those files away and delete it"
         raise DataError("not the notes of a job", str(path), hint) from error
     store = open_rows(job, job.store)
     now = _stands(store)
@@ -133,33 +133,35 @@ def _settled(job: Job) -> dict[str, Any]:
     parts = {(part["n_samples"], part["content_fingerprint"]) for part in told}
     for name, stood in held.items():
         if stood not in parts:
-            hint = f"delete {path}: then all files that are there are added to this store"
+            hint = f"delete {path}: then all files in the folder are added to this store"
             raise DataError(f"it is not the store that the rows of {name} were added to", job.store, hint)
     if before in parts:
         since = [part for part in told if part["n_samples"] >= pending["n_samples"]]
         if any(part.get("added") == pending["digest"] for part in since):
             return _done(notes)
         if any("added" not in part for part in since):
-            what = f"an earlier bigsvm added rows, and does not say whether they are those of {pending['name']}"
+            what = (
+                f"an earlier version of bigsvm added rows without recording whether they are those of {pending['name']}"
+            )
             hint = f"look at its last rows; delete {path}, and move away the files whose rows are in the store"
             raise DataError(what, job.store, hint)
         return {**notes, "pending": None}
     if before is not None and before != tuple(now.values()):
         hint = f"delete {path}, and move away the files whose rows are in the store"
-        raise DataError(f"it was exchanged while the rows of {pending['name']} were added", job.store, hint)
+        raise DataError(f"the store was replaced while the rows of {pending['name']} were added", job.store, hint)
     return {**notes, "pending": None}
 
 
 def _stands(store: RowBlocks) -> dict[str, Any]:
-    """Which rows a store has.  Raises MissingInput where it was not ingested."""
+    """The rows of a store, as recorded in the notes.  Raises MissingInput if it was not made by ingest."""
     if store.content_fingerprint is None or "content_fingerprint" not in store.content:
-        hint = "rows are added to a store that bigsvm ingest made, read as it was made"
-        raise MissingInput("nothing can be added to it", store.uri, hint)
+        hint = "rows can be appended only to a store that bigsvm ingest made"
+        raise MissingInput("rows cannot be appended to it", store.uri, hint)
     return {"n_samples": store.n_samples, "content_fingerprint": store.content["content_fingerprint"]}
 
 
 def _done(notes: dict[str, Any]) -> dict[str, Any]:
-    """Notes in which what was pending is in the store."""
+    """The notes after the pending file was appended."""
     about = {**notes["pending"], "at": datetime.now(UTC).isoformat(timespec="seconds")}
     return {"added": {**notes["added"], about.pop("name"): about}, "pending": None}
 

@@ -1,6 +1,6 @@
-"""One retraining job, read from TOML and checked before anything is read or written.
+"""The TOML file of a retraining job, checked before anything else is read or written.
 
-Relative paths are taken from the folder of the file, since cron and systemd start elsewhere.
+Relative paths are relative to the folder of the file, because cron and systemd start in another folder.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _fit_options(values: Any) -> Any:
     except BigSVMError as error:
         raise ValueError(str(error)) from error
     except TypeError:
-        return options  # a value of the wrong type: what follows names it
-    # Every field, not what was typed: kernel solvers and papers have defaults of their own.
+        return options  # keep a value of the wrong type: the validation names it
+    # Every field, including defaults that depend on the solver.
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
@@ -51,7 +51,7 @@ class Job(Strict):
     min_rows: int = Field(default=1, ge=1)
     """A store with fewer rows is refused as bad data."""
     holdout: str | None = None
-    """Rows to judge on, with the same names of columns; None: no gate may ask for a metric."""
+    """Rows to judge on, with the same column names; None: no gate may use a metric."""
     registry: Path
     work: Path | None = None
     """Folder of the candidate, its record and the job's log; None: REGISTRY/work."""
@@ -61,7 +61,7 @@ class Job(Strict):
     keep_versions: int | None = Field(default=None, ge=1)
     """Versions that stay in the registry, beside the current one and the one a rollback goes to; None: all."""
     warm_start: bool = False
-    """Start the fit from the current model, where its rows are the first of the store; else at zero."""
+    """Start the fit from the current model, if its training rows are the first rows of the store; else from zero."""
     arrivals: Arrivals | None = None
     fit: Annotated[FitConfig, BeforeValidator(_fit_options)] = FitConfig()
     gates: Gates = Gates()
@@ -72,41 +72,41 @@ class Job(Strict):
     @model_validator(mode="after")
     def _gates_can_be_met(self) -> Job:
         if self.gates.need_holdout and self.holdout is None:
-            raise ValueError("the gates ask for a metric, and there is no holdout to measure it on")
+            raise ValueError("the gates use a metric, but there is no holdout to measure it on")
         if self.drift.max_score_psi is not None and self.holdout is None:
-            raise ValueError("drift.max_score_psi is of scores on a holdout, and there is none")
+            raise ValueError("drift.max_score_psi needs a holdout, and there is none")
         if self.regression and (self.gates.max_churn is not None or self.gates.min_class_share is not None):
-            raise ValueError("max_churn and min_class_share are of classes, and the model is one of values")
+            raise ValueError("max_churn and min_class_share need classes, but the model is a regression")
         if self.gates.max_calibration_error is not None and self.fit.calibrate is None:
-            raise ValueError("max_calibration_error is of probabilities: say calibrate in [fit]")
+            raise ValueError("max_calibration_error needs probabilities: set calibrate in [fit]")
         if self.warm_start and self.fit.warm_start is not None:
-            raise ValueError("warm_start is the current model, and [fit] names another one to start from")
+            raise ValueError("warm_start starts from the current model, but [fit] names another one")
         if self.holdout is not None and self.holdout == self.store:
-            raise ValueError("holdout is the training store: its rows say nothing about new ones")
+            raise ValueError("holdout is the training store: its rows cannot show how the model does on new ones")
         strange = [metric for metric in self.gates.metrics if metric not in self.metrics]
         if strange:
             kind = "values" if self.regression else "classes"
-            raise ValueError(f"the gates ask for {strange[0]}, which a model of {kind} has not got")
+            raise ValueError(f"the gates use {strange[0]}, which is not defined for a model of {kind}")
         return self
 
     @property
     def regression(self) -> bool:
-        """Whether the model gives values; else it gives classes."""
+        """Whether the model is a regression; otherwise it has classes."""
         return self.fit.regression
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is measured on the holdout."""
+        """The metrics that are measured on the holdout."""
         return (*ERRORS, "r2") if self.regression else METRICS
 
     @property
     def drop_metric(self) -> str:
-        """What may not fall by more than `gates.max_drop`."""
+        """The metric that may not fall by more than `gates.max_drop`."""
         return self.gates.drop_metric or ("r2" if self.regression else "balanced_accuracy")
 
     @property
     def folder(self) -> Path:
-        """Where the job keeps its own files."""
+        """The folder of the job's own files."""
         return self.work or self.registry / "work"
 
     @property
@@ -116,22 +116,22 @@ class Job(Strict):
 
     @property
     def profiled(self) -> bool:
-        """Whether the rows to train on are read once, for their drift or the balance of their classes."""
+        """Whether the training rows are read once for their drift or class balance."""
         return self.drift.of_rows or self.drift.max_score_psi is not None or self.gates.min_class_share is not None
 
     @property
     def max_relative_gap(self) -> float:
-        """The gap gate: as asked, else the tolerance of the fit."""
+        """The limit of the gap gate: as configured, else the tolerance of the fit."""
         return self.fit.tol if self.gates.max_relative_gap is None else self.gates.max_relative_gap
 
 
 def read_job(path: str | Path) -> Job:
-    """The job in a TOML file.
+    """Read a job from a TOML file.
 
     Raises
     ------
-    MissingInput : the file cannot be read. UsageError : it is not TOML, or names the first key that is
-    unknown, missing or has a value that makes no sense.
+    MissingInput : the file cannot be read.
+    UsageError : it is not TOML; or a key is unknown, missing or has an invalid value (names the first).
     """
     file = Path(path)
     try:

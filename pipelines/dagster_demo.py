@@ -1,7 +1,7 @@
-"""Three nights of history on made data: `python -m pipelines.dagster_demo [FOLDER]`, then look at them in the browser.
+"""A demonstration of three nights on synthetic data: `python -m pipelines.dagster_demo [FOLDER]`.
 
-First night: promoted.  Second, with new rows: promoted.  Third, with rows that have drifted: refused, and the model of
-the second night goes on serving.
+First night: promoted.  Second night, with new rows: promoted.  Third night, with drifted rows: refused, and the model
+of the second night stays current.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ nux:
 
 
 def make_rows(path: Path, seed: int, moved: float = 0.0) -> None:
-    """A store of 2,000 rows of 10 features, of which the fourth may have moved."""
+    """A store of 2,000 rows with 10 features; `moved` shifts the fourth."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((2000, 10)).astype(np.float32)
     y = np.where(X @ np.linspace(-1.0, 1.0, 10) + 0.3 * rng.standard_normal(2000) > 0, 1.0, -1.0)
@@ -52,7 +52,7 @@ def make_rows(path: Path, seed: int, moved: float = 0.0) -> None:
 
 
 def three_nights(folder: Path) -> list[bool]:
-    """Whether each night promoted; job, registry and Dagster's history are in `folder` afterwards."""
+    """Run the nights in `folder`, which then has the job, the registry and Dagster's history; whether each promoted."""
     home = folder / "dagster_home"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text(_HOME)
@@ -76,7 +76,7 @@ def three_nights(folder: Path) -> list[bool]:
 
 
 def main(args: list[str]) -> int:
-    """Make the history; 0 where the nights ended as they should."""
+    """Make the history; returns 0 if the nights ended as expected."""
     folder = Path(args[0] if args else "dagster-demo").absolute()
     promoted = three_nights(folder)
     click.echo("nights: " + ", ".join("promoted" if night else "refused" for night in promoted))

@@ -1,15 +1,15 @@
-"""The steps of a retraining job as Dagster assets: `BIGSVM_JOB=JOB.toml dagster dev -m pipelines.definitions`.
+"""A retraining job as Dagster assets: `BIGSVM_JOB=JOB.toml dagster dev -m pipelines.definitions`.
 
-rows       what there is to train on; nothing comes after it where nothing has changed
-candidate  the fit; tried again it goes on from its checkpoint
-verdict    all gates, as one check that nothing passes by
+rows       the training rows; the later assets do not run if nothing has changed
+candidate  the fit; a retry continues from its checkpoint
+verdict    all gates, as one blocking check
 current    the promotion
 
-A run is of one night, a partition named by its day in UTC: the history by day, each with its certificate and gates.
-Rows are those that are there when it runs, whatever night it is called.
+A run belongs to one night, a partition named by its day in UTC, so the history by day shows certificates and gates. The
+rows are those in the store at the time of the run, whatever the partition.
 
-The job's folder is what the steps share: between assets goes nothing but small JSON, and a run of
-`python -m pipelines.retrain` may do any of them as well.
+The steps share the job's folder; only small JSON values are passed between assets.  `python -m pipelines.retrain` can
+perform any of the steps as well.
 """
 
 import dataclasses
@@ -33,37 +33,37 @@ from pipelines.gates.verdict import Verdict
 
 JOB_FILE = "BIGSVM_JOB"
 _HOPELESS = (2, 65, 66, 78)
-"""Exit codes of failures that another attempt does not cure."""
+"""Exit codes of failures that a retry cannot cure."""
 _RETRY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL)
 NIGHTS = dg.DailyPartitionsDefinition(start_date="2020-01-01", end_offset=1)
-"""By day, today included."""
+"""A partition for each day, including today."""
 _CERTIFICATE = ("relative_gap", "certificate", "objective", "dual_objective", "passes", "n_support", "solver", "C")
 
 
 def definitions(
     config: str | Path, cron: str = "15 2 * * *", look_every_s: int = 300, retry: dg.RetryPolicy = _RETRY
 ) -> dg.Definitions:
-    """Assets, job, daily schedule and sensor of a job file, which is read anew by every step.
+    """Assets, job, daily schedule and sensor for a job file, which every step reads anew.
 
-    cron : when the schedule starts a run, UTC;  look_every_s : how often the sensor looks for new rows
+    cron : schedule of the daily run, in UTC;  look_every_s : seconds between the sensor's looks for new rows
     """
     assets = _assets(Path(config), retry)
     nightly = dg.define_asset_job("nightly", selection=dg.AssetSelection.assets(*assets))
 
     @dg.schedule(job=nightly, cron_schedule=cron)
     def every_night(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-        """One run for each day."""
+        """A run for each day."""
         return dg.RunRequest(partition_key=night_of(context.scheduled_execution_time))
 
     @dg.sensor(job=nightly, minimum_interval_seconds=look_every_s)
     def new_rows(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """One run for each state of rows and options that was not promoted yet."""
+        """A run for each state of rows and options that was not promoted yet."""
         try:
             job = read_job(config)
             waiting, found = steps.waiting(job), steps.detect(job)
         except BigSVMError as error:
             return dg.SkipReason(str(error))
-        if waiting:  # their rows are not in the store yet, whose digest is still the old one
+        if waiting:  # the store's digest does not include their rows yet
             key = f"{found.problem}+{digest_of({str(path): file_digest(path) for path in waiting})}"
             tags = {"bigsvm/reason": f"files wait to be added: {len(waiting)}"}
             return dg.SensorResult(
@@ -81,14 +81,14 @@ def definitions(
 
 
 def night_of(at: datetime) -> str:
-    """The name of the night that a time belongs to: its day in UTC."""
+    """The partition of a time: its day in UTC."""
     return at.astimezone(UTC).strftime("%Y-%m-%d")
 
 
 def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
     @dg.asset(output_required=False, retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
     def rows(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        """Rows and options that are not those of the last promotion."""
+        """Rows and options that differ from those of the last promotion."""
         job = _job(config)
         with _said(), steps.alone(job):
             registry.settle(job.registry)
@@ -108,7 +108,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
 
     @dg.asset(retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
     def candidate(context: dg.AssetExecutionContext, rows: str) -> dg.Output[str]:
-        """A model and its proof."""
+        """A model and its certificate."""
         job = _job(config)
         with _said(), steps.alone(job):
             found = _same(job, rows)
@@ -128,7 +128,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         check_specs=[dg.AssetCheckSpec("gates", asset="verdict", blocking=True, description="All gates of the job.")],
     )
     def verdict(candidate: str) -> Iterator[Any]:
-        """The candidate, read from disk, against the gates and the current model."""
+        """The candidate, read from disk, compared with the gates and the current model."""
         job = _job(config)
         with _said(), steps.alone(job):
             found = _same(job, candidate)
@@ -162,7 +162,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
 
 
 def _promoted(job: Job, found: steps.Found, judged: Verdict) -> int:
-    """The version of a candidate, judged again where another model has become current since it was judged."""
+    """The version of a promoted candidate, which is judged again if another model has become current meanwhile."""
     candidate = job.folder / journal.MODEL
     for _ in range(steps.CHANCES - 1):
         try:
@@ -178,7 +178,7 @@ def _job(config: Path) -> Job:
 
 
 class _said:
-    """A failure of ours ends the step with its one sentence; only what another attempt may cure is tried again."""
+    """Turns an error of bigsvm into a failure with one sentence; it is retried only if that may help."""
 
     def __enter__(self) -> None: ...
 
@@ -188,7 +188,7 @@ class _said:
 
 
 def _same(job: Job, problem: str) -> steps.Found:
-    """What the step before saw.  Fails where rows or options have changed since: the next run takes them."""
+    """The state that the step before saw.  Fails if rows or options have changed since; the next run takes them."""
     found = steps.detect(job)
     if found.problem != problem:
         raise dg.Failure("rows or options have changed since this run began: start another", allow_retries=False)
@@ -196,7 +196,7 @@ def _same(job: Job, problem: str) -> steps.Found:
 
 
 def _refuse(job: Job, looked: Verdict, problem: str) -> None:
-    """End the run where a gate on the rows refuses them."""
+    """End the run if a gate on the rows refuses them."""
     if looked.refusals:
         said = "; ".join(f"{gate.name}: {gate.message}" for gate in looked.refusals)
         _log(job, "refused", 76, problem, gates=plain(dataclasses.asdict(looked))["gates"])
@@ -218,7 +218,7 @@ def _over(job: Job, problem: str) -> None:
 
 
 def _gates(verdict: Verdict) -> dict[str, Any]:
-    """A line for each gate, for people."""
+    """The gates as a table."""
     if not verdict.gates:
         return {}
     lines = [f"| {gate.name} | {'passed' if gate.passed else 'REFUSED'} | {gate.message} |" for gate in verdict.gates]
@@ -226,7 +226,7 @@ def _gates(verdict: Verdict) -> dict[str, Any]:
 
 
 def _shown(about: dict[str, Any]) -> dict[str, Any]:
-    """Metadata as Dagster takes it: what is not there is left out."""
+    """Metadata for Dagster, without missing values."""
     return {
         name: value if isinstance(value, dg.MetadataValue) else plain(value)
         for name, value in about.items()

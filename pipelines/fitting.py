@@ -1,4 +1,4 @@
-"""The fit of a night: it goes on from its checkpoint, and what is trained already is not trained again."""
+"""The fit of a night: it continues from its checkpoint, and a finished candidate is not trained again."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from pipelines.config import Job
 from pipelines.start import Start, choose
 
 _FINAL = ("converged", "paper_rule", "kkt", "stalled")
-"""Ends that come again however often the same fit is run; one that a limit stopped may come further."""
+"""Statuses that a repeated fit would reach again; a fit that was stopped by a limit might get further."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What there is to train on, and whether that is anything new."""
+    """The training rows, and whether they or the options have changed."""
 
     store: RowBlocks
     problem: str
-    """Digest of the rows' identity and of every option that changes the model."""
+    """Digest of the identity of the rows and of every option that changes the model."""
     changed: bool
     reason: str
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A trained model that nobody reads yet.
+    """A trained model that is not current yet.
 
     how : 'trained', 'resumed' from a checkpoint, or 'kept' from a run that was killed or refused
     """
@@ -48,7 +48,7 @@ class Candidate:
 
 
 class NightlyCheckpoints(Checkpoints):
-    """Of a fit that nobody attends: a checkpoint that cannot be gone on from is told of and left, not refused."""
+    """The checkpoints of an unattended fit: one that cannot be resumed causes a warning, not an error."""
 
     def __init__(self, folder: Path, every_s: float, emit: Emit) -> None:
         super().__init__(folder, {}, every_s)
@@ -56,11 +56,11 @@ class NightlyCheckpoints(Checkpoints):
         self.resumed = False
 
     def newest(self) -> dict[str, Any] | None:
-        """The tree of the newest checkpoint of this very fit; None where there is none."""
+        """The tree of the newest checkpoint of this fit; None if there is none."""
         try:
             state = super().newest()
         except DataError as error:
-            self._emit(Warned(f"the fit begins anew: {error.what}"))
+            self._emit(Warned(f"the fit starts again: {error.what}"))
             self.clear()
             return None
         self.resumed = state is not None
@@ -68,7 +68,7 @@ class NightlyCheckpoints(Checkpoints):
 
 
 def stands_at(job: Job, found: Found) -> str:
-    """What a fit would begin with: 'kept' a finished candidate, 'resumed' from a checkpoint, or 'trained' anew."""
+    """How a fit would begin: 'kept' (finished candidate), 'resumed' from a checkpoint, or 'trained' from the start."""
     about = journal.noted_candidate(job.folder, found.problem)
     if about is not None and about["status"] in _FINAL:
         return "kept"
@@ -76,12 +76,12 @@ def stands_at(job: Job, found: Found) -> str:
 
 
 def start_of(job: Job, found: Found) -> Start:
-    """Where the fit begins: one that was stopped keeps what it began with, whatever is current by now."""
+    """The start of the fit; a stopped fit keeps its start, whichever model is current by now."""
     return _stopped_at(job, found) or choose(job, found.store)
 
 
 def _stopped_at(job: Job, found: Found) -> Start | None:
-    """What the fit that was stopped began with; None where there is none that can be gone on with."""
+    """The start of a stopped fit; None if there is none that can be resumed."""
     checkpoints = job.folder / journal.RUN / CHECKPOINTS
     if not (checkpoints.is_dir() and any(checkpoints.iterdir())):
         return None
@@ -89,10 +89,10 @@ def _stopped_at(job: Job, found: Found) -> Start | None:
 
 
 def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
-    """Train on what was found; the model is WORK/candidate.model and its record WORK/candidate.run.
+    """Train on the rows that were found; writes WORK/candidate.model and its record WORK/candidate.run.
 
-    Killed at any instant and called again it goes on from its newest checkpoint, to the same bytes; a candidate that
-    is there already, of the same rows, options and programs, is kept as it is.
+    If it was killed and is called again, it resumes from the newest checkpoint, and gives the same bytes.  An existing
+    candidate of the same rows, options and versions is kept.
     """
     path, run = job.folder / journal.MODEL, job.folder / journal.RUN
     start = stands_at(job, found)
@@ -102,7 +102,7 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         return Candidate(path, about["status"], about["result"], "kept")
     begins = start_of(job, found)
     if begins.why_not:
-        emit(Warned(f"the fit begins at zero: {begins.why_not}"))
+        emit(Warned(f"the fit starts from zero: {begins.why_not}"))
     checkpoints = NightlyCheckpoints(run / CHECKPOINTS, job.checkpoint_every_s, emit)
     if start == "trained":
         checkpoints.clear()
@@ -115,7 +115,7 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         try:
             result = fit_store(found.store, config, fan_out([emit, events]), checkpoints, resume=True)
         except Interrupted as error:
-            error.hint = "the next run of the job goes on from its checkpoint"
+            error.hint = "the next run of the job continues from its checkpoint"
             raise
         try:
             result.save_model(path, overwrite=True)

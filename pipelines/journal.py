@@ -1,7 +1,7 @@
-"""What a night has reached, on disk: so a run that was killed is taken up where it was, and never mistaken for another.
+"""The progress of a night on disk, from which a killed run continues, and by which it is identified.
 
-WORK/fit.json         what the record and the checkpoints in WORK/candidate.run belong to, written before the fit
-WORK/candidate.json   what WORK/candidate.model is the answer to, written after it; deleted when its outcome is told
+WORK/fit.json         identifies the fit whose record and checkpoints are in WORK/candidate.run; written before it
+WORK/candidate.json   identifies the fit that made WORK/candidate.model; written after it, deleted when it was reported
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ MODEL, RUN = "candidate.model", "candidate.run"
 
 
 def begin_fit(folder: Path, problem: str, start: dict[str, Any]) -> None:
-    """Note what is trained now, and what it starts from.  Raises OutputError."""
+    """Record the fit that begins, and its start.  Raises OutputError."""
     _write(folder / FIT, {"problem": problem, "versions": versions(), "start": start})
 
 
 def began_fit(folder: Path, problem: str) -> dict[str, Any] | None:
-    """What the last fit that began starts from, where it was of the same problem, by the same programs; else None."""
+    """The start of the last fit, if it was of the same problem and the same versions; else None."""
     noted = _read(folder / FIT)
     same = noted.get("problem") == problem and noted.get("versions") == versions()
     return noted.get("start") if same else None
 
 
 def note_candidate(folder: Path, problem: str, status: str, result: dict[str, Any]) -> None:
-    """Note what the saved candidate is.  Raises OutputError."""
+    """Record the saved candidate.  Raises OutputError."""
     about = {
         "problem": problem, "versions": versions(), "status": status, "result": plain(result),
         "model_fingerprint": model_fingerprint(folder / MODEL),
@@ -41,7 +41,7 @@ def note_candidate(folder: Path, problem: str, status: str, result: dict[str, An
 
 
 def noted_candidate(folder: Path, problem: str) -> dict[str, Any] | None:
-    """What was noted of the candidate that lies there, where it is that of this problem and still the same model."""
+    """The record of the candidate, if it is of this problem, and the model has not changed; else None."""
     about = _read(folder / CANDIDATE)
     try:
         same = about["problem"] == problem and about["versions"] == versions()
@@ -53,7 +53,7 @@ def noted_candidate(folder: Path, problem: str) -> dict[str, Any] | None:
 
 
 def forget_candidate(folder: Path) -> None:
-    """Its outcome was told: a later run of the same problem begins anew."""
+    """Delete the record after its outcome was reported; a later run of the same problem starts again."""
     (folder / CANDIDATE).unlink(missing_ok=True)
     (folder / FIT).unlink(missing_ok=True)
 

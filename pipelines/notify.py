@@ -1,4 +1,4 @@
-"""Tells a program and a web address how a run ended: bounded, tried again, and no secret is ever repeated."""
+"""Notifies a program and a web address of the outcome of a run: with limits and retries, without leaking secrets."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _PAUSE_S = 1.0  # before the second attempt; doubled before each further one
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Elsewhere the token would go along."""
+    """Refuses redirects, because the token would be sent to the other address."""
 
     def redirect_request(self, *args: Any, **options: Any) -> None:
         return None
 
 
 def tell(notify: Notify, document: dict[str, Any]) -> list[str]:
-    """Run the command and post to the address, where the outcome is one to be told; what failed, in sentences.
+    """Run the command and post to the address, if the outcome is one to report; returns failures as sentences.
 
-    document : of the run, as `retrain` gives it; it goes out as one JSON object
+    document : the document of the run from `retrain`; it is sent as one JSON object
 
-    Nothing is raised: an outcome stands, whether or not somebody heard of it.
+    Nothing is raised, because the outcome stands even if nobody was notified.
     """
     if document["status"] not in notify.on:
         return []
@@ -44,7 +44,7 @@ def tell(notify: Notify, document: dict[str, Any]) -> list[str]:
 
 
 def _attempts(notify: Notify, who: str, once: Callable[[], tuple[str, bool]]) -> str:
-    """Try until it succeeds or cannot; '' or what is to be said."""
+    """Repeat until it succeeds or cannot succeed; returns '' or a sentence about the failure."""
     said, number = "", 0
     for number in range(1, notify.attempts + 1):
         said, hopeful = once()
@@ -54,11 +54,11 @@ def _attempts(notify: Notify, who: str, once: Callable[[], tuple[str, bool]]) ->
             break
         if number < notify.attempts:
             time.sleep(_PAUSE_S * 2 ** (number - 1))
-    return f"{who} did not hear of it: {said} (attempt {number} of {notify.attempts})"
+    return f"{who} was not notified: {said} (attempt {number} of {notify.attempts})"
 
 
 def _run(notify: Notify, document: dict[str, Any], body: bytes) -> tuple[str, bool]:
-    """(what failed, whether another attempt may help)."""
+    """(description of the failure, whether a retry may help)."""
     environment = {
         **os.environ, "BIGSVM_STATUS": str(document["status"]), "BIGSVM_EXIT_CODE": str(document.get("exit_code", 0)),
         "BIGSVM_VERSION": str(document.get("version") or ""),
@@ -74,19 +74,19 @@ def _run(notify: Notify, document: dict[str, Any], body: bytes) -> tuple[str, bo
     except subprocess.TimeoutExpired:
         return f"it took more than {notify.timeout:g} s", True
     finally:
-        if process.poll() is None:  # with whatever it has started itself
+        if process.poll() is None:  # kill it with the processes that it started
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     return (f"it ended with {process.returncode}", True) if process.returncode else ("", False)
 
 
 def _post(notify: Notify, body: bytes) -> tuple[str, bool]:
-    """(what failed, whether another attempt may help); neither address nor token nor answer is repeated."""
+    """(description of the failure, whether a retry may help); contains neither address nor token nor answer."""
     url = notify.url if notify.url is not None else os.environ.get(notify.url_env or "")
     if not url:
         return f"the environment variable {notify.url_env} is not set", False
     if not url.startswith(("http://", "https://")):
-        return f"{notify.url_env} holds no http or https address", False
+        return f"{notify.url_env} is not an http or https address", False
     headers = {"Content-Type": "application/json", "User-Agent": "bigsvm"}
     if notify.token_env is not None:
         token = os.environ.get(notify.token_env)
@@ -100,9 +100,9 @@ def _post(notify: Notify, body: bytes) -> tuple[str, bool]:
     except urllib.error.HTTPError as error:
         error.close()
         return f"the answer was {error.code}", error.code >= 500 or error.code in (408, 429)
-    except OSError as error:  # URLError and a timeout are of this kind
+    except OSError as error:  # URLError and timeouts are OSErrors
         reason = getattr(error, "reason", error)
         said = reason.strerror if isinstance(reason, OSError) and reason.strerror else type(reason).__name__
         return f"it could not be reached: {said}", True
-    except Exception as error:  # an address or a header that cannot be sent: its message would repeat it
+    except Exception as error:  # an invalid address or header: the exception's message would repeat it
         return f"it could not be sent: {type(error).__name__}", False

@@ -1,7 +1,7 @@
-"""One retraining job from beginning to end: `python -m pipelines.retrain --config JOB.toml`.
+"""A retraining job from start to end: `python -m pipelines.retrain --config JOB.toml`.
 
-Exit 0: promoted, or nothing to do; 4: not converged; 65: data refused; 75: interrupted; 76: a gate refused.
-Whatever the code, but for a promotion, the current model is the one it was.
+Exit 0: promoted, or nothing to do; 4: not converged; 65: data refused; 75: interrupted; 76: a gate refused. Except
+after a promotion, the current model is unchanged.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pipelines.gates.profile import forget_profiles
 
 NOT_CONVERGED, GATE_REFUSED = 4, 76
 _WOULD = {
-    "trained": "train", "resumed": "go on with the fit that was stopped", "kept": "judge the candidate that is there",
+    "trained": "train", "resumed": "continue the fit that was stopped", "kept": "judge the existing candidate",
 }  # fmt: skip
 _CODES = {"promoted": 0, "unchanged": 0, "not_converged": NOT_CONVERGED, "refused": GATE_REFUSED}
 
 
 def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool = False) -> dict[str, Any]:
-    """Run the steps of a job; what came of it, with `status` and `exit_code`.
+    """Run the steps of a job; returns the outcome, with `status` and `exit_code`.
 
-    Raises BigSVMError where the data are bad, the plan refuses, or something cannot be written.
+    Raises BigSVMError if the data are bad, the plan refuses, or something cannot be written.
     """
     began = time.monotonic()
     with steps.alone(job):
@@ -59,22 +59,22 @@ def retrain(job: Job, session: Session, force: bool = False, accept_drift: bool 
 
 
 def _tell(job: Job, document: dict[str, Any], session: Session) -> bool:
-    """Tell what came of a night; whether that came to its end.  A promotion stands, whatever comes meanwhile."""
+    """Report the outcome of a night; returns whether that was completed.  A promotion stands in any case."""
     try:
         for failure in steps.tell(job, document):
             session.warn(failure)
     except KeyboardInterrupt:
         if document["status"] != "promoted":
             raise
-        session.warn("promoted, and interrupted while that was told: the next night tells it again")
+        session.warn("promoted, but interrupted during the report: the next night repeats the report")
         return False
     return True
 
 
 def _tidy(job: Job, document: dict[str, Any], session: Session) -> None:
-    """After a promotion that was told of: old versions go where the job says so, and the night is over."""
+    """After a reported promotion: delete old versions if the job says so, and end the night."""
     try:
-        journal.forget_candidate(job.folder)  # first: as long as it is there, the next night tells of it again
+        journal.forget_candidate(job.folder)  # first, because as long as it exists, the next night reports it again
         forget_profiles(job.folder, document["problem"])
         if job.keep_versions is not None:
             with session.watching() as emit:
@@ -92,7 +92,7 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
     about: dict[str, Any] = {"reason": found.reason, "store_fingerprint": found.store.fingerprint, "version": None}
     about.update(problem=found.problem, added=added)
     if (version := steps.promoted_already(job, found)) is not None:
-        about["reason"] = "the run before promoted it and was killed before it could say so"
+        about["reason"] = "the run before promoted it, and was killed before it could report that"
         return {**about, "version": version, **_ended("promoted")}
     if not found.changed and not force:
         return {**about, **_ended("unchanged")}
@@ -121,10 +121,10 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
             with session.watching() as emit:
                 version = steps.promote(job, found, candidate.path, verdict, emit)
             return {**about, "version": version, **_ended("promoted")}
-        except registry.CurrentMoved as error:  # somebody promoted, or rolled back, meanwhile
+        except registry.CurrentMoved as error:  # somebody has promoted or rolled back meanwhile
             if chance == steps.CHANCES:
                 raise
-            session.warn(f"{error.what}: judged again")
+            session.warn(f"{error.what}: it is judged again")
         except KeyboardInterrupt:
             version = steps.promoted_already(job, found)
             if version is None:
@@ -134,10 +134,10 @@ def _run(job: Job, session: Session, force: bool, accept_drift: bool) -> dict[st
 
 
 def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
-    """What a run would do now; nothing is written, and of the rows nothing but a few labels is read.
+    """A description of what a run would do now; nothing is written, and only a few labels of the rows are read.
 
-    Raises what a run would raise: bad data, a plan that refuses.  Rows of files that wait are not read either: what
-    they change (the fingerprint, the plan, where the fit starts) is said of the store as it is.
+    Raises what a run would raise: bad data, a plan that refuses.  Waiting files are not read, so the fingerprint, the
+    plan and the start of the fit are those of the store as it is.
     """
     waiting = [str(path) for path in steps.waiting(job)]
     found = steps.detect(job)
@@ -147,7 +147,7 @@ def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
     if waiting:
         about["reason"] = f"files wait to be added: {len(waiting)}"
     elif (version := steps.promoted_already(job, found)) is not None:
-        return {**about, "would": "tell of a promotion", "version": version}
+        return {**about, "would": "report a promotion", "version": version}
     elif not found.changed and not force:
         return {**about, "would": "nothing"}
     doing = "trained" if waiting else steps.stands_at(job, found)
@@ -163,7 +163,7 @@ def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
 
 
 def _asked(job: Job) -> list[str]:
-    """The limits that a candidate would be held against: those that always hold, and as the job has them."""
+    """The limits that a candidate would be compared with: those that always hold, and those of the job."""
     always = ["sound", *([] if job.gates.allow_other_shape else ["shape"]), f"gap <= {job.max_relative_gap:g}"]
     return always + [
         f"{table}.{name} = {value}"
@@ -177,9 +177,9 @@ def _ended(status: str) -> dict[str, Any]:
 
 
 def _good_enough(job: Job, candidate: steps.Candidate) -> bool:
-    """Stopped before the tolerance, but the job says in so many words that a wider gap will do.
+    """Whether the fit stopped before its tolerance, but the job explicitly accepts a wider gap.
 
-    Where no gap can be proved, a gate decides: it can say why.
+    If no gap can be proved, a gate decides, and can say why.
     """
     if candidate.status == "kkt":
         return True
@@ -189,8 +189,8 @@ def _good_enough(job: Job, candidate: steps.Candidate) -> bool:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
 @click.option("--config", required=True, type=click.Path(path_type=Path), metavar="JOB.toml", help="The job.")
-@click.option("--force", is_flag=True, help="Go on also where nothing has changed.")
-@click.option("--accept-drift", is_flag=True, help="Let no drift refuse: rows are as they are now from here on.")
+@click.option("--force", is_flag=True, help="Continue even if nothing has changed.")
+@click.option("--accept-drift", is_flag=True, help="Accept the drift of the rows; later rows are compared with these.")
 @click.option("--dry-run", is_flag=True, help="Say what a run would do, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Exactly one JSON document on standard output.")
 @click.option("--quiet", is_flag=True, help="Nothing on standard error but failures.")
@@ -208,7 +208,7 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
 
 
 def _foreseen(document: dict[str, Any]) -> str:
-    """What a run would do, in lines."""
+    """What a run would do, as lines of text."""
     adds = f"add {len(document['would_add'])} files, then " if document["would_add"] else ""
     lines = [f"would: {adds}{document['would']} ({document['reason']})"]
     if "checks" in document:
@@ -217,7 +217,7 @@ def _foreseen(document: dict[str, Any]) -> str:
             lines[-1] += f" ({why})"
         lines.append(f"gates: {', '.join(document['checks'])}")
     if document.get("tells"):
-        lines.append(f"told by {', '.join(document['tells'])}: {', '.join(document['on'])}")
+        lines.append(f"notified by {', '.join(document['tells'])}: {', '.join(document['on'])}")
     if document.get("logs_to"):
         lines.append(f"logged to MLflow: {document['logs_to']}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Where the fit of a night begins: at zero, or where the current model ended, which rows were added to since."""
+"""The start of the fit of a night: from zero, or from the current model, to whose rows others were added."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipelines.config import Job
 
 @dataclass(frozen=True)
 class Start:
-    """What a fit starts from.
+    """The start of a fit.
 
-    model : folder of a version of the registry, which never changes; None: zero
-    digest : of that model, '' for zero
-    why_not : the reason for zero where the job asks for more, in words
+    model : folder of a version in the registry, which never changes; None: zero
+    digest : digest of that model, '' for zero
+    why_not : why the fit starts from zero although the job asks for a warm start, in words
     """
 
     model: str | None = None
@@ -35,7 +35,7 @@ class Start:
 
     @classmethod
     def of(cls, document: Any) -> Start | None:
-        """From `document()`; None where it is none, or the model is not there any more."""
+        """From `document()`; None if it is invalid, or the model no longer exists."""
         try:
             start = cls(document["model"], document["digest"])
         except (TypeError, KeyError):
@@ -45,15 +45,15 @@ class Start:
         return start
 
     def applied(self, config: FitConfig) -> FitConfig:
-        """The options of the fit that starts here."""
+        """The options of a fit with this start."""
         return config if self.model is None else dataclasses.replace(config, warm_start=self.model)
 
 
 def choose(job: Job, store: RowBlocks) -> Start:
-    """The current model, where the job asks for it and the fit can start there; else zero.
+    """The current model, if the job asks for it and the fit can start from it; else zero.
 
-    Duals belong to rows: they are taken where the manifest of the store says that its first rows are those that the
-    model was trained on, so nothing is read.  The certificate is the same claim wherever a fit began.
+    Dual variables belong to rows, so they are used only if the manifest of the store says that its first rows are those
+    of the model; no row is read for that.  The certificate does not depend on the start.
     """
     if not job.warm_start:
         return Start()
@@ -64,7 +64,7 @@ def choose(job: Job, store: RowBlocks) -> Start:
         config = dataclasses.replace(job.fit, warm_start=str(model))
         plan = make_plan(store, config)
         if plan.solver.starts_from is None:
-            return Start(why_not=f"solver {plan.solver.name!r} begins at zero")
+            return Start(why_not=f"solver {plan.solver.name!r} starts from zero")
         earlier = open_earlier(str(model), plan.solver, plan.problem, store)
     except BigSVMError as error:
         return Start(why_not=error.what)

@@ -1,12 +1,12 @@
-"""The steps of a retraining job: plain functions, each of which works on folders and can be run alone.
+"""The steps of a retraining job: functions that work on folders, and can be called one by one.
 
-arrive   put the rows of files that were delivered behind those of the store
+arrive   append the rows of delivered files to the store
 detect   has the data or the problem changed since the last promotion?
-look     hold the rows against those of the last promotion: drift, balance of the classes
+look     compare the rows with those of the last promotion: drift, class balance
 fit      train, and save the candidate beside the record of its run
-judge    hold the saved candidate against the gates and the current model
+judge    compare the saved candidate with the gates and the current model
 promote  make it current
-record   one line about the job's run
+record   write a line about the run of the job
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipelines.gates.judging import judge, look, open_rows, promotions
 from pipelines.gates.verdict import Gate, Verdict
 
 CHANCES = 3
-"""Times that a candidate is judged where another model becomes current between its judgement and its promotion."""
+"""How often a candidate is judged if another model becomes current between its judgement and its promotion."""
 
 __all__ = [
     "CHANCES", "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "detect", "fit", "judge", "look", "promote",
@@ -44,7 +44,7 @@ __all__ = [
 
 @contextmanager
 def alone(job: Job) -> Iterator[None]:
-    """One run of a job at a time.  Raises OutputError where another one is going on."""
+    """Allow one run of a job at a time.  Raises OutputError if another one is running."""
     try:
         job.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -54,17 +54,19 @@ def alone(job: Job) -> Iterator[None]:
 
 
 def detect(job: Job) -> Found:
-    """Open the store and compare it, and the problem, with those of the last promotion.
+    """Open the store, and compare it and the problem with those of the last promotion.
 
-    A rollback changes nothing here: what people took back is not put forward again until the data change.
+    A rollback does not count as a change: what a user rolled back is not promoted again until the data change.
 
     Raises
     ------
-    MissingInput : no store. DataError : it is bad, or has fewer rows than the job asks for.
+    MissingInput : there is no store.  DataError : it is damaged, or has fewer rows than the job requires.
     """
     store = open_rows(job, job.store)
     if store.n_samples < job.min_rows:
-        raise DataError(f"{store.n_samples} rows, and the job asks for at least {job.min_rows}", job.store)
+        raise DataError(
+            f"the store has {store.n_samples} rows, but the job requires at least {job.min_rows}", job.store
+        )
     problem = asked_digest(store.identity, job.fit)
     promoted = promotions(job)
     if not promoted or registry.current(job.registry) is None:
@@ -78,7 +80,7 @@ def detect(job: Job) -> Found:
 
 
 def promoted_already(job: Job, found: Found) -> int | None:
-    """The current version, where it is the candidate of a run that was killed before it could tell; else None."""
+    """The current version, if it is the candidate of a run that was killed before it could report; else None."""
     about, version = journal.noted_candidate(job.folder, found.problem), registry.current_version(job.registry)
     last = (promotions(job) or [{}])[-1]
     same = about is not None and last.get("model_fingerprint") == about["model_fingerprint"]
@@ -86,12 +88,12 @@ def promoted_already(job: Job, found: Found) -> int | None:
 
 
 def promote(job: Job, found: Found, candidate: Path, verdict: Verdict, emit: Emit = silent) -> int:
-    """Make a candidate current; its version.
+    """Make a candidate current; returns its version.
 
-    emit : is told of another process that is waited for
+    emit : receives a message if another process holds the registry
 
-    Raises OutputError, DataError; `registry.CurrentMoved` where the verdict compared it with another model than is
-    current now.
+    Raises OutputError, DataError; `registry.CurrentMoved` if the verdict compared it with another model than the one
+    that is current now.
     """
     if not verdict.passed:
         raise DataError("the candidate did not pass its gates", str(candidate))
@@ -121,9 +123,9 @@ def record(job: Job, document: dict[str, Any]) -> None:
 
 
 def tell(job: Job, document: dict[str, Any]) -> list[str]:
-    """Write an outcome down, tell whom the job names, then MLflow; what failed of that, in sentences.
+    """Record an outcome, notify whoever the job names, and log to MLflow; returns failures as sentences.
 
-    What happened has happened: nothing is raised.
+    Nothing is raised, because the outcome stands.
     """
     failed = []
     try:

@@ -1,4 +1,4 @@
-"""The tables of a job file beside [fit]: what a candidate must be, how far rows may drift, who is told."""
+"""The tables of a job file besides [fit]: gates, drift, arrivals, MLflow, notifications."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bigsvm.errors import UsageError
 from bigsvm.units import parse_seconds
 
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")
-"""Of a model of classes: the more the better, at most 1."""
+"""Metrics of classification: the larger the better, at most 1."""
 ERRORS = ("mse", "mae")
-"""Of regression, beside r2: the less the better."""
+"""Metrics of regression besides r2: the smaller the better."""
 Metric = Literal["accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision", "r2"]
 Outcome = Literal["promoted", "unchanged", "not_converged", "refused", "error"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _seconds(value: Any) -> Any:
-    """A duration as people write it."""
+    """Parse a duration such as 5m."""
     if not isinstance(value, str):
         return value
     try:
@@ -37,56 +37,56 @@ class Strict(BaseModel):
 
 
 class Gates(Strict):
-    """What a candidate must be before it replaces the current model."""
+    """The conditions that a candidate must meet before it replaces the current model."""
 
     max_relative_gap: float | None = Field(default=None, gt=0)
-    """(P - D) / P, at most; None: the tolerance of the fit."""
+    """Limit of (P - D) / P; None: the tolerance of the fit."""
     recertify: bool = True
-    """Prove the gap again from the saved model and the rows, one pass, instead of taking the run's word."""
+    """Prove the gap again from the saved model and the rows, in one pass, instead of trusting the run."""
     allow_unproved: bool = False
-    """Accept a model of a kernel for which no gap can be proved, such as sigmoid: its optimality conditions hold."""
+    """Accept a kernel model without a provable gap, such as sigmoid, if its optimality conditions hold."""
     allow_other_shape: bool = False
-    """Accept other classes or another number of features than the current model has."""
-    # on the holdout rows, of classes; each between 0 and 1; None: not asked
+    """Accept other classes, or another number of features, than the current model's."""
+    # on the holdout, for classes; each between 0 and 1; None: no gate
     min_accuracy: Share | None = None
     min_balanced_accuracy: Share | None = None
     min_f1: Share | None = None
     min_roc_auc: Share | None = None
     min_average_precision: Share | None = None
-    # on the holdout rows, of regression
+    # on the holdout, for regression
     min_r2: float | None = Field(default=None, le=1)
     max_mse: float | None = Field(default=None, ge=0)
     max_mae: float | None = Field(default=None, ge=0)
-    # of both
+    # for both
     max_drop: Share | None = None
-    """The candidate's `drop_metric` may lie this far below the current model's, both on the same holdout rows."""
+    """The candidate's `drop_metric` may be this much below the current model's, both on the holdout."""
     drop_metric: Metric | None = None
-    """None: balanced_accuracy of classes, r2 of regression."""
+    """None: balanced_accuracy for classes, r2 for regression."""
 
-    # of both models on the same holdout rows
+    # comparison of both models on the holdout
     max_churn: Share | None = None
-    """Of classes: the share of rows to which the candidate gives another label than the current model."""
+    """For classes: limit of the share of rows to which the candidate gives another label than the current model."""
     challenger: Literal["any", "not_worse", "better"] = "any"
-    """A paired test (McNemar's of classes, t of squared errors): not_worse refuses a candidate that is worse beyond
-    chance, better refuses one that is not better beyond chance."""
+    """A paired test (McNemar's for classes, t of squared errors for regression): not_worse refuses a candidate that is
+    significantly worse, better refuses one that is not significantly better."""
     significance: float = Field(default=0.05, gt=0, lt=0.5)
-    """One-sided level of that test."""
+    """One-sided significance level of that test."""
     max_calibration_error: Share | None = None
-    """Of classes, with `calibrate` in [fit]: the mean distance, over the rows of the holdout, between the probability
-    of the label that is given and how often it is right, in ten bins of that probability."""
+    """For classes, with `calibrate` in [fit]: limit of the mean distance, over the holdout, between the probability of
+    the given label and how often it is right, in ten bins of that probability."""
     max_batch_ms: float | None = Field(default=None, gt=0)
-    """The median time, in milliseconds on this machine, of labels for `batch_rows` rows of the holdout."""
+    """Limit of the median time, in milliseconds on this machine, of labels for `batch_rows` rows of the holdout."""
     batch_rows: int = Field(default=1000, ge=1)
-    # on the rows to train on, before the fit
+    # on the training rows, before the fit
     min_class_share: Share | None = None
-    """Every class has at least this share of them."""
+    """Every class must have at least this share of the rows."""
 
     def minima(self) -> dict[str, float]:
-        """Metric -> least value, of those that are asked for."""
+        """Metric -> least value, for the gates that are set."""
         return self._asked("min", (*METRICS, "r2"))
 
     def maxima(self) -> dict[str, float]:
-        """Metric -> largest value, of those that are asked for."""
+        """Metric -> largest value, for the gates that are set."""
         return self._asked("max", ERRORS)
 
     def _asked(self, side: str, metrics: tuple[str, ...]) -> dict[str, float]:
@@ -95,7 +95,7 @@ class Gates(Strict):
 
     @property
     def metrics(self) -> list[str]:
-        """Every metric that a gate asks for by name."""
+        """Every metric that a gate uses."""
         return [*self.minima(), *self.maxima(), *([] if self.drop_metric is None else [self.drop_metric])]
 
     @property
@@ -104,24 +104,24 @@ class Gates(Strict):
 
     @property
     def asks_rows(self) -> bool:
-        """Whether something is asked of each row of the holdout, or of a batch of them."""
+        """Whether a gate needs predictions for each row of the holdout, or for a batch of them."""
         return self.compares or self.max_calibration_error is not None or self.max_batch_ms is not None
 
     @property
     def compares(self) -> bool:
-        """Whether both models are asked about each row of the holdout."""
+        """Whether both models are compared on each row of the holdout."""
         return self.max_churn is not None or self.challenger != "any"
 
 
 class Drift(Strict):
-    """How far rows and scores may move from those of the last promotion; None: not looked at."""
+    """Limits of the change of rows and scores since the last promotion; None: no limit."""
 
     max_label_psi: float | None = Field(default=None, gt=0)
-    """Population stability index of the shares of the classes; of regression, of the values."""
+    """Population stability index of the shares of the classes; for regression, of the targets."""
     max_mean_shift: float | None = Field(default=None, gt=0)
-    """Of any feature: the mean moved by so many standard deviations (pooled)."""
+    """For any feature: change of the mean, in pooled standard deviations."""
     max_zero_rate_change: Share | None = None
-    """Of any feature: the share of rows in which it is 0 changed by this."""
+    """For any feature: change of the share of rows in which it is 0."""
     max_score_psi: float | None = Field(default=None, gt=0)
     """Population stability index of the scores on the holdout."""
 
@@ -131,27 +131,27 @@ class Drift(Strict):
 
 
 class Arrivals(Strict):
-    """Files of new rows, each of which is put behind those of the store once."""
+    """Files of new rows, each of which is appended to the store once."""
 
     files: str
-    """A path, or a pattern such as incoming/*.svm.zst; taken in the order of their names."""
+    """A path, or a pattern such as incoming/*.svm.zst; the files are taken in the order of their names."""
     from_format: str | None = None
-    """As --from of bigsvm ingest, where the names do not tell."""
+    """As --from of bigsvm ingest, if the names do not tell the format."""
     label: str | None = None
     weight: str | None = None
     zero_based: bool = False
-    """Of text: features are counted from 0."""
+    """For text: features are counted from 0."""
 
 
 class Tracking(Strict):
-    """Where MLflow keeps the fits of the nights."""
+    """The MLflow experiment to which the fits of the nights are logged."""
 
     experiment: str = Field(min_length=1)
-    """Made where there is none."""
+    """Created if it does not exist."""
     uri: str | None = None
-    """Of the tracking server; None: MLFLOW_TRACKING_URI of the environment, where one with a password belongs."""
+    """The tracking server; None: the environment's MLFLOW_TRACKING_URI, where one with a password belongs."""
     timeout: Seconds = 600.0
-    """Seconds that MLflow may take in a night, the copying of the model included."""
+    """Seconds that MLflow may take in a night, including the upload of the model."""
 
     @model_validator(mode="after")
     def _no_secret(self) -> Tracking:
@@ -161,19 +161,19 @@ class Tracking(Strict):
 
 
 class Notify(Strict):
-    """Who is told of each outcome; a secret is named here and lies in the environment."""
+    """Notifications about outcomes; secrets are in environment variables, which are named here."""
 
     command: tuple[str, ...] = ()
-    """A program and its arguments, no shell; it gets the document of the run on standard input."""
+    """A program and its arguments, run without a shell; it gets the document of the run on standard input."""
     url: str | None = None
-    """The document is posted there."""
+    """An address to which the document is posted."""
     url_env: str | None = None
-    """Name of an environment variable with the address, where that is a secret itself."""
+    """Name of an environment variable with the address, if that is a secret itself."""
     token_env: str | None = None
     """Name of an environment variable with a bearer token."""
     on: tuple[Outcome, ...] = get_args(Outcome)
     timeout: Seconds = 10.0
-    """Of each attempt, in seconds."""
+    """Seconds for each attempt."""
     attempts: int = Field(default=3, ge=1, le=10)
 
     @model_validator(mode="after")
@@ -181,11 +181,11 @@ class Notify(Strict):
         if self.url is not None and self.url_env is not None:
             raise ValueError("url and url_env exclude each other")
         if self.token_env is not None and self.url is None and self.url_env is None:
-            raise ValueError("token_env is for a webhook: say url or url_env")
+            raise ValueError("token_env is for a webhook: set url or url_env")
         if self.url is not None:
             parts = urlsplit(self.url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError("url is no http or https address")
+                raise ValueError("url is not an http or https address")
             if parts.username is not None or parts.password is not None:
-                raise ValueError("url holds a user or password: name an environment variable with url_env")
+                raise ValueError("url contains a user or password: name an environment variable with url_env")
         return self

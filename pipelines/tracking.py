@@ -1,4 +1,4 @@
-"""The fit of a night goes to MLflow, with its outcome; whatever fails there is a warning."""
+"""Logs the fit of a night and its outcome to MLflow; any failure is a warning."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pipelines.config import Job
 
 
 def tell(job: Job, document: dict[str, Any]) -> list[str]:
-    """Log the fit that the outcome is about, or where it is there already, its outcome; what failed, in sentences.
+    """Log the fit that the outcome is about; if it was logged before, add the outcome.  Returns failures as sentences.
 
-    document : of the run of the job, as `retrain` gives it
+    document : the document of the run of the job, as from `retrain`
 
-    A night without a fit leaves nothing there.  Nothing is raised: an outcome stands, whether or not it was logged.
+    Nothing is logged for a night without a fit.  Nothing is raised, because the outcome stands even if it was not
+    logged.
     """
     problem = document.get("problem")
     if job.mlflow is None or problem is None or journal.noted_candidate(job.folder, problem) is None:

@@ -604,7 +604,7 @@ def test_a_current_version_that_is_gone_is_told_of(bigsvm: Bigsvm, tmp_path: Pat
     assert "the current version 1 is missing" in said.err
     assert len(said.out.splitlines()) == 2  # a note is a line
     assert "\x1b" not in said.out
-    assert "is not there" in bigsvm("report", root, "--text").out
+    assert "is missing" in bigsvm("report", root, "--text").out
 
 
 def lose(root: Path, version: int, how: str) -> None:

@@ -1,1 +1,1 @@
-"""What a candidate and its rows are held against, and the figures behind it."""
+"""The gates that a candidate and its rows must pass, and the figures behind them."""

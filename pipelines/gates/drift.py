@@ -1,4 +1,4 @@
-"""How far rows and scores have moved from those of the last promotion, and what a job says to that."""
+"""The drift of rows and scores since the last promotion, and the gates on it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from pipelines.config import Job
     from pipelines.gates.verdict import Verdict
 
-_BINS = 10  # of equal mass in the reference, as the index is usually taken
+_BINS = 10  # bins of equal mass in the reference, the usual number for this index
 
 
 def psi(reference: np.ndarray, now: np.ndarray) -> float:
     """Population stability index of two sets of counts over the same bins.
 
-    Each bin of each set gets half a row more, so that an empty one gives a finite figure.
+    Half a row is added to every bin, so that the index stays finite if a bin is empty.
     """
     p, q = ((np.asarray(c, np.float64) + 0.5) / (np.sum(c) + 0.5 * len(c)) for c in (reference, now))
     return float(np.sum((q - p) * np.log(q / p)))
 
 
 def psi_of_histograms(reference: np.ndarray, now: np.ndarray) -> float:
-    """Of many fine bins, taken together to at most ten with as much of the reference in each."""
+    """The index for histograms of fine bins, merged into at most ten bins with equal mass in the reference."""
     below = np.cumsum(reference)
     inner = np.unique(np.searchsorted(below, np.arange(1, _BINS) * below[-1] / _BINS))
     edges = np.concatenate([[0], inner[inner < len(reference) - 1] + 1])
@@ -34,7 +34,7 @@ def psi_of_histograms(reference: np.ndarray, now: np.ndarray) -> float:
 
 
 def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile) -> None:
-    """Add the gates on the rows to train on: balance of the classes, and drift against the former rows."""
+    """Add the gates on the training rows: class balance, and drift since the last promotion."""
     least = job.gates.min_class_share
     if least is not None:
         label, share = min(now.labels.items(), key=lambda item: item[1])
@@ -43,16 +43,16 @@ def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile
     if not job.drift.of_rows:
         return
     if former is None:
-        verdict.ask("drift", True, None, None, "the last promotion left no profile of its rows: nothing to compare")
+        verdict.ask("drift", True, None, None, "there is no profile of the rows of the last promotion to compare with")
         return
     if job.drift.max_label_psi is not None:
         _ask_labels(job, verdict, former, now)
     aligned = now.in_order_of(former)
     if aligned is None:
-        text = f"{len(now.mean)} features, and {len(former.mean)} at the last promotion"
+        text = f"{len(now.mean)} features, but {len(former.mean)} at the last promotion"
         if len(former.mean) == len(now.mean):
             new = sorted(set(now.features or ()) - set(former.features or ()))
-            text = f"other features than at the last promotion, such as {new[0] if new else now.features!r}"
+            text = f"the features differ from those of the last promotion, such as {new[0] if new else now.features!r}"
         text += ": their drift cannot be measured"
         verdict.ask("drift", job.gates.allow_other_shape, len(now.mean), len(former.mean), text)
         return
@@ -69,12 +69,12 @@ def ask_of_rows(job: Job, verdict: Verdict, former: Profile | None, now: Profile
 
 
 def ask_of_scores(job: Job, verdict: Verdict, former: Profile | None, scores: np.ndarray) -> None:
-    """Add the gate on the scores of the holdout."""
+    """Add the gate on the scores on the holdout."""
     limit = job.drift.max_score_psi
     if limit is None:
         return
     if former is None or former.scores.shape != scores.shape or not former.scores.sum():
-        verdict.ask("drift_scores", True, None, limit, "the last promotion left no such scores: nothing to compare")
+        verdict.ask("drift_scores", True, None, limit, "there are no such scores of the last promotion to compare with")
         return
     found = [psi_of_histograms(a, b) for a, b in zip(former.scores, scores, strict=True)]
     worst = max(found)
@@ -84,10 +84,10 @@ def ask_of_scores(job: Job, verdict: Verdict, former: Profile | None, scores: np
 
 
 def mean_shifts(former: Profile, now: Profile) -> np.ndarray:
-    """float64, (n_features,): how far each mean moved, in pooled standard deviations; inf where a constant changed."""
+    """float64, (n_features,): change of each mean in pooled standard deviations; inf if a constant changed."""
     moved, spread = np.abs(now.mean - former.mean), np.sqrt(0.5 * (former.variance + now.variance))
     scale = np.maximum(np.abs(now.mean), np.abs(former.mean))
-    noise = moved <= 1e-9 * scale  # of the sums themselves
+    noise = moved <= 1e-9 * scale  # within the rounding of the sums
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(noise, 0.0, moved / spread)
 

@@ -1,4 +1,4 @@
-"""A saved candidate held against the gates and the current model: nothing is taken from the run that made it."""
+"""The judgement of a saved candidate by the gates, independently of the run that made it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from pipelines.gates.verdict import Verdict
 
 
 def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdict:
-    """Hold a saved model against the gates; the dearer ones are asked only where the cheaper ones are passed.
+    """Judge a saved model; expensive gates are evaluated only if the cheap ones are passed.
 
-    Nothing is taken from the run that made it: the model is read from disk, its gap is proved again
-    (`gates.recertify`) and its metrics are measured on the holdout, as are the current model's.
+    The model is read from disk, its gap is proved again (`gates.recertify`), and its metrics and those of the current
+    model are measured on the holdout.  Nothing is taken from the run that made it.
 
     Raises
     ------
-    DataError : the store, the holdout or the current model is bad.
+    DataError : the store, the holdout or the current model is damaged.
     """
     verdict, gates = Verdict(), job.gates
     try:
@@ -47,7 +47,9 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
     if current is not None and not gates.allow_other_shape:
         difference = shape_difference(model, current)
         text = difference or "features and classes are the current model's"
-        others = model.n_features != current.n_features  # else their numbers say nothing of what differs
+        others = (
+            model.n_features != current.n_features
+        )  # if the numbers of features differ, column numbers cannot be compared
         ours, theirs = (model.n_features, current.n_features) if others or difference is None else (None, None)
         if not verdict.ask("shape", difference is None, ours, theirs, text):
             return verdict
@@ -69,13 +71,13 @@ def judge(job: Job, found: Found, candidate: Path, emit: Emit = silent) -> Verdi
 
 
 def look(job: Job, found: Found) -> Verdict:
-    """The gates on the rows to train on, before anything is trained; nothing is read where none is asked for.
+    """The gates on the training rows, before anything is trained; nothing is read if there are none.
 
-    What the rows look like is kept in WORK/profiles for the nights to come.
+    The profile of the rows is kept in WORK/profiles, for comparison in later nights.
 
     Raises
     ------
-    DataError : rows are bad. BudgetExceeded : a few sums for each feature do not fit fit.memory.
+    DataError : rows are bad.  BudgetExceeded : the sums for each feature do not fit fit.memory.
     """
     verdict = Verdict()
     if not job.profiled:
@@ -90,32 +92,33 @@ def look(job: Job, found: Found) -> Verdict:
 
 
 def _former(job: Job) -> profile.Profile | None:
-    """Of the rows of the last promotion, where that was told to look at them."""
+    """The profile of the rows of the last promotion, if that run made one."""
     problem = _last_problem(job)
     return profile.Profile.load(profile.path_of(job.folder, problem)) if problem else None
 
 
 def _last_problem(job: Job) -> str | None:
-    """Digest of the rows and options that were promoted last."""
+    """The digest of the rows and options of the last promotion."""
     return (promotions(job) or [{"metrics": {}}])[-1]["metrics"].get("problem")
 
 
 def promotions(job: Job) -> list[dict[str, Any]]:
-    """The entries of the history that say what a job promoted, also by one who died before saying so.
+    """The entries of the history about promotions by a job, including one that was killed before its entry.
 
-    What people did by hand, a rollback or `bigsvm promote`, is in none: it says nothing of the rows that were seen.
+    Manual changes, by a rollback or `bigsvm promote`, are not included, because they say nothing about the rows that
+    were seen.
     """
     entries = registry.history(job.registry)
     return [entry for entry in entries if entry["action"] != "rollback" and "problem" in entry.get("metrics", {})]
 
 
 def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: Any) -> None:
-    """The gates that ask both models about each row of the holdout, and those on scores, probabilities and time."""
+    """The gates that compare both models on each row of the holdout, and those on scores, probabilities and time."""
     assert job.holdout is not None
     holdout = open_rows(job, job.holdout, model)
     theirs = None if current is None else _as_theirs(job, model, current)
     rival = None if theirs is None else current
-    # Where both have them alike, which is the rule, they are read once.
+    # If both models read the same features, which is usual, the rows are read once.
     alike = theirs is None or _made_so(theirs) == _made_so(holdout)
     paired = compare(model, rival, holdout, budget_of(job.fit), None if alike else theirs)
     if rival is not None:
@@ -125,13 +128,13 @@ def _judge_rows(job: Job, found: Found, verdict: Verdict, model: Any, current: A
         drift.ask_of_scores(job, verdict, _former(job), paired.scores)
         path = profile.path_of(job.folder, found.problem)
         now = profile.Profile.load(path)
-        if now is not None and found.problem != _last_problem(job):  # else they are what is compared with
+        if now is not None and found.problem != _last_problem(job):  # otherwise this profile is the reference itself
             now.scores = paired.scores
             now.save(path)
 
 
 def _ask_service(job: Job, verdict: Verdict, model: Any, holdout: RowBlocks, error: float | None) -> None:
-    """The gates on what a service would give: its probabilities, and how long it takes."""
+    """The gates on a prediction service: probabilities, and time."""
     gates = job.gates
     if gates.max_calibration_error is not None:
         passed = error is not None and error <= gates.max_calibration_error
@@ -168,12 +171,12 @@ def _ask_paired(job: Job, verdict: Verdict, paired: Paired) -> None:
 
 
 def _made_so(rows: RowBlocks) -> tuple[Any, ...]:
-    """What may differ of the same rows as two models have them."""
+    """The properties in which the rows of two models may differ."""
     return rows.recipe, list(rows.feature_names or []), rows.n_features
 
 
 def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:
-    """The holdout as the current model has its rows; None where it cannot be asked about them."""
+    """The holdout with the rows as the current model needs them; None if that is impossible."""
     if current.regression != model.regression:
         return None
     assert job.holdout is not None
@@ -183,14 +186,14 @@ def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:
     except DataError:
         if not job.gates.allow_other_shape:
             raise
-        return None  # it has features that are no more
+        return None  # it has features that no longer exist
     return None if rows.layout == "dense" and current.n_features != rows.n_features else rows
 
 
 def open_rows(job: Job, path: str, model: Any = None) -> RowBlocks:
-    """A store of the job's; few whole numbers are values where the model is one of values.
+    """Open a store of the job; for a regression, labels are targets even if they are few whole numbers.
 
-    model : reads its features in its own order, by their names
+    model : read the features in the order of this model, by their names
     """
     like = None if model is None else model.about.get("rows")
     task: Task = "regression" if job.regression else "auto"
@@ -198,7 +201,7 @@ def open_rows(job: Job, path: str, model: Any = None) -> RowBlocks:
 
 
 def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: Emit) -> tuple[float | None, str]:
-    """(relative gap, what it is worth) of a saved model."""
+    """(relative gap, kind of certificate) of a saved model."""
     if job.gates.recertify:
         try:
             proof = certify_model(candidate, found.store, job.fit, emit)
@@ -211,7 +214,7 @@ def _gap(job: Job, found: Found, candidate: Path, about: dict[str, Any], emit: E
 
 
 def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: Emit) -> None:
-    """The gates that are measured on the holdout."""
+    """The gates on metrics of the holdout."""
     assert job.holdout is not None
     holdout = open_rows(job, job.holdout, model)
     measured = evaluate(model, holdout, job.fit, emit)
@@ -227,12 +230,12 @@ def _judge_metrics(job: Job, verdict: Verdict, model: Any, current: Any, emit: E
     if job.gates.max_drop is None or current is None:
         return
     theirs = _as_theirs(job, model, current)
-    if theirs is None:  # allow_other_shape: nothing of theirs can be compared
+    if theirs is None:  # allow_other_shape: the metrics of the current model cannot be compared
         return
     metric = job.drop_metric
     value, former = measured[metric], evaluate(current, theirs, job.fit, emit)[metric]
     verdict.metrics[f"current_{metric}"] = former
-    # A metric that the current model has not got cannot fall; one that the candidate has not got has fallen.
+    # A metric that is undefined for the current model cannot have fallen; one that is undefined for the candidate has.
     fine = former is None or (value is not None and value >= former - job.gates.max_drop)
     limit = None if former is None else former - job.gates.max_drop
     text = f"{metric} {_shown(value)}, the current model's {_shown(former)}"

@@ -1,4 +1,4 @@
-"""How long labels of a batch take, as a service would ask for them."""
+"""The time of predicting a batch of labels, as a service would."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TIMES = 9
 
 
 def batch_ms(model: Any, holdout: RowBlocks, batch_rows: int, budget: MemoryBudget) -> tuple[float, int]:
-    """(median of nine times in milliseconds, rows) of labels for the first rows of the holdout, held in memory.
+    """(median of nine times in milliseconds, number of rows) for labels of the first rows of the holdout, in memory.
 
-    The first time, in which code may be compiled and pages read, does not count.
+    One time before, in which code may be compiled and pages read, does not count.
 
-    Raises BudgetExceeded where a batch does not fit.
+    Raises BudgetExceeded if a batch does not fit.
     """
     rows = min(batch_rows, holdout.n_samples)
     scorer = model.scorer()

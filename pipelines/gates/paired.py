@@ -1,4 +1,4 @@
-"""A candidate and the current model asked about each row of the same holdout, in one streamed pass."""
+"""Comparison of a candidate with the current model on each row of the holdout, in one streamed pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
 from pipelines.gates.profile import counts
 
 _BLOCK = 4 << 20  # bytes
-_BINS = 10  # of a probability, of equal width
+_BINS = 10  # bins of a probability, of equal width
 
 
 @dataclass
 class Paired:
-    """What two models say of the same rows; rows of weight 0 are left out, others count as one.
+    """The results of two models on the same rows; rows of weight 0 are left out, all others count equally.
 
     changed : rows that get another label from the candidate
-    won, lost : rows that only the candidate gets right, only the current model
-    mean, scatter : of the current model's squared error less the candidate's: mean, sum of squares about it
-    scores : int64, (n_models, bins) of the candidate, as `profile.counts` has them
-    surest : float64, (3, 10): rows, their probabilities and how many were right, by the probability of the label given
+    won, lost : rows that only the candidate gets right, and that only the current model gets right
+    mean, scatter : current minus candidate squared error: mean, and sum of squared deviations from it
+    scores : int64, (n_models, bins), of the candidate, as from `profile.counts`
+    surest : float64, (3, 10): number of rows, sum of probabilities, number of right labels, by probability of the label
     """
 
     n_rows: int = 0
@@ -42,13 +42,13 @@ class Paired:
 
     @property
     def calibration_error(self) -> float | None:
-        """Mean distance of the probability of the label that is given from how often it is right; None without."""
+        """Mean |probability of the given label - frequency of its being right|; None without probabilities."""
         if self.surest is None or self.n_rows == 0:
             return None
         return float(np.abs(self.surest[1] - self.surest[2]).sum() / self.n_rows)
 
     def add_probabilities(self, given: np.ndarray, right: np.ndarray) -> None:
-        """Count a block: probabilities (n,) of the labels that the candidate gives, and whether they are right."""
+        """Add a block: probabilities (n,) of the candidate's labels, and whether they are right."""
         if self.surest is None:
             self.surest = np.zeros((3, _BINS))
         bins = np.minimum((given * _BINS).astype(np.int64), _BINS - 1)
@@ -61,7 +61,7 @@ class Paired:
         return self.changed / max(self.n_rows, 1)
 
     def chance(self, better: bool) -> float:
-        """p, one-sided: how often chance alone makes the candidate look as much better (worse) than the current one."""
+        """One-sided p: probability that chance alone makes the candidate look this much better (or worse)."""
         if not self.regression:
             tried, seen = self.won + self.lost, self.won if better else self.lost
             return 1.0 if seen == 0 else float(special.bdtrc(seen - 1, tried, 0.5))
@@ -74,7 +74,7 @@ class Paired:
         return float(special.stdtr(self.n_rows - 1, -t if better else t))
 
     def add_gains(self, gains: np.ndarray) -> None:
-        """Count squared errors less, of a block (Chan's update)."""
+        """Add the differences of squared errors of a block (Chan's update)."""
         n = len(gains)
         if not n:
             return
@@ -87,9 +87,9 @@ class Paired:
 def compare(
     model: Any, current: Any | None, holdout: RowBlocks, budget: MemoryBudget, same_rows: RowBlocks | None = None
 ) -> Paired:
-    """Score the holdout with both, or with the candidate alone.  Raises DataError, BudgetExceeded.
+    """Score the holdout with both models, or with the candidate alone.  Raises DataError, BudgetExceeded.
 
-    same_rows : the rows as the current model has them, whose features may stand in another order; None: as they are
+    same_rows : the rows as the current model reads them, if its features have another order; None: the same rows
     """
     found = Paired(regression=model.regression)
     both = [model] if current is None else [model, current]

@@ -1,4 +1,4 @@
-"""What rows look like, in one streamed pass and 120 bytes a feature: what later rows are held against."""
+"""A profile of rows, from one streamed pass with 120 bytes for each feature; later rows are compared with it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
 
 FOLDER = "profiles"
 _BLOCK = 8 << 20  # bytes
-_HALF_BINS, _PER_UNIT = 2048, 50  # of asinh: about 0.02 near 0, 2 % elsewhere; up to 1e17
+_HALF_BINS, _PER_UNIT = 2048, 50  # in asinh: bins of width 0.02 near 0, 2 % elsewhere, up to 1e17
 
 
 @dataclass
 class Profile:
-    """Rows that a model was trained on, and its scores.
+    """The profile of training rows, and of a model's scores.
 
-    n_rows : those that weigh anything
-    labels : share of each class by its name; of values, counts of `Histogram` by bin
+    n_rows : number of rows with positive weight
+    labels : share of each class by name; for targets counts of `Histogram` by bin
     mean, variance, zero_rate : float64, (n_features,)
-    features : names of the features; None where they have none, or nobody wrote them down
-    scores : int64, (n_models, bins), counts of `Histogram` on the holdout; no models where there is none
+    features : names of the features; None if they have none, or they were not recorded
+    scores : int64, (n_models, bins), counts of scores on the holdout; no models if there is no holdout
     """
 
     n_rows: int
@@ -41,9 +41,9 @@ class Profile:
     features: list[str] | None = None
 
     def in_order_of(self, former: Profile) -> Profile | None:
-        """This one with its features in the order of another, by their names; None where these are others.
+        """This profile with its features in the order of `former`, by name; None if the features differ.
 
-        Where either has no names, features stand in the same order.
+        If either has no names, the order is assumed to be the same.
         """
         if len(self.mean) != len(former.mean):
             return None
@@ -68,7 +68,7 @@ class Profile:
 
     @classmethod
     def load(cls, path: Path) -> Profile | None:
-        """The profile in a file; None where there is none.  Raises DataError where it is damaged."""
+        """The profile in a file; None if there is none.  Raises DataError if it is damaged."""
         try:
             with open(path, "rb") as file:
                 held = load_arrays(file)
@@ -76,27 +76,27 @@ class Profile:
             return cls(int(about["n_rows"]), dict(about["labels"]), **held, features=about.get("features"))
         except FileNotFoundError:
             return None
-        except Exception as error:  # whatever a garbled file does to a parser
+        except Exception as error:  # a garbled file can raise anything in a parser
             hint = "delete it: the next promotion writes a new one"
             raise DataError(f"not a profile of rows: {type(error).__name__}", str(path), hint) from error
 
 
 def path_of(folder: Path, problem: str) -> Path:
-    """Where the profile of a problem lies: under its digest, which the history of the registry has."""
+    """The path of the profile of a problem; its name is the digest, which is in the history of the registry."""
     return folder / FOLDER / f"{problem}.npz"
 
 
 def forget_profiles(folder: Path, problem: str) -> None:
-    """Delete all but that of a problem that was promoted."""
+    """Delete all profiles but that of the promoted problem."""
     for path in (folder / FOLDER).glob("*.npz"):
         if path != path_of(folder, problem):
             path.unlink(missing_ok=True)
 
 
 def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
-    """Read all rows once.  Rows of weight 0 take no part, others count as one.
+    """Read all rows once.  Rows of weight 0 are left out, all others count equally.
 
-    Raises BudgetExceeded where the sums do not fit, DataError where rows are bad.
+    Raises BudgetExceeded if the sums do not fit, DataError if rows are bad.
     """
     d, n = store.n_features, 0
     classes = store.classes
@@ -129,9 +129,9 @@ def profile_of(store: RowBlocks, budget: MemoryBudget) -> Profile:
 
 
 def _shift_of(X: Any, weight: np.ndarray | None, d: int) -> np.ndarray:
-    """About which values squares are summed, so that nothing cancels: those of a row that takes part, float64, (d,).
+    """The values that are subtracted before squares are summed, so that no digits cancel: those of a row; (d,).
 
-    Of sparse rows 0 for a feature that one of these rows lacks: its values lie about 0.
+    For a feature that is 0 in one of these sparse rows it is 0.
     """
     row = 0 if weight is None else int(np.flatnonzero(weight > 0)[0])
     if not isinstance(X, CSR):
@@ -153,13 +153,15 @@ def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndar
             data, indices = data[kept], indices[kept]
         there = np.bincount(indices[data != 0], minlength=d)
         n_rows = len(X.indptr) - 1 if kept_rows is None else int(np.count_nonzero(kept_rows))
-        lacking = n_rows - np.bincount(indices, minlength=d)  # rows whose value is 0, and -shift about it
+        lacking = n_rows - np.bincount(
+            indices, minlength=d
+        )  # rows whose value is 0, which is -shift after the subtraction
         data = data - shift[indices]
         sums = np.bincount(indices, data, d) - lacking * shift
         return sums, np.bincount(indices, data * data, d) + lacking * shift * shift, there
     dense = X if kept_rows is None else X[kept_rows]
     sums, squares, there = np.zeros(d), np.zeros(d), np.zeros(d, np.int64)
-    step = max(1, _BLOCK // (16 * d))  # float64 copies of a few rows at a time
+    step = max(1, _BLOCK // (16 * d))  # float64 copies of only a few rows at a time
     for start in range(0, len(dense), step):
         rows = np.asarray(dense[start : start + step], np.float64)
         there += np.count_nonzero(rows, axis=0)
@@ -170,6 +172,6 @@ def _sums(X: Any, weight: np.ndarray | None, shift: np.ndarray) -> tuple[np.ndar
 
 
 def counts(values: np.ndarray) -> np.ndarray:
-    """int64, (4096,): how many of the values fall into each bin, which are even in asinh and the same for ever."""
+    """int64, (4096,): number of values in each bin; the bins are equally wide in asinh, and never change."""
     bins = np.floor(np.arcsinh(np.asarray(values, np.float64)) * _PER_UNIT).astype(np.int64) + _HALF_BINS
     return np.bincount(np.clip(bins, 0, 2 * _HALF_BINS - 1), minlength=2 * _HALF_BINS)

@@ -1,4 +1,4 @@
-"""Gates that were looked at, and what came of them."""
+"""The gates that were evaluated, and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Gate:
-    """One demand on a candidate."""
+    """A condition on a candidate."""
 
     name: str
     passed: bool
@@ -19,9 +19,9 @@ class Gate:
 
 @dataclass
 class Verdict:
-    """All gates that were looked at, and the figures behind them.
+    """All gates that were evaluated, and the figures behind them.
 
-    current : the version that the candidate was compared with; None where nothing was current
+    current : the version that the candidate was compared with; None if nothing was current
     """
 
     gates: list[Gate] = field(default_factory=list)
@@ -37,12 +37,12 @@ class Verdict:
         return [gate for gate in self.gates if not gate.passed]
 
     def ask(self, name: str, passed: bool, value: Any, limit: Any, message: str) -> bool:
-        """Add a gate; whether it was passed."""
+        """Add the result of a gate; returns whether it was passed."""
         self.gates.append(Gate(name, passed, value, limit, message))
         return passed
 
     def accept_drift(self) -> None:
-        """Somebody said that rows are as they are now from here on."""
+        """The user accepts the present rows, so gates on drift count as passed."""
         self.gates = [
             replace(gate, passed=True, message=f"{gate.message}; accepted") if gate.name.startswith("drift") else gate
             for gate in self.gates

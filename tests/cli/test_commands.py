@@ -213,7 +213,7 @@ def test_certify(bigsvm: Bigsvm, store: Path, model: Path) -> None:
 def test_what_another_command_shows_is_named(bigsvm: Bigsvm, tmp_path: Path, mark: str, shows: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / mark).touch()
-    assert f"bigsvm {shows} folder shows it" in bigsvm("inspect", "folder").err
+    assert f"show it with bigsvm {shows} folder" in bigsvm("inspect", "folder").err
     assert "bigsvm plot shows a search" in bigsvm("watch", "folder", "--once").err
     assert "bigsvm plot shows a search" in bigsvm("report", "folder", "--text").err
 
@@ -468,7 +468,7 @@ def test_a_rule_is_said_with_its_value_beside_the_true_violation(bigsvm: Bigsvm,
     how = ("--kernel", "rbf", "--stop", "paper")
     said = bigsvm("fit", store, *how, "-o", "a")
     assert said.code == 0
-    assert "the solver's own rule is met: violation of the optimality conditions" in said.out
+    assert "the solver's own stop rule is met: violation of the optimality conditions" in said.out
     assert "(tolerance 0.001)" in said.out
     how = (*how, "-s", "simplified-smo", "--set", "second=max", "-c", "100")
     said = bigsvm("fit", store, *how, "-o", "b", "--json")

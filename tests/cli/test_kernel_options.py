@@ -127,7 +127,7 @@ def test_a_model_of_regression(bigsvm: Bigsvm, tmp_path: Path) -> None:
     assert result["r2"] == pytest.approx(oracle.score(X, t), rel=1e-8)
     assert result["mse"] == pytest.approx(np.mean((oracle.predict(X) - t) ** 2), rel=1e-8)
     assert "mean squared error" in bigsvm("evaluate", "m", "s.zarr").out
-    assert "it gives values" in bigsvm("inspect", "m").out
+    assert "it predicts values" in bigsvm("inspect", "m").out
 
 
 def test_a_summary_names_the_kernel_and_its_work() -> None:

@@ -198,7 +198,7 @@ def test_the_same_command_again_does_not_drop_what_was_stopped(
     capsys.readouterr()
     assert run(fit) == 73
     said = capsys.readouterr().err
-    assert f"holds the checkpoint of a fit that was stopped (bigsvm resume {tmp_path / 'm.run'} goes on" in said
+    assert f"holds the checkpoint of a stopped fit (bigsvm resume {tmp_path / 'm.run'} continues it" in said
     assert sorted(path.name for path in (tmp_path / "m.run" / "checkpoint").iterdir()) == stopped
     assert run([*fit, "--overwrite"]) == 0
 

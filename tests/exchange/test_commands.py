@@ -52,7 +52,10 @@ def test_out_and_in_again_a_model_predicts_the_same_and_proves_what_it_can(
 def test_what_a_file_does_not_say_is_asked_for(bigsvm: Bigsvm, store: Path, tmp_path: Path) -> None:
     width = package.open_store(store).n_features
     head = f"nr_class 2\nlabel 1 -1\nnr_feature {width}\nbias -1\nw\n" + "0.5 \n" * width
-    for kind, said in (("L2R_L2LOSS_SVC", "import it again with --c"), ("L2R_LR", "LIBLINEAR's L2R_LR, which solves")):
+    for kind, said in (
+        ("L2R_L2LOSS_SVC", "import it again with the --c"),
+        ("L2R_LR", "LIBLINEAR's L2R_LR, which solves"),
+    ):
         (tmp_path / "m.txt").write_text(f"solver_type {kind}\n{head}")
         assert bigsvm("import", "m.txt", "back", "--format", "liblinear", "--overwrite").code == 0
         found = bigsvm("certify", "back", store)

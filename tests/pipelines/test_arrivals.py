@@ -112,7 +112,7 @@ def test_rows_of_a_file_are_added_once_whatever_others_add(
             night(growing)
     others_add("after")
     if earlier and others and how != "killed after":
-        with pytest.raises(DataError, match="an earlier bigsvm added rows"):
+        with pytest.raises(DataError, match="an earlier version of bigsvm added rows"):
             night(growing)
         return
     there = how == "killed after"
@@ -171,7 +171,7 @@ def test_a_store_that_was_exchanged_while_rows_were_added(growing: Job, tmp_path
             night(growing)
     (tmp_path / "other.svm").write_text(text(9, 50))
     ingest(tmp_path / "other.svm", tmp_path / "train.zarr", overwrite=True)
-    with pytest.raises(DataError, match="it was exchanged while the rows"):
+    with pytest.raises(DataError, match="the store was replaced while the rows"):
         night(growing)
 
 
@@ -234,7 +234,7 @@ def test_a_store_that_cannot_grow_is_named(job: Place, tmp_path: Path) -> None:
     read = read_job(job(WARM))
     deliver(tmp_path, "a.svm")
     (tmp_path / "train.zarr" / "bigsvm-manifest.json").unlink()
-    with pytest.raises(MissingInput, match="rows are added to a store that bigsvm ingest made"):
+    with pytest.raises(MissingInput, match="rows can be appended only to a store that bigsvm ingest made"):
         night(read)
 
 

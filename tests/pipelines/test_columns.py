@@ -78,7 +78,7 @@ def test_columns_in_another_order_are_the_same_rows(
     write(tmp_path / f"train{suffix}", 4, tuple(NAMES), renamed=True)
     fourth = retrain(tmp_path / "job.toml", "--json", "--quiet")
     assert fourth.code == 76
-    assert "other features than at the last promotion, such as 'w'" in fourth.err
+    assert "the features differ from those of the last promotion, such as 'w'" in fourth.err
 
 
 def test_a_model_that_cannot_be_asked_about_renamed_columns_is_told(tmp_path: Path, retrain: Retrain) -> None:

@@ -291,7 +291,7 @@ def test_no_secret_is_repeated(server: Any, monkeypatch: pytest.MonkeyPatch) -> 
         (failed,) = notify.tell(Notify(url_env="HOOK", token_env="TOKEN", timeout=1), {"status": "refused"})
         assert "s3cret" not in failed
         assert "t0ken" not in failed
-        assert "did not hear of it" in failed
+        assert "was not notified" in failed
     assert notify.tell(Notify(url_env="HOOK", on=("promoted",)), {"status": "refused"}) == []
 
 
@@ -320,7 +320,7 @@ def test_a_command_that_fails_or_hangs_changes_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr(subprocess, "Popen", noted)
     document = {"status": "promoted"}
     (failed,) = notify.tell(Notify(command=("false",), attempts=2, timeout=600), document)
-    assert failed == "notify.command did not hear of it: it ended with 1 (attempt 2 of 2)"
+    assert failed == "notify.command was not notified: it ended with 1 (attempt 2 of 2)"
     (failed,) = notify.tell(Notify(command=("no-such-program",)), document)
     assert "it cannot be started: No such file" in failed
     (failed,) = notify.tell(Notify(command=("sleep", "1000"), timeout=0.05, attempts=1), document)

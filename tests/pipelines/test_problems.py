@@ -181,7 +181,7 @@ def test_a_gate_refuses_a_model_of_values(
      ("hinge", "max_mse = 1"), ("hinge", "min_r2 = 0.5"), ("hinge", 'max_drop = 0.1\ndrop_metric = "r2"')],
 )  # fmt: skip
 def test_a_metric_that_the_model_has_not_got_is_refused_before_the_fit(job: Place, loss: str, gates: str) -> None:
-    with pytest.raises(UsageError, match="the gates ask for"):
+    with pytest.raises(UsageError, match="the gates use"):
         read_job(job(fit=f'loss = "{loss}"', gates=gates))
 
 

@@ -180,10 +180,10 @@ def test_damage_and_deceit_are_found_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"alpha\.npy: damaged"):
         bigsvm.certify(tmp_path / "m", store)
     altered(fresh(), "alpha.npy", half)
-    with pytest.raises(DataError, match=r"do not agree on row \d"):
+    with pytest.raises(DataError, match=r"disagree on row \d"):
         bigsvm.certify(tmp_path / "m", store)
     altered(fresh(), "dual_coef.npy", half)
-    with pytest.raises(DataError, match=r"do not agree on row \d"):
+    with pytest.raises(DataError, match=r"disagree on row \d"):
         bigsvm.certify(tmp_path / "m", store)
     altered(fresh(), "support.npy", moved)
     with pytest.raises(DataError, match="support vector among rows"):

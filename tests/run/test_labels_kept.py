@@ -108,5 +108,5 @@ def test_csv_gives_labels_back_or_is_refused(labels: tuple[str, str], tmp_path: 
 def test_a_start_of_other_models_says_which(tmp_path: Path) -> None:
     y = np.arange(120) % 3
     bigsvm.fit((X, y), tol=0.1).save_model(tmp_path / "m")
-    with pytest.raises(DataError, match="is of each class against the rest, and this fit of pairs of classes"):
+    with pytest.raises(DataError, match="is for each class against the rest, but this fit is for pairs of classes"):
         bigsvm.fit((X, y), warm_start=str(tmp_path / "m"), solver="smo", tol=0.1)

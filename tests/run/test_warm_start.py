@@ -148,7 +148,7 @@ def test_what_cannot_start_is_refused_by_name(tmp_path: Path) -> None:
         (no_dual, {"solver": "dcd"}, "saved without them"),
         (no_dual, {"solver": "pegasos", "loss": "hinge"}, "starts from 0"),
         (kernel, {"solver": "newton-cg"}, "starts from weights, but the model has a kernel"),
-        (no_dual, {"loss": "epsilon_insensitive"}, "of classes, and these rows have targets"),
+        (no_dual, {"loss": "epsilon_insensitive"}, "for classes, but these rows have targets"),
     ]
     for path, options, says in cases:
         given = (rows[0], rows[0][:, 0] + 0.1) if "epsilon" in options.get("loss", "") else rows

@@ -66,7 +66,7 @@ def rows_on_disk(
             isinstance(label, float) and not label.is_integer() for label in told["labels"] or ()
         ):
             # As for arrays: labels that are not integers are targets, even if only few values occur.
-            what = f"{config.loss} needs class labels, but the collection holds a regression target"
+            what = f"{config.loss} needs class labels and the collection holds a regression target"
             raise DataError(what, "labels", "use a regression loss, or make the labels integers or text")
         if limit is not None:
             if told["bytes"] >= limit:
