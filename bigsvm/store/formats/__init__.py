@@ -1,1 +1,1 @@
-"""Stores that are opened: one file a format, and who chooses among them."""
+"""Formats of stores: one file for each, and `open_store`, which chooses among them."""

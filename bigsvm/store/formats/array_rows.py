@@ -33,7 +33,7 @@ _PIECE = 1 << 18  # labels
 
 
 class ArrayRows(StoreBase):
-    """RowBlocks over arrays; blocks are views where no order is asked for and the dtype is one of X's.
+    """RowBlocks over arrays in memory; blocks are views, if no order is given and the dtype is one that X may have.
 
     X : (n_samples, n_features) array, SciPy CSR matrix or array, or our CSR with `n_features` given
     y : labels, numbers or strings, shape (n_samples,)
@@ -41,12 +41,12 @@ class ArrayRows(StoreBase):
     row_order : working row i is row row_order[i] of X
     feature_order : working feature j is feature feature_order[j] of X
     classes : all labels that may occur, ascending; found in y by default
-    task : how plain numbers are understood as labels (`labels.scan_classes`)
-    indices : type of the feature numbers of CSR rows; by default the smallest that numbers all features
+    task : whether numeric labels are classes or targets (`labels.scan_classes`)
+    indices : dtype of the feature numbers of CSR rows; by default the smallest sufficient one
 
     Raises
     ------
-    UsageError : shapes do not go together. DataError : values that cannot be used (names the row).
+    UsageError : shapes do not go together.  DataError : a value cannot be used (names the row).
     """
 
     uri = "memory"
@@ -103,7 +103,7 @@ class ArrayRows(StoreBase):
             if X.format != "csr":
                 raise UsageError(f"a sparse matrix in {X.format} format", hint="convert it with .tocsr()")
             if not X.has_sorted_indices:
-                X = X.sorted_indices()  # a copy: the same content gives the same sums in the same order
+                X = X.sorted_indices()  # a copy, so that the same content gives the same sums in the same order
             shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)
         else:
             dense = unmasked(X, "X")
@@ -128,9 +128,9 @@ class ArrayRows(StoreBase):
         self.nnz = len(matrix.data)
 
     def _coded(self, labels: np.ndarray, task: Task) -> bool:
-        """Keep the codes of labels alone, which say all of them; False where they do not, or are targets.
+        """Replace labels by their codes, to save memory; False if they cannot be restored from codes, or are targets.
 
-        Piece by piece: of whole numbers in one byte, copies of all in eight would be more than narrow rows are.
+        Works piece by piece: int64 copies of one-byte labels would take more memory than narrow rows do.
         """
         if labels.dtype.kind not in "biu":
             return False
@@ -155,34 +155,34 @@ class ArrayRows(StoreBase):
 
     @property
     def _labels(self) -> np.ndarray:
-        """As `as_labels` has them, (n_samples,)."""
+        """The labels as from `as_labels`, (n_samples,)."""
         if self._kept is not None:
             return self._kept
         assert self.classes is not None
         return self.classes[self._y]
 
     def shares(self, array: np.ndarray) -> bool:
-        """Whether what is kept may be the memory of an array."""
+        """Whether this object may use the memory of an array."""
         kept = (*(self._X if isinstance(self._X, CSR) else (self._X,)), self._kept, self._weight)
         return any(part is not None and np.may_share_memory(array, part) for part in kept)
 
     def kept_X(self) -> Any:
-        """X as `open_store` takes it, of what is kept."""
+        """X in a form that `open_store` accepts, from what is kept."""
         if not isinstance(self._X, CSR):
             return self._X
         return scipy.sparse.csr_array(tuple(self._X), shape=(self.n_samples, self.n_features))
 
     def kept_labels(self) -> np.ndarray:
-        """Likewise y."""
+        """The same for y."""
         return self._labels
 
     def kept_weights(self) -> np.ndarray | None:
-        """Likewise the weights."""
+        """The same for the weights."""
         return self._weight
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """xxh3-128 of the arrays' types, shapes and bytes, and of the orders."""
+        """xxh3-128 of the dtypes, shapes and bytes of the arrays, and of the orders."""
         hasher = xxhash.xxh3_128(f"{self.layout} {self.n_samples} {self.n_features}".encode())
         parts: list[tuple[np.ndarray | None, np.ndarray | None]] = [
             (part, None) for part in (self._X if isinstance(self._X, CSR) else (self._X,))
@@ -200,14 +200,14 @@ class ArrayRows(StoreBase):
 
     @functools.cached_property
     def identity(self) -> Identity:
-        """The arrays themselves are what was selected; which classes there may be is the caller's word."""
+        """The arrays are identified by their content; the possible classes are given by the caller."""
         weight = "sample_weight" if self.has_weights else ""
         classes = "" if self.classes is None else json.dumps(self.classes.tolist())
         return Identity.of(self.fingerprint, matrix="X", label="y", weight=weight, task=self._task, classes=classes)
 
     @functools.cached_property
     def content_fingerprint(self) -> str | None:
-        """Of the rows and features in X's own order."""
+        """The fingerprint of the rows and features in X's own order."""
         content = ContentHash()
         content.add(self._X, self._labels, self._weight, 0)
         return content.hexdigest()
@@ -242,7 +242,7 @@ class ArrayRows(StoreBase):
 
 
 def gather_rows(X: CSR, rows: np.ndarray) -> CSR:
-    """The rows named, in that order; int64 indptr from 0."""
+    """The rows with these numbers, in that order; int64 indptr from 0."""
     lengths = X.indptr[rows + 1] - X.indptr[rows]
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=indptr[1:])
@@ -251,7 +251,7 @@ def gather_rows(X: CSR, rows: np.ndarray) -> CSR:
 
 
 def _renumber(X: CSR, place: np.ndarray) -> CSR:
-    """Features renamed by `place`, ascending again within each row."""
+    """Renumber the features by `place`, and sort each row again."""
     indices = place[X.indices]
     row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
     order = np.lexsort((indices, row))

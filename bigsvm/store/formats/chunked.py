@@ -1,7 +1,8 @@
-"""Reading one Zarr array by rows, chunk by chunk, every chunk held against the manifest.
+"""Reading rows of one Zarr array chunk by chunk; every chunk is compared with the manifest.
 
-Three ways, all the same to the caller: raw chunks are mapped, or read where they are small; common compressors are
-decoded here, straight into the answer; everything else (shards, filters, several chunks across) goes through zarr.
+There are three ways, with the same result.  Uncompressed chunks are memory-mapped, or read if they are small.  Common
+compressors are decoded here, directly into the result.  Everything else (shards, filters, several chunks across) goes
+through zarr.
 """
 
 from __future__ import annotations
@@ -27,22 +28,25 @@ from bigsvm.store.sealing.former import kept_file, verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
 _MAX_UNIT_BYTES = 1 << 36
-_SMALL_BYTES = 1 << 14  # of a raw chunk that is read: a map of it costs several times as much as its bytes
-_MAX_MAPS = 256  # of 65,530 that Linux allows a process
-_LARGE_BYTES = 1 << 18  # of an array whose memory is kept for the next one
+_SMALL_BYTES = (
+    1 << 14
+)  # size up to which an uncompressed chunk is read, because a map costs several times as much as its bytes
+_MAX_MAPS = 256  # below the 65,530 maps that Linux allows a process
+_LARGE_BYTES = 1 << 18  # size from which the memory of a result is reused for the next one
 ALLOWED_CODECS = frozenset({
     "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
     "shuffle", "crc32c", "transpose", "vlen-utf8", "sharding_indexed",
 })  # fmt: skip
-"""Decoders that compute and do nothing else; the rest, pickle among them, is refused by name."""
+"""Codecs that only compute; all others, such as pickle, are refused by name."""
 
 
 class ChunkedArray:
-    """Rows [a, b) of a zarr array as read-only NumPy arrays; safe from several threads.
+    """Rows [a, b) of a zarr array as read-only NumPy arrays; thread-safe.
 
-    raw : the chunks are mapped (no copy where a range lies within one), small ones read
-    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 where maps need no memory
-    Holds one decoded unit: the one that the last read ended in, where the next read begins.
+    raw : whether chunks are uncompressed, and so mapped (without a copy if the range lies within one) or read
+    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 if maps need no memory
+
+    It keeps one decoded unit: the one in which the last read ended, because the next read begins there.
     """
 
     def __init__(self, array: Any, path: str, root: Path, manifest: Manifest) -> None:
@@ -70,7 +74,7 @@ class ChunkedArray:
         self._memory = BlockMemory()
         self._last: tuple[int, np.ndarray] | None = None
         self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._verified: dict[int, tuple[int, int, int]] = {}  # the file that was
+        self._verified: dict[int, tuple[int, int, int]] = {}  # chunk number -> the file that was verified
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -101,12 +105,12 @@ class ChunkedArray:
         return _frozen(out)
 
     def forget(self) -> None:
-        """Let go of the chunk that was read last, and of the memory for the next ones."""
+        """Release the chunk that was read last, and the memory for the next ones."""
         self._last = None
         self._memory.forget()
 
     def _room(self, name: str, n_rows: int) -> np.ndarray:
-        """An array for rows, not initialised: large ones of numbers are where the last of that name was, if free."""
+        """An uninitialised array for rows; a large numeric one reuses the memory of the last one, if that is free."""
         nbytes = n_rows * (self._unit_bytes // self.unit_rows)
         if nbytes < _LARGE_BYTES or self.dtype.kind not in "biuf":
             return np.empty((n_rows, *self.shape[1:]), self.dtype)
@@ -117,7 +121,7 @@ class ChunkedArray:
         return last is not None and last[0] == number
 
     def _unit(self, number: int) -> np.ndarray:
-        """All rows of one chunk (of a shard where there are shards)."""
+        """All rows of one chunk, or of one shard."""
         last = self._last
         if last is not None and last[0] == number:
             return last[1]
@@ -127,16 +131,16 @@ class ChunkedArray:
                 return self._map(number)
             self._last = (number, small)
             return small
-        last = self._last = None  # two chunks at a time would be one too many
+        last = self._last = None  # free it first, so that two chunks are never held at a time
         if self._decoder is not None:
             values = self._decoded(number)
         else:
             values = self._through_zarr(number)
-        self._last = (number, _frozen(values))  # one assignment: other threads see the old pair or the new
+        self._last = (number, _frozen(values))  # one assignment: other threads see either the old or the new pair
         return values
 
     def _read_small(self, number: int) -> np.ndarray | None:
-        """All rows of a raw chunk that is small; None where there is more to it, for `_map` to see to and to tell."""
+        """All rows of a small uncompressed chunk; None in special cases, which `_map` handles and reports."""
         if self._unit_bytes > _SMALL_BYTES:
             return None
         key = self._key(number)
@@ -172,12 +176,12 @@ class ChunkedArray:
             return mapped
 
     def _mapped(self, number: int, key: str, path: Path) -> np.ndarray | None:
-        """The bytes of a chunk, held against the manifest unless this very file was; None where it is left out."""
+        """The verified bytes of a chunk (a verified file is not verified again); None for an absent chunk."""
         try:
             with open(open_regular(path), "rb") as file:
                 status = os.fstat(file.fileno())
                 is_now = _file_of(status)
-                # A file of no bytes cannot be mapped.
+                # an empty file cannot be mapped
                 mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
         except FileNotFoundError:
             if (kept := kept_file(self._root, self._manifest, key)) is not None and kept != path:
@@ -199,7 +203,7 @@ class ChunkedArray:
         return mapped
 
     def _decode(self, number: int, out: np.ndarray) -> None:
-        """Decode one chunk into `out`, which is contiguous and as large as the chunk."""
+        """Decode one chunk into `out`, which is contiguous and exactly as large."""
         content = self._content(number)
         if content is None:
             out[...] = self._filled()
@@ -207,7 +211,7 @@ class ChunkedArray:
         self._decoder(content, out, self._key(number))
 
     def _decoded(self, number: int) -> np.ndarray:
-        """One chunk.  No memory is asked for that it cannot fill, whatever its metadata say of its shape."""
+        """One decoded chunk.  Memory is allocated only if the chunk can fill it, whatever the metadata claim."""
         content = self._content(number)
         if content is None:
             return self._filled()
@@ -218,7 +222,7 @@ class ChunkedArray:
         return values
 
     def _content(self, number: int) -> bytes | None:
-        """What is stored of one chunk, as the manifest has it; None where it is left out."""
+        """The verified stored bytes of one chunk; None for an absent chunk."""
         key = self._key(number)
         try:
             content: bytes | None = read_bytes(local_path(self._root, key))
@@ -234,7 +238,7 @@ class ChunkedArray:
             values = np.asarray(self._array[start : min(start + self.unit_rows, len(self))])
         except (BigSVMError, MemoryError):
             raise
-        except Exception as error:  # every decoder has errors of its own, and none a common base
+        except Exception as error:  # decoders raise many kinds of errors without a common base
             raise DataError(f"rows from {start} cannot be decoded: {error}", self.path) from error
         return values.astype(self.dtype, copy=False)
 
@@ -248,7 +252,7 @@ class ChunkedArray:
         return f"{self.path}/{key}" if self.path else key
 
     def _choose_decoder(self, metadata: dict[str, Any]) -> tuple[Any, bool]:
-        """(numcodecs decoder or None for zarr's own ways, whether chunks are raw and can be mapped)."""
+        """(numcodecs decoder, or None for zarr's own way; whether chunks are uncompressed and can be mapped)."""
         if not self._one_across or not self.shape or self.dtype.kind not in "biuf":
             return None, False
         if metadata["zarr_format"] == 2:
@@ -271,12 +275,12 @@ class ChunkedArray:
 
 
 def _blosc_may_hold(content: bytes, nbytes: int) -> bool:
-    """Whether a chunk may hold so many bytes: not where it says another number."""
+    """Whether the header of a chunk is consistent with this decoded size."""
     return len(content) >= 16 and struct.unpack_from("<I", content, 4)[0] == nbytes
 
 
 def _zstd_may_hold(content: bytes, nbytes: int) -> bool:
-    """The same; where a frame does not say how many, four bytes of it make at most 128 KiB."""
+    """The same; if a frame does not record its size, four bytes of it make at most 128 KiB."""
     try:
         told = zstandard.frame_content_size(content)
     except zstandard.ZstdError:
@@ -285,13 +289,13 @@ def _zstd_may_hold(content: bytes, nbytes: int) -> bool:
 
 
 def _deflate_may_hold(content: bytes, nbytes: int) -> bool:
-    """The same; a byte of deflate makes at most 1032."""
+    """The same; a byte of deflate makes at most 1032 bytes."""
     return nbytes <= 1032 * len(content)
 
 
 def _decode_blosc(content: bytes, out: np.ndarray, key: str) -> None:
-    # The header is believed only where it says what we know: the decoder itself accepts a shorter chunk and
-    # would leave the rest of `out` as it was.
+    # The decoder would accept a chunk that is shorter than its header says, and leave the rest of `out` unset, so the
+    # header is compared with the known size.
     decoded, _, encoded = struct.unpack_from("<III", content, 4) if len(content) >= 16 else (0, 0, 0)
     if (decoded, encoded) != (out.nbytes, len(content)):
         raise _cannot_decode(key, f"does not hold {out.nbytes} bytes")
@@ -314,7 +318,9 @@ def _decode_zstd(content: bytes, out: np.ndarray, key: str) -> None:
 def _decode_deflate(content: bytes, out: np.ndarray, key: str) -> None:
     inflater = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        values = inflater.decompress(content, out.nbytes + 1)  # one more byte than there may be, never gigabytes
+        values = inflater.decompress(
+            content, out.nbytes + 1
+        )  # limited to one byte more than expected, so that a small chunk cannot expand to gigabytes
     except zlib.error as error:
         raise _cannot_decode(key, str(error)) from error
     if len(values) != out.nbytes or not inflater.eof:
@@ -336,7 +342,7 @@ _DECODERS = {"blosc": _decode_blosc, "zstd": _decode_zstd, "gzip": _decode_defla
 
 
 def _codec_names(metadata: dict[str, Any]) -> list[str]:
-    """Names of all codecs of an array, those inside shards too."""
+    """Names of all codecs of an array, including those inside shards."""
     if metadata["zarr_format"] == 2:
         found = [*(metadata["filters"] or ()), *([metadata["compressor"]] if metadata["compressor"] else [])]
         return [str((c if isinstance(c, dict) else c.get_config())["id"]) for c in found]
@@ -351,7 +357,7 @@ def _codec_names(metadata: dict[str, Any]) -> list[str]:
 
 
 def _file_of(status: os.stat_result) -> tuple[int, int, int]:
-    """By which a file is known again."""
+    """Properties by which a file is recognised as unchanged."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 

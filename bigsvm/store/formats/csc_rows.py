@@ -1,7 +1,7 @@
-"""Columns (CSC) turned into rows (CSR), out of core: once for a matrix, into the cache folder.
+"""Conversion of columns (CSC) to rows (CSR) out of core, once for each matrix, in the cache folder.
 
-Two readings of the columns: one counts the entries of each row, one throws each entry into the file of its range of
-rows.  Then each range, which fits a buffer, is put in order by itself.
+The columns are read twice: once to count the entries of each row, and once to write each entry to the file of its range
+of rows.  Then each range, which fits a buffer, is sorted on its own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bigsvm.units import MIB
 
 _BUFFER = 8 * MIB
 _MOST_FILES = 512
-_PIECE = 1 << 17  # entries, or rows, at a time
+_PIECE = 1 << 17  # entries or rows that are handled at a time
 
 
 class Array(Protocol):
-    """One dimension of an array that is read by ranges."""
+    """A one-dimensional array that is read by ranges."""
 
     dtype: np.dtype
 
@@ -37,7 +37,7 @@ class Array(Protocol):
 
 
 class MappedArray:
-    """A raw file as an array of the same calls as `ChunkedArray`."""
+    """A raw file as an array with the methods of `ChunkedArray`."""
 
     raw, chunk_nbytes, unit_rows = True, 0, 1 << 20
 
@@ -59,13 +59,13 @@ class MappedArray:
 def rows_of_columns(
     parts: tuple[Array, Array, Array], n_samples: int, where: str, of: dict[str, Any]
 ) -> tuple[MappedArray, MappedArray, MappedArray]:
-    """(data, indices, indptr) of CSR, of the same arrays of CSC.
+    """(data, indices, indptr) of a matrix in CSR, from its arrays in CSC.
 
-    of : whose columns these are; a copy made of them before is taken again, after a look at its digests
+    of : identity of the columns; an earlier conversion of the same columns is reused after a check of its digests
 
     Raises
     ------
-    DataError : an index beyond the rows, a row twice in a column, pointers that fall.
+    DataError : an index beyond the rows, a row twice in a column, or pointers that are not ascending.
     OutputError : the cache folder is full.
     """
     data, _indices, indptr = parts
@@ -161,7 +161,7 @@ def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtyp
                 continue
             packed = np.fromfile(place, entry)
             place.unlink()
-            # Columns came in ascending order: a stable sort by row keeps it within each row.
+            # Columns are ascending, and a stable sort by row preserves that within each row.
             order = np.argsort(packed["row"], kind="stable")
             data_file.write(packed["value"][order].tobytes())
             index_file.write(packed["column"][order].tobytes())

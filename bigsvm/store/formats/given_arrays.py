@@ -1,4 +1,4 @@
-"""Arrays that a caller holds and may change under a store that is open over them."""
+"""Detection of changes in the user's arrays after a store was opened over them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _PIECE = 1 << 14  # rows
 
 
 class GivenArrays:
-    """What arrays held when a store was opened over them, and how to open them again.
+    """The content of the arrays when a store was opened over them, and a way to open them again.
 
-    A store keeps X where it can, and makes codes of labels, scales of columns and copies of other types: changed arrays
-    would be read half as they are and half as they were.
+    A store keeps X itself if possible, but copies of labels, scales and converted types.  After a change of the arrays
+    it would read a mixture of old and new values.
 
-    held : of X, y and perhaps weights what gives each, or None where nobody else has it any more
-    own : what gives what the store itself has of each: of an array that is gone nobody changed it
-    open_again : opens a store over the arrays as the first was opened
+    held : for X, y and possibly weights a function that returns the array; or None if nobody else holds it any more
+    own : functions that return the store's own version of each; an array that is gone cannot have been changed
+    open_again : opens a store over the arrays in the same way
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class GivenArrays:
 
     @classmethod
     def of(cls, arrays: Sequence[Any], rows: Any, several: bool, open_again: Callable[[tuple[Any, ...]], Any]) -> Self:
-        """Of X, y and perhaps weights.
+        """For X, y and possibly weights.
 
-        rows : the `ArrayRows` over them;  several : y is an indicator matrix, of which they keep nothing
+        rows : the `ArrayRows` over them;  several : whether y is an indicator matrix, which `rows` does not keep
         """
         held = [_reference(array, rows.shares) for array in arrays]
-        kept: Callable[[], Any] = weakref.ref(rows)  # which hold this
+        kept: Callable[[], Any] = weakref.ref(rows)  # a weak reference, because `rows` holds this object
         own = (
             lambda: kept().kept_X(),
             lambda: None if several else kept().kept_labels(),
@@ -52,22 +52,22 @@ class GivenArrays:
         return cls(held, own, [_digest(one()) for one in held], open_again)
 
     def below(self, open_over: Callable[[Any], Any]) -> GivenArrays:
-        """The same arrays, of a store that `open_over` opens over the one that lies in them."""
+        """The same arrays, for a store that `open_over` opens over the store of the arrays."""
         return GivenArrays(self._held, self._own, self._digests, lambda arrays: open_over(self._open_again(arrays)))
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        """Another process has copies that nobody changes."""
+        """In another process the arrays are copies, which nobody changes."""
         return _nothing, ()
 
     def changed(self) -> bool:
-        """Whether an array that somebody still holds has another content."""
+        """Whether an array that somebody still holds has changed."""
         return any(
             (array := held()) is not None and _digest(array) != digest
             for held, digest in zip(self._held, self._digests, strict=True)
         )
 
     def opened_again(self) -> RowBlocks:
-        """The rows that the arrays hold now.  Raises DataError where one is gone of which the store keeps nothing."""
+        """A store over the present values.  Raises DataError if an array is gone that the store does not keep."""
         arrays = []
         for held, own, digest in zip(self._held, self._own, self._digests, strict=False):
             array = held()
@@ -84,10 +84,11 @@ def _nothing() -> None:
 
 
 def _reference(array: Any, shares: Callable[[np.ndarray], bool]) -> Callable[[], Any]:
-    """What gives an array for as long as somebody can change it.
+    """A function that returns an array as long as somebody can change it.
 
-    What the store itself keeps is held; else as long as others hold it, so that the store does not keep it, too: not
-    the object that was given, which may be a view or a container made for one call, but the memory that it is of.
+    If the store keeps the array itself, it is referenced directly.  Otherwise a weak reference is used, so that the
+    store does not keep the array alive: to the array that owns the memory, not to the given object, which may be a
+    temporary view.
     """
     if scipy.sparse.issparse(array) and array.format == "csr":
         parts = [_reference(part, shares) for part in (array.data, array.indices, array.indptr)]
@@ -98,7 +99,7 @@ def _reference(array: Any, shares: Callable[[np.ndarray], bool]) -> Callable[[],
             return None if any(part is None for part in found) else scipy.sparse.csr_array(found, shape=shape)
 
         return matrix
-    if hasattr(array, "dtypes"):  # a frame, or a column of one, whose values may be the memory of an array
+    if hasattr(array, "dtypes"):  # the values of a frame or of its column may share the memory of an array
         block = np.asarray(array)
         if shares(block):
             return lambda: block
@@ -113,7 +114,7 @@ def _reference(array: Any, shares: Callable[[np.ndarray], bool]) -> Callable[[],
 
 
 def _of_memory(array: np.ndarray) -> Callable[[], Any]:
-    """A view of the array that has the memory, made anew for as long as that array is there."""
+    """A function that returns a view of the array that owns the memory, as long as that array exists."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -153,7 +154,9 @@ def _add(hasher: Any, array: Any) -> None:
         _add(hasher, np.ma.getmaskarray(array))
         array = array.data
     n = len(array)
-    if not isinstance(array, np.ndarray):  # pandas gives rows by place alone; of others slices may be something else
+    if not isinstance(
+        array, np.ndarray
+    ):  # slices of pandas objects select rows by position; those of other types may not
         array = array.iloc if hasattr(array, "iloc") else np.asarray(array)
     for start, stop in tile(n, _PIECE):
         piece = np.asarray(array[start:stop])

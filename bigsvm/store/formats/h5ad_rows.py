@@ -24,18 +24,18 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.sealing.places import naming
 
-_CHUNK_CACHE = 1 << 20  # of each dataset; newer HDF5 would take 8 MiB
-_INDEX_CACHE = 4 << 20  # of a file: where its chunks are; HDF5 would let it grow to 32 MiB
+_CHUNK_CACHE = 1 << 20  # of each dataset; newer versions of HDF5 would use 8 MiB
+_INDEX_CACHE = 4 << 20  # of a file, for the index of its chunks; HDF5 would let it grow to 32 MiB
 _COPY = "copy what it names into this file, with h5py: file[name] = array[...]"
 _LOCK = threading.RLock()
-"""HDF5 has one for the whole process; without ours, threads could meet within one read of two calls."""
+"""HDF5 has one lock for the whole process; this one also covers reads that take two calls."""
 
 
 class H5adRows(ZarrRows):
-    """RowBlocks over an .h5ad file: what `ZarrRows` says of a folder.
+    """RowBlocks over an .h5ad file, with the properties of `ZarrRows`.
 
-    All bytes are read once at the first opening, for the fingerprint, which is kept in the cache folder as long as size
-    and time stay.  Chunks have no digests of their own: HDF5's checksums, where there are any, hold.
+    At the first opening all bytes are read once for the fingerprint, which is cached while size and time stay the same.
+    Chunks have no digests; only HDF5's own checksums, if the file has any, can detect damage.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class H5adRows(ZarrRows):
         self.content_fingerprint = None
 
     def check_files(self) -> None:
-        """Raise DataError where the file is not as it was when the store was opened."""
+        """Raise DataError if the file has changed since the store was opened."""
         self._watched.check_all()
 
     def __reduce__(self) -> tuple[Callable[..., H5adRows], tuple[Any, ...]]:
@@ -88,11 +88,11 @@ class H5adRows(ZarrRows):
 
     @property
     def chunk_nbytes(self) -> int:
-        """Bytes of the chunks that are decoded at one time, and of the file's index."""
+        """Bytes of the chunks that are decoded at a time, and of the index of the file."""
         return super().chunk_nbytes + _INDEX_CACHE
 
     def forget(self) -> None:
-        """Let go of all that HDF5 keeps: a plan counts on it once the rows are read.  The next read opens the file."""
+        """Close the file, which frees all caches of HDF5; plans rely on that.  The next read opens it again."""
         with _LOCK:
             self._file.close()
 
@@ -105,7 +105,7 @@ class H5adRows(ZarrRows):
 
 
 class H5File:
-    """An HDF5 file that is open while it is read; under `_LOCK`."""
+    """An HDF5 file that is open while it is read; use it under `_LOCK`."""
 
     def __init__(self, path: str, opening: Any) -> None:
         self._path, self._opening = path, opening
@@ -115,7 +115,7 @@ class H5File:
         _FILES.add(self)
 
     def root(self) -> Any:
-        """The file, opened now unless it is."""
+        """The file; opened if necessary."""
         if not self._root:
             self._close_former()
             self._root = self._opened()
@@ -125,9 +125,9 @@ class H5File:
         return self._root
 
     def _close_former(self) -> None:
-        """Close what somebody left open of the same file before it was written anew, in place.
+        """Close handles of the same file that were opened before it was rewritten in place.
 
-        HDF5 opens a file once in a process, and would give us the index that it had then.
+        HDF5 opens a file only once in a process, and would return the old index.
         """
         now = os.stat(self._path)
         self._opened_as = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
@@ -136,9 +136,9 @@ class H5File:
                 other.close()
 
     def _opened(self) -> Any:
-        """The file without HDF5's own locks, which network folders lack, and a file that nobody writes does not need.
+        """Open the file without HDF5's locks, which network folders lack, and which read-only files do not need.
 
-        HDF5 lets a process open a file twice in one way only: somebody who has it open already may have it with locks.
+        HDF5 cannot open a file in two ways in one process, so if it is open already with locks, locks are used.
         """
         ways: list[dict[str, Any]] = [{"locking": False}, {}, {"locking": True}, {"locking": "best-effort"}]
         for way in ways:
@@ -157,7 +157,7 @@ class H5File:
         return self._bytes
 
     def close(self) -> None:
-        """Let go of the chunks and of the index: HDF5 does so when a file is closed, and not before."""
+        """Release chunks and index, which HDF5 frees only when a file is closed."""
         if self._root:
             self._root.close()
         self._root = self._bytes = None
@@ -167,10 +167,9 @@ _FILES: weakref.WeakSet[H5File] = weakref.WeakSet()
 
 
 class H5Array:
-    """An HDF5 dataset by the calls of `ChunkedArray`.
+    """An HDF5 dataset with the methods of `ChunkedArray`.
 
-    Numbers that lie in one piece, neither chunked nor compressed, are mapped: h5py copies them, which takes three times
-    as long.
+    Contiguous uncompressed data are mapped, because h5py copies them, which takes three times as long.
     """
 
     raw = False
@@ -179,7 +178,7 @@ class H5Array:
         node = _own(file.root(), path)
         if not hasattr(node, "shape"):
             raise DataError("is a group where an array was expected", path)
-        if node.is_virtual or node.external:  # HDF5 would take a file that is not there for zeros
+        if node.is_virtual or node.external:  # HDF5 would read zeros for a missing external file
             raise DataError("its values lie in other files, whose changes nobody would see", path, _COPY)
         refuse_packed({name: _plain(value) for name, value in node.attrs.items()}, node.dtype, path)
         self.path, self._told, self._watched, self._file, self._node = path, told, known, file, node
@@ -192,7 +191,7 @@ class H5Array:
         chunk = node.chunks
         self.unit_rows = int(chunk[0]) if chunk else 1
         nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
-        # A filter has the compressed chunk beside the one that it makes, and makes that in a buffer that it doubles.
+        # A filter holds the compressed chunk, and decodes it into a buffer that it doubles as needed.
         at_once = 2 * nbytes if node.compression or node.shuffle else nbytes
         self.chunk_nbytes = max(at_once, _CHUNK_CACHE) if chunk else 0
 
@@ -205,7 +204,7 @@ class H5Array:
         with _LOCK, _h5_errors(f"{self._told.path}/{self.path}"):
             if self._place is not None:
                 return self._mapped(self._place, start, stop)
-            if not self._node:  # the file was closed meanwhile
+            if not self._node:  # the file was closed in the meantime
                 self._node = _own(self._file.root(), self.path)
             values = self._node.asstr()[start:stop] if self._text else self._node[start:stop]
         values = np.asarray(values).astype(self.dtype, copy=False)
@@ -213,7 +212,7 @@ class H5Array:
         return values
 
     def _mapped(self, place: tuple[int, np.dtype], start: int, stop: int) -> np.ndarray:
-        """The same of a dataset in one piece: its first byte and the type that it is stored in."""
+        """Rows of a contiguous dataset; place : (first byte, dtype as stored)."""
         first, stored = place
         row = stored.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         found = self._file.mapped()[first + row * start : first + row * stop].view(stored)
@@ -225,13 +224,13 @@ class H5Array:
 
 
 def _place_of(node: Any, file_size: int) -> tuple[int, np.dtype] | None:
-    """Where the numbers of a dataset lie in the file, in one piece and as NumPy has them; None where they do not."""
+    """(first byte, dtype) of a contiguous dataset in a type of NumPy; None for other datasets."""
     import h5py
 
     nbytes = node.dtype.itemsize * (node.size or 0)
     if node.chunks is not None or node.dtype.kind not in "iuf":
         return None
-    # What was never written has no place, which HDF5 tells as one in front of a file that has a user block.
+    # Data that were never written have no offset, which HDF5 reports like one before a file with a user block.
     first = node.id.get_offset() if nbytes and node.id.get_storage_size() == nbytes else None
     if first is None or node.id.get_type() != h5py.h5t.py_create(node.dtype):
         return None
@@ -239,10 +238,10 @@ def _place_of(node: Any, file_size: int) -> tuple[int, np.dtype] | None:
 
 
 def _own(group: Any, path: str) -> Any:
-    """What a group has under a path.
+    """The object at a path in a group.
 
-    Raises KeyError where nothing is there, DataError where a link leads to another file, or to nothing: it is not
-    taken for the absence of weights.
+    Raises KeyError if there is none; DataError for a link to another file, or a broken link, which must not count as
+    the absence of, say, weights.
     """
     at = group
     for name in path.strip("/").split("/"):
@@ -260,7 +259,7 @@ def _own(group: Any, path: str) -> Any:
 
 
 class _Plain:
-    """A group of h5py whose attributes are what JSON would have."""
+    """A group of h5py whose attributes have the types of JSON."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -300,7 +299,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fingerprint(file: File) -> str:
-    """xxh3-128 of a file's bytes, as the cache has it or by reading them."""
+    """xxh3-128 of the bytes of a file, from the cache or by reading them."""
     of = digest_of({"h5": file.known_by})
     place = cache_folder() / "manifests" / f"h5-{of}.json"
     try:
@@ -308,7 +307,7 @@ def _fingerprint(file: File) -> str:
         if known["of"] == of:
             return str(known["fingerprint"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # the cache is ours to renew
+        pass  # a bad entry of the cache is replaced below
     found = files_fingerprint([file])
     make_cache_folder(place.parent)
     write_sealed(place, {"of": of, "fingerprint": found})
@@ -336,7 +335,7 @@ def reopen(
 
 @contextmanager
 def _h5_errors(where: str) -> Iterator[None]:
-    """What h5py raises on a damaged file, as ours."""
+    """Raise what h5py raises for a damaged file as DataError."""
     try:
         yield
     except BigSVMError:

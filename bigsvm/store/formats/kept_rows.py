@@ -1,4 +1,4 @@
-"""The rows of a store that have a label, where the others are to be left out."""
+"""The labelled rows of a store that was opened with missing="drop"."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bigsvm.store.labels import check_weights
 from bigsvm.store.transforms.expression import Column
 
 _STEP = 1 << 16  # rows that are counted together
-_SPAN = 4096  # rows read at a time at least, where few of them are kept
+_SPAN = 4096  # least number of rows that are read at a time if few of them are kept
 
 
 class Marked(Protocol):
-    """A store that was opened with missing="drop": rows without a label have some label, and are told here."""
+    """A store that was opened with missing="drop": rows without a label have an arbitrary label, and are marked."""
 
     def labelled_rows(self) -> np.ndarray:
-        """Whether each row has a label, packed: bit i of byte i // 8, most significant first."""
+        """Whether each row has a label, packed: bit i of byte i // 8, most significant bit first."""
         ...
 
     def entries_of(self, start: int, stop: int) -> int:
-        """Stored entries of the rows that have a label among rows [start, stop), which hold no other."""
+        """Number of stored entries of the labelled rows among rows [start, stop)."""
         ...
 
 
@@ -67,7 +67,7 @@ class KeptRows(StoreBase):
 
     @property
     def below(self) -> RowBlocks:
-        """The store, with all of its rows."""
+        """The underlying store, with all of its rows."""
         return self._store
 
     @property
@@ -77,17 +77,17 @@ class KeptRows(StoreBase):
 
     @property
     def chunk_nbytes(self) -> int:
-        """As of the store, and the rows between those that are kept."""
+        """As for the store, plus the rows between those that are kept."""
         return self._store.chunk_nbytes + len(self._kept)
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """As of the store."""
+        """As for the store."""
         return self._store.compiled_calls
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries of the rows that are kept; the first call counts them."""
+        """Number of stored entries of the kept rows; the first call counts them."""
         if self.layout == "dense":
             return self.n_samples * self.n_features
         if self._nnz is None:
@@ -99,18 +99,18 @@ class KeptRows(StoreBase):
         return self._nnz
 
     def store_rows(self, start: int, stop: int) -> np.ndarray:
-        """Rows of the store that rows [start, stop) are, int64."""
+        """The row numbers in the store of rows [start, stop), int64."""
         return self._places(start, stop)
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """Class codes, or targets, of rows [start, stop)."""
+        """Class codes or targets of rows [start, stop)."""
         places = self._places(start, stop)
         first = int(places[0])
         found: np.ndarray = cast(Any, self._store).labels_between(first, int(places[-1]) + 1)
         return found[places - first]
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-        """Columns beside the rows [start, stop), by name, where the store has any."""
+        """The named columns of rows [start, stop), if the store has columns."""
         read = getattr(self._store, "columns_between", None)
         if read is None:
             raise DataError("has no columns beside its rows", self.uri)
@@ -129,7 +129,7 @@ class KeptRows(StoreBase):
         places = self._places(start, stop)
         parts: list[Block] = []
         at, step = 0, max(stop - start, min(_SPAN, 4 * (stop - start)))
-        while at < len(places):  # of a wide gap nothing is read, and of many small ones a few rows too many
+        while at < len(places):  # skip wide gaps, and read across narrow ones
             end = int(np.searchsorted(places, places[at] + step))
             a, b = int(places[at]), int(places[end - 1]) + 1
             parts.append(_chosen(self._store.read(BlockRef(a, b, 0)), places[at:end] - a))
@@ -137,7 +137,7 @@ class KeptRows(StoreBase):
         weights = [part.sample_weight for part in parts if part.sample_weight is not None]
         y = np.concatenate([part.y for part in parts])
         X = joined_rows([part.X for part in parts])
-        # The store leaves it to us, who know which rows count.
+        # the store leaves the check of weights to this class, which knows the rows that count
         weight = check_weights(np.concatenate(weights), self.uri, rows=places) if weights else None
         return Block(start, stop, X, y, weight)
 
@@ -145,12 +145,12 @@ class KeptRows(StoreBase):
         self._store.forget()
 
     def _bits(self, start: int) -> np.ndarray:
-        """Whether rows [start, start + _STEP) are kept; `start` is a multiple of _STEP."""
+        """Whether rows [start, start + _STEP) are kept; `start` must be a multiple of _STEP."""
         stop = min(start + _STEP, self._store.n_samples)
         return np.unpackbits(self._kept[start // 8 : -(-stop // 8)])[: stop - start]
 
     def _places(self, start: int, stop: int) -> np.ndarray:
-        """Rows of the store that are the kept rows [start, stop), int64."""
+        """The row numbers in the store of the kept rows [start, stop), int64."""
         found = []
         step = int(np.searchsorted(self._before, start, "right")) - 1
         while start < stop:
@@ -163,18 +163,18 @@ class KeptRows(StoreBase):
 
 
 def labelled_only(store: Any) -> RowBlocks:
-    """A store opened with missing="drop", without its rows that have no label; the store itself where all have one."""
+    """The labelled rows of a store opened with missing="drop"; the store itself if all rows have a label."""
     kept = store.labelled_rows()
     return store if int(np.unpackbits(kept)[: store.n_samples].sum()) == store.n_samples else KeptRows(store, kept)
 
 
 def of_store(store: Any) -> KeptRows:
-    """The KeptRows of a pickled one."""
+    """Rebuild a pickled KeptRows."""
     return KeptRows(store, store.labelled_rows())
 
 
 def joined_rows(parts: list[Matrix]) -> Matrix:
-    """Rows one below the other."""
+    """Concatenate matrices of rows."""
     if len(parts) == 1:
         return parts[0]
     sparse = [part for part in parts if isinstance(part, CSR)]

@@ -1,4 +1,4 @@
-"""Files that cannot be read as rows, and what makes rows of them."""
+"""Files that cannot be read as rows, and how to convert them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ REMEDIES = {
     ".pickle": _PICKLE,
     ".joblib": _PICKLE,
 }
-"""By suffix: what a user can do today."""
+"""Suffix -> what a user can do."""
 
 
 def not_readable(name: str, suffix: str) -> UsageError:
-    """The refusal of a file with one of these suffixes."""
+    """The error for a file with one of these suffixes."""
     stem = name[: name.lower().rindex(suffix)]
     remedy = REMEDIES[suffix].replace("{name}", name).replace("{stem}", stem)
     return UsageError(f"{suffix} files are not read", name, remedy)
 
 
 def refuse_partitions(name: str) -> None:
-    """Raise UsageError where a folder has Parquet files in subfolders such as `day=3`: they would be left out."""
+    """Raise UsageError for a folder with Parquet files in subfolders such as `day=3`, which would be left out."""
     for folder, subfolders, files in os.walk(name):
         within = Path(folder).relative_to(name).parts
         if within and any(file.lower().endswith(PARQUET) for file in files):

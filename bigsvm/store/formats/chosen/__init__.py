@@ -1,1 +1,1 @@
-"""Rows that are chosen of a store by what its columns say, and labels that are made of several columns."""
+"""Selection of rows by conditions on columns and by splits, and labels made from columns."""

@@ -1,4 +1,4 @@
-"""Labels and weights that are columns of files, and which rows have any."""
+"""Labels and weights from columns of files, and which rows have a label."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from bigsvm.store.labels import (
 )
 from bigsvm.store.transforms.expression import Column
 
-_TEXT_TOGETHER = 1 << 20  # bytes of labels that are coded together
+_TEXT_TOGETHER = 1 << 20  # bytes of labels that are coded at a time
 
 
 class ColumnLabels(StoreBase):
-    """What rows share whose labels and weights are columns of the files that they are read from (`ParquetRows`).
+    """The common base of rows whose labels and weights are columns of the same files (`ParquetRows`).
 
-    With missing="drop" rows without a label have any label, `labelled_rows` tells which these are, and weights are
-    given as they lie: `KeptRows` looks at those that count.
+    With missing="drop" rows without a label have an arbitrary label, `labelled_rows` tells which rows these are, and
+    weights are returned unchecked; `KeptRows` checks those that count.
     """
 
     uri: str
     n_samples: int
     _files: Any
-    """ParquetFiles, or what reads files of another kind as they are read."""
+    """ParquetFiles, or a reader of another format with the same methods."""
     _layout: Layout
     _task: Task
     _missing: Missing
     _bits: np.ndarray | None = None
     _counting: np.ndarray | None = None
     _types: Mapping[str, pa.DataType] = MappingProxyType({})
-    """What labels and weights are read as that files have as text."""
+    """The types as which labels and weights are read, if the files have text."""
 
     def labels_of_only(self, rows: np.ndarray) -> Self:
-        """These rows, of which some have labels and weights that count (`rows`, packed); all others have none.
+        """The store restricted to labels and weights of some rows (`rows`, packed); all other rows have none.
 
-        So it is they who say what the classes are, and whether there are any.
+        So only these rows decide whether labels are classes, and which classes there are.
         """
         found = copy.copy(self)
         for name in ("classes", "_number_labels"):
@@ -68,14 +68,14 @@ class ColumnLabels(StoreBase):
         return scan_classes(self._label_pieces(), self._task)
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """The y of rows [start, stop), as blocks have it, without reading X."""
+        """The y of rows [start, stop), as in blocks, without reading X."""
         labels = LabelParts(self._y, start)
         for _, batch in self._files.batches(start, stop, [self._label_name()]):
             labels.add(batch.column(0))
         return labels.y()
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-        """Columns by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        """The named columns of rows [start, stop).  Raises DataError for a missing column; the hint lists the others."""
         there = list(self._files.schema.names)
         for name in names:
             if there.count(name) != 1:
@@ -101,9 +101,9 @@ class ColumnLabels(StoreBase):
         return self._bits
 
     def _there(self, column: pa.Array, name: str, first: int) -> tuple[np.ndarray, pa.Array]:
-        """(which rows of a column of a name have a value that counts, these values); a number that is NaN is none.
+        """(which rows have a value that counts, these values) for a named column; NaN counts as missing.
 
-        first : row of the store that the first of the column is
+        first : number of the column's first row in the store
         """
         there, values = self._counted(column, first)
         if name in self._types:
@@ -127,7 +127,7 @@ class ColumnLabels(StoreBase):
         return there, column.filter(_truths(there))
 
     def _y(self, column: pa.Array, first: int) -> np.ndarray:
-        """Class codes, or targets, of labels of which the first is that of row `first`."""
+        """Class codes or targets; first : number of the first row."""
         classes, there = self.classes, None
         if self._missing != "refuse":
             there, column = self._there(column, self._label_name(), first)
@@ -137,33 +137,33 @@ class ColumnLabels(StoreBase):
             return codes if there is None else _spread(codes, there)
         known = plain_of(column, self.uri, first)
         if there is not None and not there.all():
-            # Some label that occurs: who leaves these rows out does not look.
+            # an arbitrary label, because callers ignore these rows
             known = _spread(known, there, classes[0] if classes is not None and len(classes) else 0)
         labels = as_labels(known, self.uri, first)
         return as_targets(labels, self.uri, first) if classes is None else label_codes(labels, classes)
 
     def _weights(self, column: pa.Array, name: str, first: int) -> np.ndarray:
-        """Weights of a column of a name, of which the first is that of row `first`."""
+        """The weights in a named column; first : number of the first row."""
         if self._missing == "refuse":
             return check_weights(plain_of(column, self._place_of(name), first), self.uri, first)
         there, values = self._there(column, name, first)
         known = plain_of(values, self._place_of(name), first)
         if there.any():
-            check_weights(known[:0], self.uri)  # their type, which is that of all
+            check_weights(known[:0], self.uri)  # check the dtype, which is the same for all
         weights = np.full(len(there), np.nan)
         weights[there] = known
         return weights
 
     @functools.cached_property
     def _number_labels(self) -> np.dtype | None:
-        """The type of labels that are numbers as they are stored, each row having one; None of others."""
+        """The stored dtype of numeric labels, if every row has one; else None."""
         if self._layout.label is None or self._missing != "refuse":
             return None
         kind = self._files.schema.field(self._layout.label).type
         return np.dtype(kind.to_pandas_dtype()) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
 
     def _place_of(self, name: str) -> str:
-        """A column, for messages."""
+        """The name of a column, for messages."""
         return f"{self.uri}, column {name!r}"
 
     def _label_name(self) -> str:
@@ -172,11 +172,11 @@ class ColumnLabels(StoreBase):
         return self._layout.label
 
     def _label_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """(first row, a batch that has the labels of some rows)."""
+        """(first row, record batch with the labels of some rows)."""
         yield from self._files.batches(0, self.n_samples, [self._label_name()])
 
     def _label_pieces(self) -> Iterator[np.ndarray]:
-        """Labels of a few rows after others; of text those that occur."""
+        """The labels in pieces; for text the distinct labels of each piece."""
         name = self._label_name()
         where = self._place_of(name)
         for first, batch in self._label_batches():
@@ -185,7 +185,7 @@ class ColumnLabels(StoreBase):
                 there, column = self._there(column, name, first)
                 rows = first + np.flatnonzero(there)
             elif column.null_count:
-                self.labelled_rows()  # which says how many
+                self.labelled_rows()  # raises the error, with the number of rows
             if not len(column):
                 continue
             if is_text(column.type):
@@ -195,9 +195,9 @@ class ColumnLabels(StoreBase):
 
 
 class LabelParts:
-    """The labels of a block that come in parts; text is coded as it comes, since labels may be longer than a row is.
+    """The labels of a block, collected in parts; text is coded at once, because a label may be longer than its row.
 
-    y_of : (labels, row of the first) -> class codes, or targets
+    y_of : a function of (labels, number of their first row) that returns class codes or targets
     """
 
     def __init__(self, y_of: Callable[[pa.Array, int], np.ndarray], start: int) -> None:
@@ -205,7 +205,7 @@ class LabelParts:
         self._coded: list[np.ndarray] = []
 
     def add(self, column: pa.Array) -> None:
-        """The labels of the next rows."""
+        """Append the labels of the next rows."""
         self._held.append(column)
         if is_text(column.type):
             self._nbytes += column.nbytes
@@ -213,7 +213,7 @@ class LabelParts:
                 self._code()
 
     def y(self) -> np.ndarray:
-        """Of all parts, of which there is one at least."""
+        """The y of all parts; there must be at least one."""
         if self._held:
             self._code()
         return self._coded[0] if len(self._coded) == 1 else np.concatenate(self._coded)
@@ -225,26 +225,26 @@ class LabelParts:
 
 
 def joined(columns: list[pa.Array]) -> pa.Array:
-    """Parts of a column, one after another: what is asked of all at once costs as much as of one."""
+    """Concatenate parts of a column; one call for all rows costs as much as one for a part."""
     if len(columns) == 1:
         return columns[0]
-    return pa.concat_arrays([decoded(column) for column in columns])  # each dictionary is one of its own
+    return pa.concat_arrays([decoded(column) for column in columns])  # parts may have different dictionaries
 
 
 def _spread(known: np.ndarray, there: np.ndarray, other: Any = 0) -> np.ndarray:
-    """Values of the rows that have one, in their places; elsewhere `other`."""
+    """Values of the rows that have one, at their positions; `other` elsewhere."""
     values = np.full(len(there), other, known.dtype)
     values[there] = known
     return values
 
 
 def _truths(values: np.ndarray) -> pa.Array:
-    """Truth values as Arrow has them; `pa.array` would import pandas."""
+    """Booleans as an Arrow array; `pa.array` would import pandas."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
 
 
 def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
-    """Values as NumPy has them, and which are there.  Raises DataError for a type that nothing compares."""
+    """The values as NumPy, and which are present.  Raises DataError for a type that cannot be compared."""
     there = numbers_of(column.is_valid())
     try:
         known = plain_of(column.drop_null(), where, first)

@@ -1,4 +1,4 @@
-"""The rows of a store for which a condition on its columns holds."""
+"""The rows of a store that meet a condition on its columns (--rows)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from bigsvm.store.labels import Missing, label_codes
 from bigsvm.store.transforms.expression import parse
 from bigsvm.units import shortened
 
-_STEP = 1 << 16  # rows whose columns are looked at together, a multiple of 8
+_STEP = 1 << 16  # rows whose columns are read together, a multiple of 8
 
 
 class FilteredRows(CountedRows):
-    """RowBlocks over the rows of a store for which a condition holds, in its order; its classes are those that occur.
+    """RowBlocks over the rows of a store that meet a condition, in its order; their classes are those that occur.
 
-    store : with `columns_between`; where it has `labels_of_only`, what is not chosen has no say in what classes there
-        are, and no label of it is looked at
-    condition : as `expression.parse` takes it;  missing : of labels, among the rows that are chosen; None where
-        the store was opened without them
+    store : must have `columns_between`; if it has `labels_of_only`, rows that are not selected do not influence the
+        classes, and their labels are not checked
+    condition : as for `expression.parse`;  missing : treatment of selected rows without a label; None if the store was
+        opened without labels
 
-    Columns are read once, in pieces; one bit a row is held.  Rows where a value that decides is not there are left
-    out, and counted in `recipe["chosen"]`.
+    The columns are read once, in pieces; one bit for each row is kept.  Rows that lack a value needed for the decision
+    are left out, and counted in `recipe["chosen"]`.
 
     Raises
     ------
-    UsageError : the condition cannot be read, or does not go with the columns. DataError : there is no such column, no
-    row is chosen, or a chosen one has no label.
+    UsageError : the condition cannot be parsed, or does not fit the columns.
+    DataError : a column is missing, no row is selected, or a selected row has no label.
     """
 
     def __init__(self, store: RowBlocks, condition: str, missing: Missing | None = "refuse") -> None:
@@ -76,7 +76,7 @@ class FilteredRows(CountedRows):
 
     @functools.cached_property
     def _codes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """(classes of the chosen rows, the code of each class of the store); None for targets, and where they agree."""
+        """(classes of the selected rows, new code of each class of the store); None for targets, or without change."""
         theirs = None if self._told else self._store.classes
         if theirs is None:
             return None
@@ -92,7 +92,7 @@ class FilteredRows(CountedRows):
 
     @property
     def classes(self) -> np.ndarray | None:
-        """Labels of the rows, in ascending order; None for a regression target.  The first call reads them."""
+        """Labels of the selected rows, ascending; None for a regression target.  The first call reads them."""
         return self._store.classes if self._codes is None else self._codes[0]
 
     def read(self, ref: BlockRef) -> Block:
@@ -102,12 +102,12 @@ class FilteredRows(CountedRows):
 
 @functools.lru_cache(maxsize=8)
 def _reopened(store: Any, condition: str, missing: Missing | None) -> FilteredRows:
-    """The rows of a pickled FilteredRows: the columns are read once per process."""
+    """Rebuild a pickled FilteredRows; the columns are read once in each process."""
     return FilteredRows(store, condition, missing)
 
 
 def _labelled(store: RowBlocks, kept: np.ndarray, missing: Missing | None) -> np.ndarray:
-    """Bits of the rows that have a label, too.  Raises DataError where that is asked of all chosen ones."""
+    """Bits of the selected rows that have a label.  Raises DataError if some have none, and missing is "refuse"."""
     labelled_rows = getattr(store, "labelled_rows", None)
     if labelled_rows is None or missing is None:
         return kept
@@ -121,9 +121,9 @@ def _labelled(store: RowBlocks, kept: np.ndarray, missing: Missing | None) -> np
 
 
 def filtered(store: RowBlocks, condition: str, missing: Missing | None) -> RowBlocks:
-    """The rows of a store for which a condition holds.
+    """The rows of a store that meet a condition.
 
-    Raises UsageError for a store that has no columns, and what `FilteredRows` raises.
+    Raises UsageError if the store has no columns, and whatever `FilteredRows` raises.
     """
     if getattr(store, "columns_between", None) is None:
         what = f"--rows is for rows with columns beside them, and a {type(store).__name__} has none"

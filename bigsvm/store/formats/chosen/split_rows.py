@@ -1,7 +1,7 @@
-"""Rows for training and rows for testing, told apart by a hash of their numbers.
+"""Split into training and test rows, by a hash of the row numbers.
 
-A row falls on its side whatever other rows there are: a store that grows keeps the sides of its rows, and nothing needs
-to be kept but the share.
+The side of a row does not depend on other rows, so it stays the same in a store that grows, and only the share must be
+recorded.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _STEP = 1 << 16  # rows hashed together, a multiple of 8
 
 
 class CountedRows(KeptRows):
-    """Some rows of a store, whose entries are counted once."""
+    """Some rows of a store, whose stored entries are counted once, and cached."""
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries of the rows; the first call counts them, and they are known while the rows stay the same."""
+        """Number of stored entries; the first call counts them, and caches the number while the rows stay the same."""
         if self.layout == "dense":
             return self.n_samples * self.n_features
         if self._nnz is None:
             path = cache_folder() / "manifests" / f"entries-of-{self.identity.digest}.json"
             try:
                 self._nnz = int(read_sealed(path)["entries"])
-            except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
+            except (OSError, ValueError, KeyError, TypeError):  # a bad entry of the cache is replaced below
                 self._nnz = self._count()
                 if self.uri != "memory":
                     make_cache_folder(path.parent)
@@ -48,7 +48,7 @@ class CountedRows(KeptRows):
 
     def _count(self) -> int:
         store, count = self._store, 0
-        lengths = getattr(store, "row_lengths", None)  # of what keeps pointers to its rows
+        lengths = getattr(store, "row_lengths", None)  # of stores that keep the row pointers
         if lengths is not None:
             for start, stop in tile(store.n_samples, _STEP):
                 count += int(lengths(start, stop)[self._bits(start).astype(bool)].sum())
@@ -63,13 +63,13 @@ class CountedRows(KeptRows):
 
 
 class SplitRows(CountedRows):
-    """RowBlocks over the rows of a store that are for training, or over the others.
+    """RowBlocks over the training rows of a store, or over the other rows.
 
-    fraction : of the rows, that are for training, between 0 and 1
-    numbering : which number of a row decides: that in its store, or, as models of earlier versions were trained, that
-        among the rows that a condition and missing labels leave
+    fraction : share of training rows, between 0 and 1
+    numbering : the row number that is hashed: the number in the store; or, for models of earlier versions, the number
+        among the rows that are left by a condition and by missing labels
 
-    Raises UsageError for another fraction, DataError where either side has no row.
+    Raises UsageError for another fraction, DataError if one side has no row.
     """
 
     def __init__(self, store: RowBlocks, fraction: float, part: Part, numbering: Numbering = "store") -> None:
@@ -107,13 +107,13 @@ class SplitRows(CountedRows):
 
 
 def check_share(fraction: float) -> None:
-    """Raise UsageError where it is no share of the rows."""
+    """Raise UsageError unless it is a share between 0 and 1."""
     if isinstance(fraction, str) or not 0.0 < fraction < 1.0:
         raise UsageError(f"a split of {fraction!r}", hint="the share of rows to train on, such as --split 0.9")
 
 
 def recorded_split(rows: RowBlocks) -> float | None:
-    """The share that the store of `rows` records; None where it records none, or these are one side of a split."""
+    """The share that the store of `rows` records; None if it records none, or `rows` are one side of a split."""
     if isinstance(rows, SplitRows):
         return None
     below = getattr(rows, "below", None)
@@ -121,14 +121,14 @@ def recorded_split(rows: RowBlocks) -> float | None:
 
 
 def split_bits(store: RowBlocks, fraction: float, numbers: Callable[[RowBlocks, int, int], np.ndarray]) -> np.ndarray:
-    """Which rows are for training, packed: bit i of byte i // 8, most significant first."""
+    """Which rows are for training, packed: bit i of byte i // 8, most significant bit first."""
     spans = tile(store.n_samples, _STEP)
     parts = [np.packbits(hashed(numbers(store, start, stop)) < fraction) for start, stop in spans]
     return np.concatenate([np.zeros(0, np.uint8), *parts])
 
 
 def numbers_in_store(rows: RowBlocks, start: int, stop: int) -> np.ndarray:
-    """The numbers that rows [start, stop) have in the store whose rows they are, before some were left out; int64."""
+    """The numbers of rows [start, stop) in the underlying store, before rows were left out; int64."""
     if isinstance(rows, DelegatedRows):
         return numbers_in_store(rows.below, start, stop)
     if not isinstance(rows, KeptRows):
@@ -139,7 +139,7 @@ def numbers_in_store(rows: RowBlocks, start: int, stop: int) -> np.ndarray:
 
 
 def rows_in_store(rows: RowBlocks) -> int:
-    """How many rows the store has whose rows they are, before some were left out."""
+    """The number of rows in the underlying store, before rows were left out."""
     if isinstance(rows, DelegatedRows | KeptRows):
         return rows_in_store(rows.below)
     return rows.n_samples
@@ -150,7 +150,7 @@ def _own_numbers(_: RowBlocks, start: int, stop: int) -> np.ndarray:
 
 
 def hashed(rows: np.ndarray) -> np.ndarray:
-    """Of row numbers, float64 in [0, 1): splitmix64 of each, its 53 leading bits."""
+    """A hash of row numbers as float64 in [0, 1): the leading 53 bits of splitmix64."""
     with np.errstate(over="ignore"):
         z = rows.astype(np.uint64) + np.uint64(1)
         z *= np.uint64(0x9E3779B97F4A7C15)
@@ -161,11 +161,11 @@ def hashed(rows: np.ndarray) -> np.ndarray:
 
 
 def split(store: RowBlocks, fraction: Share | None, part: Part | None, rows: Any) -> RowBlocks:
-    """The side that was asked for: of a share, or of the one that a model was trained with (`rows`); all for 1.
+    """The side that was asked for: of a given share, or of the split that a model was trained with (`rows`); all for 1.
 
     Raises
     ------
-    UsageError : both, or a side and no share.
+    UsageError : both are given, or a side without a share.
     """
     if fraction == "recorded":
         fraction = recorded_split(store)
@@ -188,7 +188,7 @@ def split(store: RowBlocks, fraction: Share | None, part: Part | None, rows: Any
 
 
 def others_of(rows: RowBlocks) -> RowBlocks | None:
-    """The rows that were kept back from `rows`, changed as these are; None where none were."""
+    """The rows that were held out from `rows`, transformed in the same way; None if none were."""
     if isinstance(rows, SplitRows):
         return cast(RowBlocks, rows.others())
     if isinstance(rows, DelegatedRows):

@@ -1,1 +1,1 @@
-"""Matrices and collections that lie in groups of Zarr and HDF5 in other ways than AnnData's own."""
+"""Layouts of matrices in groups of Zarr and HDF5 other than AnnData's own."""

@@ -1,10 +1,10 @@
-"""The binsparse descriptor, version 0.1: a group's attribute that says which arrays make a sparse matrix.
+"""The binsparse descriptor, version 0.1: an attribute of a group that names the arrays of a sparse matrix.
 
     {"binsparse": {"version": "0.1", "format": "CSR", "shape": [n, d], "number_of_stored_values": nnz,
      "data_types": {"pointers_to_1": "uint64", "indices_1": "uint64", "values": "float32"}}}
 
-Of its formats CSR and CSC are read, and DMATR, rows of a dense matrix one after another.  What is stored once for many
-entries (iso values, one half of a symmetric matrix, a fill value) or is no real number is refused by its name.
+The formats CSR, CSC and DMATR (rows of a dense matrix one after another) are read.  Values stored once for many entries
+(iso values, one half of a symmetric matrix, a fill value) and values that are not real numbers are refused by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HINT = "formats that are read: CSR, CSC and DMATR, without structure and fill"
 
 
 class Described(NamedTuple):
-    """A matrix by its descriptor.
+    """A matrix as its descriptor gives it.
 
     kind : csr, csc or dense;  shape : rows, columns;  parts : names of its arrays: values, indices and pointers
     """
@@ -33,7 +33,7 @@ class Described(NamedTuple):
 
 
 def described(node: Any, path: str) -> Described | None:
-    """What the descriptor of a group says; None where it has none.  Raises DataError for what cannot be read."""
+    """The matrix that the descriptor of a group gives; None without a descriptor.  Raises DataError if unsupported."""
     if "binsparse" not in node.attrs:
         return None
     found = node.attrs["binsparse"]
@@ -68,7 +68,7 @@ def described(node: Any, path: str) -> Described | None:
 
 
 class RowMajor:
-    """Values of a dense matrix in one dimension, row after row, by the calls of a matrix of two."""
+    """The values of a dense matrix in one dimension, row after row, with the methods of a two-dimensional array."""
 
     raw = False
 
@@ -86,5 +86,5 @@ class RowMajor:
         return self._values.read(start * width, stop * width).reshape(stop - start, width)
 
     def forget(self) -> None:
-        """Let go of what was read last."""
+        """Release what was read last."""
         self._values.forget()

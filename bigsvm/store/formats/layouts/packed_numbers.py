@@ -1,7 +1,7 @@
-"""Arrays whose attributes say that the numbers stored in them are not the values meant, by the CF conventions.
+"""Refusal of packed arrays of the CF conventions, whose stored numbers are not the values meant.
 
-xarray and netCDF store 1.5 as 2, with the attributes scale_factor 0.25 and add_offset 1.0, and what is missing as
-`_FillValue`.  Zarr and HDF5 know nothing of it, so that a reader gets 2 and -999.
+xarray and netCDF store 1.5 as 2 with the attributes scale_factor 0.25 and add_offset 1.0, and missing values as
+`_FillValue`.  Zarr and HDF5 do not apply these attributes, so a reader would get 2 and -999.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _HINT = "xarray reads the values that are meant: bigsvm.ingest((xarray.open_zarr
 
 
 def refuse_packed(attributes: Mapping[str, Any], dtype: np.dtype, path: str, fill: Any = None) -> None:
-    """Raise DataError where the attributes of an array of numbers say that other values are meant than are stored.
+    """Raise DataError if the attributes of a numeric array say that its stored numbers are not the values meant.
 
-    fill : the fill value of an array of Zarr 2, which is where xarray keeps its `_FillValue` there
+    fill : the fill value of a Zarr 2 array, in which xarray keeps its `_FillValue`
     """
     if dtype.kind not in "biuf":
         return
@@ -35,12 +35,12 @@ def refuse_packed(attributes: Mapping[str, Any], dtype: np.dtype, path: str, fil
     if fill is not None and "_ARRAY_DIMENSIONS" in attributes:
         marks["fill_value"] = fill
     for name, mark in marks.items():
-        if not _is_nan(mark):  # a value that is not a number is refused wherever it stands
+        if not _is_nan(mark):  # NaN is refused wherever it occurs in the data
             raise DataError(f"numbers that stand for missing values: its {name} is {mark!r}", path, _HINT)
 
 
 def _is_nan(mark: Any) -> bool:
-    """Whether a mark is no number, which xarray writes as itself, as text, or as base64 of a little-endian double."""
+    """Whether a mark is NaN, which xarray writes as itself, as text, or as base64 of a little-endian double."""
     if isinstance(mark, str):
         try:
             mark = struct.unpack("<d", base64.b64decode(mark, validate=True))[0]
