@@ -75,7 +75,7 @@ class ColumnLabels(StoreBase):
         return labels.y()
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-        """The named columns of rows [start, stop).  Raises DataError for a missing column; the hint lists the others."""
+        """The named columns of rows [start, stop).  Raises DataError for a missing column; the hint lists others."""
         there = list(self._files.schema.names)
         for name in names:
             if there.count(name) != 1:
