@@ -1,4 +1,4 @@
-"""Parquet files as one run of rows, read in bounded memory."""
+"""Several Parquet files as one sequence of rows, read in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ from bigsvm.store.formats.tables.table_names import PARQUET
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
-_BATCH_BYTES = 1 << 20  # decoded, of lists; pyarrow, and what is made of a batch, take some eight times as much
-_FLAT_BATCH_BYTES = 2 << 20  # of plain columns, each of which costs something a batch; they take some twice as much
+_BATCH_BYTES = (
+    1 << 20
+)  # decoded bytes of a batch of lists; pyarrow and the conversion of a batch take about eight times as much
+_FLAT_BATCH_BYTES = (
+    2 << 20
+)  # the same for plain columns, where each column costs something per batch; they take about twice as much
 _PIECE = 1 << 20
-_USUAL = 3 * _PIECE  # of a column's pages, where they have 1 MiB as most writers make them
+_USUAL = 3 * _PIECE  # of a column's pages, if they have 1 MiB, as most writers make them
 _OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans count a reader 1.5 times at least
-_FOOTER_COLUMN = 1152  # bytes in memory of a column of a row group, once the footer is read; 1107 were seen
-_FOOTER_BYTE = 10  # the same of a byte of the footer in the file; 9 were seen
+_FOOTER_COLUMN = 1152  # bytes in memory for a column of a row group in a parsed footer; 1107 were measured
+_FOOTER_BYTE = 10  # bytes in memory for a byte of the footer in the file; 9 were measured
 _OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at least: one file is left for the next
 _KEPT_FOOTERS = 1 << 20  # bytes of footers that are kept together, if they are more than one: reads go to and fro
 _HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
@@ -40,7 +44,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 
 
 def find_files(name: str, suffixes: tuple[str, ...] = PARQUET, kind: str = "Parquet") -> list[str]:
-    """The files a path, folder or glob names, sorted by name.  Raises MissingInput when there are none.
+    """The files that a path, folder or glob names, sorted by name.  Raises MissingInput if there are none.
 
     Of a folder those are left out whose names begin with a dot or an underscore, as Spark and pyarrow do: what writers
     and file systems keep for themselves.
@@ -59,7 +63,7 @@ def find_files(name: str, suffixes: tuple[str, ...] = PARQUET, kind: str = "Parq
 
 
 class ParquetFiles:
-    """Rows of several files in order; `batches` may be called from several threads.
+    """The rows of several files in order; `batches` is thread-safe.
 
     Of data, about a page and a dictionary per column and a batch are held for each thread: `page_bytes`, by the largest
     row group of each file and the first pages there.  Of many short columns up to twice as much was measured, which
@@ -91,12 +95,12 @@ class ParquetFiles:
             self.files.append(File.of(path, status, tuple(starts)))
         each = self._footer_bytes.values()
         self.page_bytes += int(_OF_FOOTERS * max(max(each, default=0), min(sum(each), _KEPT_FOOTERS)))
-        # Not by the schema of a file's metadata: each holds the other, until Python looks for cycles.
+        # Not through the schema of a file's metadata: the two refer to each other until Python's cycle collection.
         self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
         self._lock = threading.Lock()
-        self._footers: OrderedDict[str, Any] = OrderedDict()  # the one asked for last at the end
+        self._footers: OrderedDict[str, Any] = OrderedDict()  # the most recently used at the end
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order.
@@ -107,7 +111,7 @@ class ParquetFiles:
         cursor: _Cursor | None = getattr(self._threads, "cursor", None)
         if cursor is None or cursor.columns != columns or not cursor.reaches(start):
             cursor = _Cursor(self, start, columns, stop - start)
-        self._threads.cursor = None  # an error in the middle leaves no cursor behind
+        self._threads.cursor = None  # an error during the read must leave no cursor behind
         while start < stop:
             batch = cursor.next(start, stop)
             yield start, batch
@@ -115,14 +119,14 @@ class ParquetFiles:
         self._threads.cursor = cursor
 
     def forget(self) -> None:
-        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        """Release what each thread keeps for its next read, and pyarrow's free memory."""
         self._threads = threading.local()
         with self._lock:
             self._footers.clear()
         pa.default_memory_pool().release_unused()
 
     def footer_of(self, path: str) -> Any:
-        """The footer of a file, read once as long as threads come to few others."""
+        """The footer of a file; it stays cached while threads read few other files."""
         with self._lock:
             if path not in self._footers:
                 self._let_go(self._footer_bytes[path])
@@ -132,7 +136,7 @@ class ParquetFiles:
             return self._footers[path]
 
     def _let_go(self, room: int) -> None:
-        """Of the footers that were asked for longest ago, so that another one may be kept."""
+        """Release least recently used footers, so that another one of `room` bytes may be kept."""
         held = sum(map(self._footer_bytes.__getitem__, self._footers)) + room
         while self._footers and held > _KEPT_FOOTERS:
             held -= self._footer_bytes[self._footers.popitem(last=False)[0]]
@@ -143,12 +147,12 @@ class ParquetFiles:
         return number, bisect.bisect_right(self.files[number].group_starts, row) - 1
 
     def fingerprint(self) -> str:
-        """xxh3-128 over sizes and bytes of all files; one pass."""
+        """xxh3-128 over the sizes and bytes of all files; takes one pass."""
         return files_fingerprint(self.files)
 
 
 class _Cursor:
-    """A place in the rows, with what was decoded beyond it."""
+    """A position in the rows, with the rows that were decoded beyond it."""
 
     def __init__(self, files: ParquetFiles, start: int, columns: list[str], asked: int) -> None:
         self.columns = columns
@@ -156,16 +160,16 @@ class _Cursor:
         number, group = files.group_of(start)
         self._position = files.files[number].group_starts[group]
         self._group = (number, group)
-        # Not a method, which would hold the cursor that holds it: its pages would stay until Python looks for cycles.
+        # A function, because a method would refer back to the cursor, whose pages would then wait for cycle collection.
         self._stream = _read(files, number, group, columns, asked)
         self._rest: pa.RecordBatch | None = None
 
     def reaches(self, row: int) -> bool:
-        """Whether `row` lies ahead, and no nearer to the start of a later row group."""
+        """Whether `row` is ahead, and not nearer to the start of a later row group."""
         return self._position == row or (self._position < row and self._files.group_of(row) == self._group)
 
     def next(self, start: int, stop: int) -> pa.RecordBatch:
-        """Rows from `start` (not behind) on, at most to `stop`; at least one."""
+        """Rows from `start` on (not before the position), at most to `stop`; at least one row."""
         while True:
             batch = self._rest
             if batch is None:
@@ -219,7 +223,7 @@ def open_parquet(path: str, n_columns: int = 1, footer: Any = None) -> Any:
 
 
 def buffer_bytes(n_columns: int) -> int:
-    """Of each column's reader: many columns share what few may have each."""
+    """Bytes of the buffer of each column's reader; many columns share the total."""
     return max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
 
 
@@ -247,10 +251,10 @@ def refuse_other_columns(schema: pa.Schema, first: pa.Schema, path: str, first_p
 
 
 def _decoded_bytes(group: Any) -> int:
-    """Bytes of a row group's values as Arrow holds them, by the numbers of values in the footer."""
+    """Bytes of a row group's values in Arrow's format, from the numbers of values in the footer."""
     nbytes = 0
     for column in (group.column(j) for j in range(group.num_columns)):
-        # A value of text has the bytes that are stored, at least those of its offset.
+        # A text value takes its stored bytes, and at least those of its offset.
         stored = column.total_uncompressed_size // max(column.num_values, 1)
         nbytes += column.num_values * _WIDTHS.get(column.physical_type, max(8, stored))
     return nbytes
@@ -275,20 +279,20 @@ def _text_widths(path: str, metadata: Any) -> dict[str, int]:
 
 
 def _has_lists(kind: pa.DataType) -> bool:
-    """Whether a column may have several values a row."""
+    """Whether a column has lists, so that a row may have several values."""
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     fields = [kind.field(j).type for j in range(kind.num_fields)] if pa.types.is_struct(kind) else []
     return lists or pa.types.is_map(kind) or any(map(_has_lists, fields))
 
 
 def _footer_bytes(metadata: Any) -> int:
-    """Memory that a footer takes once it is read."""
+    """Bytes of memory of a parsed footer."""
     by_columns = _FOOTER_COLUMN * metadata.num_columns * metadata.num_row_groups
     return max(by_columns, _FOOTER_BYTE * metadata.serialized_size)
 
 
 def _batch_rows(group: Any, nbytes: int) -> int:
-    """Rows that are decoded at a time: fewer where rows are long."""
+    """Number of rows to decode at a time; fewer if rows are long."""
     return min(max(nbytes * group.num_rows // max(_decoded_bytes(group), 1), 1), _BATCH_ROWS)
 
 
@@ -316,7 +320,7 @@ def _page_bytes(path: str, metadata: Any) -> int:
 
 
 def _largest_page(handle: int, column: Any) -> int:
-    """Bytes of a column's first page, and of its dictionary, compressed and not: pyarrow holds both."""
+    """Bytes of a column's first page and of its dictionary, compressed and uncompressed, because pyarrow holds both."""
     found = page_bytes_at(handle, column.data_page_offset)
     if column.has_dictionary_page and column.dictionary_page_offset is not None:
         found += page_bytes_at(handle, column.dictionary_page_offset)
@@ -364,7 +368,7 @@ def _numbers_in(data: bytes, at: int, most: int) -> tuple[list[int], int]:
 
 @contextmanager
 def parquet_errors(path: str) -> Iterator[None]:
-    """What pyarrow raises, as ours: a device's failure carries an errno, a damaged file does not."""
+    """Raise what pyarrow raises as errors of bigsvm: a device failure has an errno, a damaged file does not."""
     try:
         yield
     except OSError as error:

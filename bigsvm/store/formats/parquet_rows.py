@@ -41,7 +41,7 @@ from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_code
 
 
 class ParquetRows(ColumnLabels):
-    """RowBlocks over one Parquet file, a folder of them or a glob; files in order of their names.
+    """RowBlocks over a Parquet file, a folder of files or a glob; the files are taken in the order of their names.
 
     Layouts: `label`, `indices: list<int>`, `values: list<float>` (CSR); Spark ML vectors (CSR); one numeric
     column per feature beside the label (dense, in the schema's order); one fixed-size list (dense).
@@ -99,7 +99,7 @@ class ParquetRows(ColumnLabels):
         kept: tuple[str, ...],
         named: bool = False,
     ) -> None:
-        """Take some columns for rows: those that a model keeps, in its order, else those that were asked for.
+        """Choose the feature columns: those of a model, in its order, otherwise those that were asked for.
 
         named : the model keeps them as the names of its features alone, and not as columns that were asked for
         """
@@ -112,7 +112,7 @@ class ParquetRows(ColumnLabels):
             self.feature_names = list(self._layout.features)
 
     def _select(self, layout: Layout) -> None:
-        """Take the columns of a layout for rows."""
+        """Use the feature columns of a layout."""
         self._memory = BlockMemory()
         self._layout, task = layout, self._task
         self.n_samples = self._files.n_samples
@@ -132,20 +132,20 @@ class ParquetRows(ColumnLabels):
         )
 
     def _matrix_name(self) -> str:
-        """What is read as X, for the identity."""
+        """A description of the columns of X, for the identity."""
         return json.dumps(self._layout.features)
 
     def _csr(self, batch: pa.RecordBatch, first: int) -> CSR:
-        """Rows of a batch of a sparse layout, whose first is row `first`."""
+        """The rows of a batch of a sparse layout; first : number of its first row."""
         return csr_of(batch, self._layout, self.uri, first, self.n_features)
 
     def _fill(self, batch: pa.RecordBatch, first: int, out: np.ndarray) -> None:
-        """The same of a dense one, finite, written to `out`."""
+        """Write the rows of a batch of a dense layout, which must be finite, to `out`."""
         fill_dense(batch, self._layout, self.uri, first, out)
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """Of `read`."""
+        """The compiled functions that `read` calls."""
         if not self._layout.sparse:
             return dense_calls(self._layout)
         stored = self._stored_indices()
@@ -155,11 +155,11 @@ class ParquetRows(ColumnLabels):
         return calls
 
     def _stored_indices(self) -> np.dtype:
-        """The type of indices that `_csr` gives."""
+        """The dtype of the indices from `_csr`."""
         return stored_indices(self._files.schema, self._layout)
 
     def check_files(self) -> None:
-        """Raise DataError where a file is not as it was when the store was opened."""
+        """Raise DataError if a file has changed since the store was opened."""
         self._files.known.check_all()
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
@@ -170,22 +170,22 @@ class ParquetRows(ColumnLabels):
 
     @property
     def n_features(self) -> int:
-        """Width.  Sparse: of the schema's metadata `n_features`, else one more than the largest index."""
+        """Number of features.  Sparse: `n_features` in the schema's metadata, else one more than the largest index."""
         return int(self._scan()["n_features"]) if self._layout.width is None else self._layout.width
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries.  Sparse: found by reading the indices once."""
+        """Number of stored entries.  Sparse: found by reading the indices once."""
         return self.n_samples * self.n_features if self.layout == "dense" else int(self._scan()["nnz"])
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of all files."""
+        """Total bytes of the files."""
         return sum(file.size for file in self._files.files)
 
     @property
     def chunk_nbytes(self) -> int:
-        """Decoded bytes that a reader holds besides the block: pages of every column (an estimate)."""
+        """Decoded bytes that a reader holds in addition to the block: pages of every column (an estimate)."""
         return self._files.page_bytes
 
     @property
@@ -203,14 +203,14 @@ class ParquetRows(ColumnLabels):
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
-        # Before the batches: a first reading of the labels moves this thread's place in the files.
+        # Before the batches, because the first reading of labels moves this thread's position in the files.
         layout, classes = self._layout, self.classes
         n_features, as_lists = self.n_features, layout.as_lists
-        # A tenth more than rows have on average: else each block would begin with a try that finds no room.
+        # A tenth more than the average row, so that most blocks fit at the first attempt.
         expected = int(1.1 * int(self._known.get("nnz", 0)) * (stop - start) / self.n_samples)
         sparse = GrowingRows(stop - start, n_features, self.dtype, index_dtype(n_features), self._memory, expected)
         is_sparse, label, weighted = layout.sparse, layout.label, layout.weight
-        # Of sparse rows an array of no rows by n_features may be larger than an array can be.
+        # For sparse rows even an empty array with n_features columns may exceed the limit of NumPy.
         dense = self._memory.array("dense", (0, 0) if is_sparse else (stop - start, n_features), self.dtype)
         labels, weights = LabelParts(self._y, start), []
         numbers = np.empty(stop - start if as_lists is not None else 0, self._number_labels or np.uint8)
@@ -239,14 +239,14 @@ class ParquetRows(ColumnLabels):
         return Block(start, stop, X, y, weight)
 
     def entries_of(self, start: int, stop: int) -> int:
-        """Stored entries of rows [start, stop)."""
+        """Number of stored entries of rows [start, stop)."""
         if not self._layout.sparse:
             return (stop - start) * self.n_features
         columns = list(self._layout.features)
         return sum(len(self._csr(batch, first).data) for first, batch in self._files.batches(start, stop, columns))
 
     def _load_known(self) -> dict[str, Any]:
-        """What earlier openings learnt of exactly these files and columns, else the fingerprint alone."""
+        """What earlier openings of exactly these files and columns found, else only the fingerprint."""
         files = [file.known_by for file in self._files.files]
         of = digest_of({"files": files, "features": self._layout.features, "form": self._layout.form})
         self._known_path = cache_folder() / "manifests" / f"parquet-{of}.json"
@@ -255,7 +255,7 @@ class ParquetRows(ColumnLabels):
             if known["of"] == of:
                 return known
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # the cache is ours to renew
+            pass  # a bad entry of the cache is replaced below
         known = {"of": of, "fingerprint": self._files.fingerprint()}
         self._remember(known)
         return known
@@ -265,7 +265,7 @@ class ParquetRows(ColumnLabels):
         write_sealed(self._known_path, known)
 
     def _scan(self) -> dict[str, Any]:
-        """n_features and nnz of the sparse layout: one pass over the indices, the first time."""
+        """n_features and nnz of the sparse layout; found in one pass over the indices, and cached."""
         if isinstance(self._known.get("n_features"), int) and isinstance(self._known.get("nnz"), int):
             return self._known
         n_features, nnz, spark = 0, 0, self._layout.form == "spark"
@@ -302,7 +302,7 @@ def columns_of(like: Mapping[str, Any] | None, names: Sequence[str], where: str)
 
 
 def named_like(like: Mapping[str, Any] | None, names: Sequence[str]) -> tuple[str, ...]:
-    """The columns that go by the names of a model's features, where each has one; else ()."""
+    """The columns with the names of a model's features, if all of them exist; else ()."""
     features = tuple(map(str, (like or {}).get("features", ())))
     return features if set(features) <= set(names) else ()
 
@@ -321,7 +321,7 @@ def reopen(
     named: bool,
     fingerprint: str,
 ) -> ParquetRows:
-    """The store of a pickled ParquetRows, opened once per process.  Raises DataError if it changed."""
+    """Rebuild a pickled ParquetRows; opened once in each process.  Raises DataError if the files have changed."""
     store = ParquetRows(
         uri, label=label, weight=weight, task=task, labelled=labelled, missing=missing, apart=apart, columns=columns,
         like={"features" if named else "columns": kept},

@@ -1,4 +1,4 @@
-"""A label or weight column of an AnnData `obs` frame, in any of its encodings."""
+"""Label and weight columns of an AnnData `obs` frame, in all of its encodings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PIECE = 1 << 18
 
 
 class Readable(Protocol):
-    """An array of a store: `ChunkedArray`, or one of another kind of file."""
+    """An array of a store: `ChunkedArray`, or the equivalent for another file format."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -44,13 +44,13 @@ Open = Callable[[str], Readable]
 
 
 class _ValuesAndMask:
-    """A column as it lies."""
+    """A column in its stored form."""
 
     _values: Readable
     _mask: Readable | None
 
     def forget(self) -> None:
-        """Let go of the chunks that were read last, and of their memory."""
+        """Release the chunks that were read last, and their memory."""
         self._values.forget()
         if self._mask is not None:
             self._mask.forget()
@@ -88,14 +88,14 @@ class LabelColumn(_ValuesAndMask):
         self._scanned = False
 
     def of_only(self, rows: np.ndarray) -> LabelColumn:
-        """The column with the labels of some rows (`rows`, packed); all others have none."""
+        """The column restricted to the labels of some rows (`rows`, packed); all other rows have none."""
         found = copy.copy(self)
         found._bits = found._classes = found._positions = None
         found._scanned, found._missing, found._counting = False, "drop", rows
         return found
 
     def _plain(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """(values as they are stored, whether each is there and counts) of rows [start, stop).  Raises DataError."""
+        """(stored values, whether each is present and counts) of rows [start, stop).  Raises DataError."""
         values, there = self._stored(start, stop)
         return values, there if self._counting is None else there & bits_between(self._counting, start, stop)
 
@@ -112,12 +112,12 @@ class LabelColumn(_ValuesAndMask):
         return values, ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
 
     def _known(self, start: int, stop: int) -> np.ndarray:
-        """The values that are there."""
+        """The values that are present."""
         values, there = self._plain(start, stop)
         return values[there]
 
     def column(self, start: int, stop: int) -> Column:
-        """The values of rows [start, stop) as they are meant: of categories, not of their codes."""
+        """The decoded values of rows [start, stop): categories instead of codes."""
         values, there = self._plain(start, stop)
         if self._categories is not None:
             if len(self._categories) == 0:
@@ -150,7 +150,7 @@ class LabelColumn(_ValuesAndMask):
 
     @property
     def classes(self) -> np.ndarray | None:
-        """Labels that occur, ascending; None for a regression target.  Reads the column once."""
+        """The labels that occur, ascending; None for a regression target.  Reads the column once."""
         if not self._scanned:
             self.labelled_rows()
             self._classes = (
@@ -168,7 +168,7 @@ class LabelColumn(_ValuesAndMask):
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
         step = max(self._values.unit_rows, 1)
-        step = max(_PIECE // step, 1) * step  # whole chunks: each is decoded once
+        step = max(_PIECE // step, 1) * step  # whole chunks, so that each is decoded once
         for start in range(0, self.n_samples, step):
             yield start, min(start + step, self.n_samples)
 
@@ -181,10 +181,10 @@ class LabelColumn(_ValuesAndMask):
                 yield as_labels(values[there], self._where, rows=start + np.flatnonzero(there))
 
     def y(self, start: int, stop: int) -> np.ndarray:
-        """What a Block carries: class codes in the smallest signed integers, or float64 targets."""
+        """The y of a Block: class codes in the smallest signed integer type, or float64 targets."""
         classes = self.classes
         values, there = self._plain(start, stop)
-        if not there.all():  # as code 0 and target 0: who leaves these rows out does not look
+        if not there.all():  # code 0 or target 0, because callers ignore these rows
             self.labelled_rows()
             y = np.zeros(len(there), label_codes(classes[:0], classes).dtype if classes is not None else np.float64)
             y[there] = self._coded(self._known(start, stop), classes, start)
@@ -192,7 +192,7 @@ class LabelColumn(_ValuesAndMask):
         return self._coded(values, classes, start)
 
     def _coded(self, values: np.ndarray, classes: np.ndarray | None, start: int) -> np.ndarray:
-        """Codes or targets of values that are there, by their first row for messages."""
+        """Codes or targets of present values; the first row is for messages."""
         if classes is None:
             return as_targets(as_labels(values, self._where, start), self._where, start)
         if self._categories is None and is_text(values):
@@ -201,7 +201,7 @@ class LabelColumn(_ValuesAndMask):
         if self._categories is None:
             return label_codes(as_labels(values, self._where, start), classes)
         if self._positions is None:
-            # Unused categories get a position too, but no row asks for it.
+            # unused categories get a position too, but no row refers to it
             self._positions = label_codes(self._categories, classes)
         return self._positions[values]
 
@@ -242,7 +242,7 @@ class WeightColumn(_ValuesAndMask):
 
 
 def _packed(there: np.ndarray, start: int) -> np.ndarray:
-    """Bits of rows from `start` on, in the bytes that they share with those before."""
+    """The bits of rows from `start` on; the first byte also covers earlier rows."""
     return np.packbits(np.concatenate([np.zeros(start % 8, bool), there]))
 
 
@@ -288,27 +288,29 @@ def open_weights(group: Any, path: str, open_array: Open) -> WeightColumn:
 
 
 def _coded_column(group: Any, node: Any, path: str, open_array: Open) -> tuple[Readable, np.ndarray] | None:
-    """(codes, categories) of a categorical, in AnnData's newer or older encoding; None where it is none."""
+    """(codes, categories) of a categorical in AnnData's newer or older encoding; None if it is not categorical."""
     if not hasattr(node, "shape"):
         if node.attrs.get("encoding-type") != "categorical":
             return None
         return open_array(f"{path}/codes"), _categories(open_array(f"{path}/categories"), path)
     older = node.attrs.get("categories")
-    if older is not None and hasattr(group, "file"):  # HDF5 refers to the array itself
+    if older is not None and hasattr(group, "file"):  # in HDF5 the attribute refers to the array itself
         older = "__categories/" + group.file[older].name.rpartition("/")[2]
     if not isinstance(older, str):
         return None
-    # AnnData before 0.8: codes that name their categories' place.
+    # AnnData before 0.8: the codes have an attribute with the place of the categories
     return open_array(path), _categories(open_array(f"{path.rpartition('/')[0]}/{older}"), path)
 
 
 def find(group: Any, path: str) -> Any:
-    """The array or group at `path`.  Raises DataError naming the columns there are."""
+    """The array or group at `path`.  Raises DataError; the hint lists the columns that exist."""
     if path in group:
         return group[path]
     frame = path.rpartition("/")[0]
     told = list(group[frame].attrs.get("column-order", [])) if frame and frame in group else []
-    columns = [name for name in told if name in group[frame]]  # a file that was not written to its end tells of others
+    columns = [
+        name for name in told if name in group[frame]
+    ]  # a file that was not completely written lists columns that do not exist
     there = f"; columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
     raise DataError("no such column", path, f"name one with --label or --weight{there}")
 

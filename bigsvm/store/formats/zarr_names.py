@@ -1,4 +1,4 @@
-"""Names of features, as an AnnData `var` frame has them; the recipe and the split that our own stores carry."""
+"""Names of features from an AnnData `var` frame; and the recipe and split that bigsvm's own stores record."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from bigsvm.machine import return_freed_memory, trim_heap
 from bigsvm.store.formats.zarr_label import Open
 
 RECIPE = "bigsvm-rows"
-"""Attribute of a store's root: how its rows were made of other data (`RowBlocks.recipe`)."""
+"""Attribute of a store's root: how its rows were made from other data (`RowBlocks.recipe`)."""
 SPLIT = "bigsvm-split"
-"""Attribute of a store's root: the share of its rows that fits train on unless they are told otherwise."""
+"""Attribute of a store's root: the share of its rows on which fits train by default."""
 _MAX_NAMES = 1 << 20
 _AT_ONCE = 1 << 14
 
 
 def recipe_of(group: Any) -> dict[str, Any]:
-    """The recipe that a store carries; empty where it has none."""
+    """The recipe that a store records; empty if there is none."""
     found = group.attrs.get(RECIPE, {})
     return dict(found) if isinstance(found, dict) else {}
 
 
 def split_of(group: Any) -> float | None:
-    """The share that a store records; None where it records none.  Raises DataError for what is no share."""
+    """The share that a store records; None if there is none.  Raises DataError if it is invalid."""
     found = group.attrs.get(SPLIT)
     if found is None or (isinstance(found, float) and 0.0 < found < 1.0):
         return found
@@ -43,7 +43,7 @@ def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> 
     path = f"{frame}/{name}"
     if not isinstance(name, str) or path not in group:
         return None
-    if not hasattr(group[path], "shape"):  # values and a mask
+    if not hasattr(group[path], "shape"):  # a group of values and a mask
         path += "/values"
         if path not in group:
             return None
@@ -56,17 +56,17 @@ def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> 
     def parts() -> Iterator[list[str]]:
         start = 0
         while start < n_features:
-            end = start - start % array.unit_rows + array.unit_rows  # of a chunk
+            end = start - start % array.unit_rows + array.unit_rows  # the end of the chunk
             stop = min(start + _AT_ONCE, n_features, end if array.unit_rows >= _AT_ONCE else n_features)
             values = array.read(start, stop).tolist()
             yield [value.decode() if isinstance(value, bytes) else str(value) for value in values]
             del values
             if stop in (end, n_features):
-                array.forget()  # before the next chunk is made, which is as many objects
+                array.forget()  # free it before the next chunk, which is as many Python objects
             start = stop
 
     if n_features >= _AT_ONCE:
-        return_freed_memory()  # a chunk of strings, decoded on another thread, is large and lives shortly
+        return_freed_memory()  # a chunk of strings, decoded on another thread, is large and short-lived
     names = packed(parts())
     if isinstance(names, TextSequence):
         trim_heap()

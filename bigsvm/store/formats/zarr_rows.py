@@ -1,4 +1,4 @@
-"""Rows of a Zarr store (version 2 or 3), dense or CSR, as AnnData shapes them."""
+"""Rows of a Zarr store (version 2 or 3) in AnnData's form, dense or CSR."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from bigsvm.store.transforms.expression import Column
 
 
 class ZarrRows(StoreBase):
-    """RowBlocks over a local Zarr store; every byte read is held against the store's manifest.
+    """RowBlocks over a local Zarr store; every byte that is read is verified with the store's manifest.
 
     path : the store's folder
-    label : path of the label column, `obs/label` or short `label`
-    weight : path of the weight column; by default `obs/weight` where it exists
-    task : how plain numbers are understood as labels (`labels.scan_classes`)
-    empty_chunks : zeros vouches that chunks which an unsealed store lacks hold the fill value
-    labelled : False opens X alone, for prediction: no label or weight is looked for, and every y is 0
-    matrix : X, layers/NAME, obsm/NAME or raw/X: dense, CSR, or CSC, which is turned into rows once
-    missing : drop gives rows without a label any label, and weights as they lie; `labelled_rows` tells which these are
-        (`KeptRows`)
-    fingerprint : the store as it was when that was its fingerprint, where rows were added since and this is still kept
+    label : path of the label column, `obs/label`, or `label` for short
+    weight : path of the weight column; default: `obs/weight`, if it exists
+    task : whether numeric labels are classes or targets (`labels.scan_classes`)
+    empty_chunks : `zeros` vouches that chunks which are missing from an unsealed store hold the fill value
+    labelled : False opens only X, for prediction: no labels or weights are needed, and every y is 0
+    matrix : X, layers/NAME, obsm/NAME or raw/X: dense, CSR, or CSC, which is converted to rows once
+    missing : `drop` gives rows without a label an arbitrary label, and returns weights unchecked; `labelled_rows` tells
+        which rows these are
+    fingerprint : open the store as it was with this fingerprint, if rows were added since and the old version is kept
 
     Raises
     ------
@@ -111,7 +111,7 @@ class ZarrRows(StoreBase):
         matrix: str | None,
         missing: Missing,
     ) -> None:
-        """Open what was chosen of a group of zarr, or of h5py."""
+        """Open the selected parts of a group of zarr or h5py."""
         self._matrix, self._missing = matrix_path(matrix), missing
         self._open_matrix(group, open_array)
         self.recipe, self.recorded_split = recipe_of(group), split_of(group)
@@ -136,13 +136,13 @@ class ZarrRows(StoreBase):
 
     @naming_its_store
     def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """The y of rows [start, stop), as blocks have it, without reading X."""
+        """The y of rows [start, stop), as in blocks, without reading X."""
         assert self._label is not None
         return self._label.y(start, stop)
 
     @naming_its_store
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
-        """Columns of obs, by name, of rows [start, stop).  Raises DataError where there is none, naming those there."""
+        """The named columns of obs for rows [start, stop).  Raises DataError for a missing one."""
         with _zarr_errors(self.uri):
             found = {name: self._column(_column(name)) for name in names}
         for name, column in found.items():
@@ -168,14 +168,14 @@ class ZarrRows(StoreBase):
 
     @naming_its_store
     def entries_of(self, start: int, stop: int) -> int:
-        """Stored entries of rows [start, stop)."""
+        """Number of stored entries of rows [start, stop)."""
         if self._indptr is None:
             return (stop - start) * self.n_features
         return int(self._indptr.read(stop, stop + 1)[0]) - int(self._indptr.read(start, start + 1)[0])
 
     @naming_its_store
     def row_lengths(self, start: int, stop: int) -> np.ndarray:
-        """Stored entries of each of the rows [start, stop), of sparse ones."""
+        """Number of stored entries of each of the rows [start, stop), for sparse rows."""
         assert self._indptr is not None
         return np.diff(self._indptr.read(start, stop + 1))
 
@@ -187,13 +187,13 @@ class ZarrRows(StoreBase):
 
     @property
     def raw(self) -> bool:
-        """Whether reads of X are maps of the store's own files."""
+        """Whether blocks of X are maps of the store's files."""
         parts = (self._data, self._indices) if self._indices is not None else (self._data,)
         return all(part.raw for part in parts) and self.dtype == self._data.dtype
 
     @property
     def chunk_nbytes(self) -> int:
-        """Decoded bytes of one chunk of each array: what a reader holds besides the block."""
+        """Decoded bytes of one chunk of each array, which a reader holds in addition to the block."""
         parts = (self._data, self._indices, self._indptr, self._weight)
         return sum(part.chunk_nbytes for part in parts if part is not None)
 
@@ -205,7 +205,7 @@ class ZarrRows(StoreBase):
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the manifest knows of the content: counts, column scales; may be empty."""
+        """What the manifest records about the content: counts, scales of columns; may be empty."""
         return self._manifest.content
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
@@ -218,7 +218,7 @@ class ZarrRows(StoreBase):
             raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
         weight = None
-        if self._weight is not None and self._missing == "drop":  # `KeptRows` looks at those that count
+        if self._weight is not None and self._missing == "drop":  # `KeptRows` checks the weights that count
             weight = self._weight.read(start, stop, absent=np.nan)
         elif self._weight is not None:
             weight = check_weights(self._weight.read(start, stop), self._weight_name, start)
@@ -226,13 +226,13 @@ class ZarrRows(StoreBase):
         return Block(start, stop, X, y, weight)
 
     def forget(self) -> None:
-        """Let go of the chunks that are kept for the next read: for who has read all that is to be read."""
+        """Release the chunks that are kept for the next read; for a caller that has read everything."""
         for array in vars(self).values():
             if hasattr(array, "forget"):
                 array.forget()
 
     def _known_content(self) -> str | None:
-        """The content fingerprint that `ingest` left behind, where its own columns are the ones selected."""
+        """The content fingerprint that `ingest` recorded, if the selected columns are those of `ingest`."""
         known = self._manifest.content.get("content_fingerprint")
         theirs = (self._label_name, self._weight_name) == ("obs/label", "obs/weight" if self.has_weights else "")
         return known if theirs and self._matrix == "X" and isinstance(known, str) else None
@@ -343,7 +343,7 @@ def _column(name: str) -> str:
 
 
 def matrix_path(matrix: str | None) -> str:
-    """Where the matrix lies that a user names.  Raises UsageError for what is none."""
+    """The path of the matrix that a user named.  Raises UsageError if the name is invalid."""
     name = "X" if matrix is None else matrix.strip("/")
     head, _, rest = name.partition("/")
     if name in ("X", "raw/X") or (head in ("layers", "obsm") and rest):
@@ -352,7 +352,7 @@ def matrix_path(matrix: str | None) -> str:
 
 
 def _find_matrix(group: Any, path: str) -> Any:
-    """The array or group of a matrix.  Raises DataError naming those that are there."""
+    """The array or group of a matrix.  Raises DataError; the hint lists those that exist."""
     if path in group:
         return group[path]
     if str(group.attrs.get("encoding-type", "")).startswith("annbatch"):
@@ -366,9 +366,9 @@ def _find_matrix(group: Any, path: str) -> Any:
 
 
 def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
-    """(csr or csc, rows, columns) of a sparse matrix by its attributes.  Raises DataError where it is none."""
+    """(csr or csc, rows, columns) of a sparse matrix from its attributes.  Raises DataError if it is not sparse."""
     attributes = dict(node.attrs)
-    # AnnData before 0.7 (h5sparse) named them so.
+    # names of AnnData before 0.7 (h5sparse)
     kind = attributes.get("encoding-type", attributes.get("h5sparse_format"))
     shape = attributes.get("shape", attributes.get("h5sparse_shape"))
     kinds = {"csr_matrix": "csr", "csr": "csr", "csc_matrix": "csc", "csc": "csc"}
@@ -382,7 +382,7 @@ def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
 
 
 def _check_sparse_arrays(data: Readable, indices: Readable, indptr: Readable, n: int, path: str) -> None:
-    """Raise DataError unless the arrays of `n` rows (of columns, where it is CSC) go together."""
+    """Raise DataError unless the arrays of `n` rows (for CSC: columns) are consistent."""
     if any(len(part.shape) != 1 for part in (data, indices, indptr)):
         raise DataError("data, indices and indptr have one dimension each", path)
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
@@ -398,10 +398,10 @@ def _check_sparse_arrays(data: Readable, indices: Readable, indptr: Readable, n:
 
 @contextmanager
 def _zarr_errors(uri: str) -> Iterator[None]:
-    """What zarr raises on bad metadata, as a DataError; its warnings on foreign stores are not the user's."""
+    """Raise what zarr raises for bad metadata as DataError; suppress its warnings about foreign stores."""
     try:
         with warnings.catch_warnings():
-            # Variable-length strings "do not have a Zarr V3 specification": string categories are such.
+            # zarr warns that its format 3 does not specify variable-length strings, such as string categories.
             warnings.simplefilter("ignore", zarr.errors.UnstableSpecificationWarning)
             yield
     except BigSVMError:
