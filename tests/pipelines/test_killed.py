@@ -190,7 +190,7 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_left_not_refused(two_nights
     session = Session("retrain", quiet=True, progress=False)
     document = retrain(two_nights, session)
     assert (document["status"], document["fitted"]) == ("promoted", "trained")
-    assert any(said.startswith("the fit begins anew: the checkpoint is of another run") for said in session.warnings)
+    assert any(said.startswith("the fit starts again: the checkpoint is of another run") for said in session.warnings)
     write_store(tmp_path / "train.zarr", 4)
     with watched(kill_at=60), pytest.raises(Killed):
         night(two_nights)

@@ -111,7 +111,7 @@ def test_a_saved_model_is_proved_again_and_predicts_in_every_form(folder: Path, 
     proved = bigsvm.certify(tmp_path / "model", str(folder / "rows.parquet"), memory="64MiB")
     assert proved["relative_gap"] == fitted.certificate.relative_gap
     assert [one["class"] for one in proved["models"]] == NAMES
-    with pytest.raises(DataError, match="the labels A, B, and the model's are A, B, C"):
+    with pytest.raises(DataError, match="the labels A, B, but the model's are A, B, C"):
         bigsvm.certify(tmp_path / "model", rows_of(folder, "rows.parquet", labels=["A", "B"]))
 
     unlabelled = open_store(folder / "rows.parquet", labelled=False, like=model.about["rows"])

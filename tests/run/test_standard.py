@@ -205,7 +205,7 @@ def test_moments_are_those_of_scikit_learn_however_rows_come() -> None:
         assert found is not None
         np.testing.assert_allclose(found.mean, wanted.mean_, rtol=1e-15)
         np.testing.assert_allclose(found.largest, wanted.scale_, rtol=1e-12)
-    with pytest.raises(DataError, match=r"variance of feature 1 .* beyond float64"):
+    with pytest.raises(DataError, match=r"variance of feature 1 .* overflows float64"):
         open_store((np.array([[1.0, 1e200], [0.0, -1e200]]), [0, 1]), scale="standard")
     with pytest.raises(DataError, match="row 1"):
         open_store((np.array([[1.0], [np.nan]]), [0, 1]), scale="standard")

@@ -352,7 +352,7 @@ def test_a_stray_answer_is_asked_about_again() -> None:
     with pytest.raises(Absent, match="key: is not there"):
         patience.ask("key", always)
     assert always.n == 4
-    with pytest.raises(ReadFailed, match=r"given up after \d+ requests in 0.05 s, the last fault: HTTP 503"):
+    with pytest.raises(ReadFailed, match=r"given up after \d+ requests in 0.05 s; the last fault: HTTP 503"):
         Patience(0.05).ask("key", Answers(BUSY))
 
 
