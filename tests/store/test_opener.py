@@ -55,7 +55,7 @@ def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     (tmp_path / "a9a").write_text("1 1:1\n")
     with pytest.raises(UsageError, match="bigsvm ingest"):
         open_store(str(tmp_path / "a9a"))
-    with pytest.raises(UsageError, match="ftp:// is not read"):
+    with pytest.raises(UsageError, match="ftp:// is not supported"):
         open_store("ftp://host/store.zarr")
     (tmp_path / "folder").mkdir()
     for source in (3, X, (X,), tmp_path / "folder"):
