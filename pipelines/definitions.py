@@ -22,6 +22,7 @@ from typing import Any
 import dagster as dg
 
 from bigsvm.errors import BigSVMError
+from bigsvm.events import WAITING, Emit, Event, WorkStarted
 from bigsvm.files.atomic import file_digest
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
@@ -91,7 +92,7 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         """Rows and options that differ from those of the last promotion."""
         job = _job(config)
         with _said(), steps.alone(job):
-            registry.settle(job.registry)
+            registry.settle(job.registry, waits_told(context))
             added = steps.arrive(job)
             found = steps.detect(job)
             version = steps.promoted_already(job, found)
@@ -142,18 +143,18 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
         yield dg.AssetCheckResult(check_name="gates", passed=judged.passed, metadata=about)
 
     @dg.asset(retry_policy=retry, group_name="nights", partitions_def=NIGHTS)
-    def current(candidate: str, verdict: dict[str, Any]) -> dg.Output[int]:
+    def current(context: dg.AssetExecutionContext, candidate: str, verdict: dict[str, Any]) -> dg.Output[int]:
         """The model that readers load."""
         job = _job(config)
         with _said(), steps.alone(job):
-            registry.settle(job.registry)
+            registry.settle(job.registry, waits_told(context))
             found = steps.detect(job)
             version = steps.promoted_already(job, found)
             if version is None:
                 found = _same(job, candidate)
                 gates = [steps.Gate(**gate) for gate in verdict["gates"]]
                 judged = Verdict(gates, verdict["metrics"], verdict.get("current"))
-                version = _promoted(job, found, judged)
+                version = _promoted(job, found, judged, waits_told(context))
             _log(job, "promoted", 0, found.problem, version=version)
             _over(job, found.problem)
         return dg.Output(version, metadata=_shown({"version": version, "registry": str(job.registry)}))
@@ -161,15 +162,25 @@ def _assets(config: Path, retry: dg.RetryPolicy) -> list[dg.AssetsDefinition]:
     return [rows, candidate, verdict, current]
 
 
-def _promoted(job: Job, found: steps.Found, judged: Verdict) -> int:
+def waits_told(context: Any) -> Emit:
+    """Events of which those go to the log of a Dagster run that say for whom it waits: nothing else shows that."""
+
+    def emit(event: Event) -> None:
+        if isinstance(event, WorkStarted) and event.what.startswith(WAITING):
+            context.log.info(event.what)
+
+    return emit
+
+
+def _promoted(job: Job, found: steps.Found, judged: Verdict, emit: Emit) -> int:
     """The version of a promoted candidate, which is judged again if another model has become current meanwhile."""
     candidate = job.folder / journal.MODEL
     for _ in range(steps.CHANCES - 1):
         try:
-            return steps.promote(job, found, candidate, judged)
+            return steps.promote(job, found, candidate, judged, emit)
         except registry.CurrentMoved:
             judged = steps.judge(job, found, candidate)
-    return steps.promote(job, found, candidate, judged)
+    return steps.promote(job, found, candidate, judged, emit)
 
 
 def _job(config: Path) -> Job:

@@ -12,6 +12,7 @@ import pytest
 
 dg = pytest.importorskip("dagster")
 
+from bigsvm.events import WAITING, WorkStarted  # noqa: E402
 from bigsvm.model import versions as registry  # noqa: E402
 from bigsvm.observe.jsonl import read_events  # noqa: E402
 from bigsvm.run.fit.checkpoint import Checkpoints  # noqa: E402
@@ -163,3 +164,18 @@ def test_three_nights_of_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert set(days) <= set(NIGHTS.get_partition_keys())
     assert sorted(found) == [("1", "SUCCESS"), ("2", "SUCCESS"), ("3", "FAILURE")]
     assert "pipelines.definitions" in sys.modules
+
+
+def test_the_log_of_a_run_says_for_whom_it_waits(job: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three changes of the registry in a night that promotes: nothing else shows that it waits."""
+    logged: list[str] = []
+    waiting = WorkStarted(f"{WAITING}process 7", 0, "")
+    monkeypatch.setattr(registry, "_wait_for", lambda lock, emit: emit(waiting))
+    monkeypatch.setattr(dg.DagsterLogManager, "info", lambda self, text, *_, **__: logged.append(text))
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert run(job(gates="min_accuracy = 0.8"), instance).success
+        assert logged.count(waiting.what) == 1  # there is no registry to tidy before the first promotion
+        logged.clear()
+        write_store(tmp_path / "train.zarr", 3)
+        assert run(job(gates="min_accuracy = 0.8"), instance).success
+    assert logged.count(waiting.what) == 3
