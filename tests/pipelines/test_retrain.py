@@ -337,6 +337,7 @@ def test_a_signal_after_the_swap_leaves_a_promotion_that_is_told(
 _IMPORTED = """
 import os, runpy, signal, sys
 number, at, *args = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
 class Finder:
     def find_spec(self, name, *where):
         if name == at:

@@ -114,7 +114,7 @@ def test_without_a_client_it_says_so() -> None:
 
 def test_a_client_and_another_scheduler_are_refused() -> None:
     X, y = random_problem(30, 3, seed=1)
-    with pytest.raises(UsageError, match="two places"):
+    with pytest.raises(UsageError, match="client and scheduler='threads' exclude each other"):
         bigsvm.fit((X, y), client=object(), scheduler="threads")
 
 

@@ -50,7 +50,7 @@ def test_a_group_is_whole_where_rows_are_left_out(
     wanted = np.array(sorted(kept))
     if missed := sorted(kept & set(no_group)):
         for options in ({"group": "fold", "fold": None}, {"group": None, "fold": "fold"}):
-            with pytest.raises(DataError, match=f"row {missed[0]} has a label, and no value in fold"):
+            with pytest.raises(DataError, match=f"row {missed[0]} has a label, but no value in fold"):
                 make_folds(store, source, 3, seed=0, opened=opened, **options)
         return
     by_fold = make_folds(store, source, 3, None, "fold", 0, opened)

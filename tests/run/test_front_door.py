@@ -46,7 +46,7 @@ def test_whole_numbers_are_targets_where_the_loss_wants_targets(tmp_path: Path, 
 def test_labels_are_given_once() -> None:
     X, y = random_problem(20, 2, seed=0)
     for source in ((X, y), "x.zarr", bigsvm.open_store((X, y))):
-        with pytest.raises(UsageError, match="its own labels"):
+        with pytest.raises(UsageError, match="labels of its own"):
             bigsvm.fit(source, y)
     with pytest.raises(UsageError, match="sample_weight without y"):
         bigsvm.fit(X, sample_weight=y)

@@ -107,7 +107,7 @@ def test_in_a_shell_and_as_a_picture(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, drawn["result"]["runs"][0]["learning_curve"]) == (0, kept)
     assert run(["plot", str(tmp_path / "search")]) == 0
     said = capsys.readouterr().out
-    assert "Held-out accuracy against rows trained on" in said
+    assert "Held-out accuracy against training rows" in said
     assert "search, one standard error less" in said
     pytest.importorskip("matplotlib")
     assert run(["plot", str(tmp_path / "search"), "-o", str(tmp_path / "c.svg")]) == 0

@@ -156,7 +156,7 @@ def test_targets_with_a_kernel_in_pieces() -> None:
 
 def test_kernels_that_cannot_go_on_say_so_or_have_no_such_method() -> None:
     X, y, _ = rows(60)
-    with pytest.raises(ValueError, match="of a kernel that is given as values"):
+    with pytest.raises(ValueError, match="does not support precomputed and callable kernels"):
         SVC(kernel="precomputed").partial_fit(X @ X.T, y, classes=CLASSES)
     with pytest.raises(ValueError, match="classes must be passed"):
         SVC().partial_fit(X, y)

@@ -17,6 +17,8 @@ from bigsvm.sklearn import LinearSVC
 
 numbers, handler = [getattr(signal, name) for name in sys.argv[1].split(",")], sys.argv[2]
 atexit.register(print, "ended in order", flush=True)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, if they run under nohup
 if handler == "own":
     for number in numbers:
         signal.signal(number, lambda number, frame: print("told of", signal.Signals(number).name, flush=True))

@@ -25,6 +25,7 @@ from bigsvm.cli import main
 from bigsvm.files import atomic, temporary
 from bigsvm.model.exchange import npz
 place, number = sys.argv[1], int(sys.argv[2])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
 
 def ended_before(call):
     def ended(*given, **how):
