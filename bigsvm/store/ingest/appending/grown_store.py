@@ -75,7 +75,8 @@ class SealedStore:
         self.chunk_bytes = matrix.unit_rows * row_bytes if several else None
 
     def array(self, path: str) -> ChunkedArray:
-        return _ToldArray(self._group[path], path, self.path, self.manifest)
+        with naming(self.path):
+            return _ToldArray(self._group[path], path, self.path, self.manifest)
 
     def codec_of(self, path: str) -> str:
         """The codec of an array, by its name in `ingest --codec`."""
