@@ -343,6 +343,50 @@ def test_who_waits_for_a_registry_that_is_taken_away_makes_it_anew(
     assert registry.current_version(root) == 1
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_registry_that_is_taken_away_before_its_lock_is_opened_is_made_anew(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    if there:
+        root.mkdir()
+
+    def late(path: Path, how: str) -> Any:
+        monkeypatch.setattr(registry, "open", open, raising=False)
+        (root / "versions").rmdir()  # as another process does that could not promote; it keeps a folder that has a lock
+        return open(path, how)
+
+    monkeypatch.setattr(registry, "open", late, raising=False)
+    assert registry.promote(root, model) == 1
+
+
+def test_who_could_not_promote_leaves_the_registry_of_the_next_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes an empty registry away while it holds the lock, and never after that."""
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    held: list[Any] = []
+    found: list[bool] = []
+    unsign, remove = registry.unsign, registry._remove_empty
+
+    def let_go(lock: Any) -> None:
+        unsign(lock)
+        held.clear()
+
+    def taken_away(path: Path, absent: list[Path]) -> None:
+        found.append(bool(held))
+        remove(path, absent)
+
+    monkeypatch.setattr(registry, "sign", held.append)
+    monkeypatch.setattr(registry, "unsign", let_go)
+    monkeypatch.setattr(registry, "_remove_empty", taken_away)
+    monkeypatch.setattr(registry, "_copy_model", lambda *given: full(root))
+    with pytest.raises(OutputError, match="No space"):
+        registry.promote(root, model)
+    assert found == [True]
+    assert not root.exists()
+
+
 def test_where_a_change_cannot_be_taken_back_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "reg"
     registry.promote(root, make_model(tmp_path / "a"))

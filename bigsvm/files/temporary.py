@@ -37,9 +37,10 @@ def temporary_folder(place: str | Path | None = None) -> Iterator[Path]:
             raise cannot_write(base, error) from error
         yield folder
     finally:
-        with undisturbed():
-            remove(folder)
-            _made.pop(str(folder), None)
+        if _made.get(str(folder)) == os.getpid():  # and not in a child that ends by an exception
+            with undisturbed():
+                remove(folder)
+                _made.pop(str(folder), None)
 
 
 @atexit.register

@@ -231,8 +231,10 @@ def _changing(root: Path, emit: Emit, create: bool = False) -> Iterator[None]:
     check_place(root)
     folder = root / VERSIONS
     absent = [each for each in (folder, *folder.parents) if create and not each.exists()]
+    held = False
     try:
         with _locked(root, emit, create) as lock:
+            held = True
             sign(lock)
             try:
                 _tidy(root)
@@ -242,8 +244,9 @@ def _changing(root: Path, emit: Emit, create: bool = False) -> Iterator[None]:
                 raise
             finally:
                 unsign(lock)
-    except OutputError:  # where not even the lock could be made
-        _remove_empty(root, absent)
+    except OutputError:
+        if not held:  # not even the lock could be made; once it was let go, what is there may be another process's
+            _remove_empty(root, absent)
         raise
 
 
@@ -254,10 +257,11 @@ def _locked(root: Path, emit: Emit, create: bool) -> Iterator[IO[str]]:
     create : make its folders; whoever made them and could not promote takes them away again, and with them the lock
         that others may wait for
     """
+    folder = root / VERSIONS
     for look in range(_LOOKS):
         try:
             if create:
-                (root / VERSIONS).mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
             lock = open(root / LOCK, "a+")  # noqa: SIM115
         except FileNotFoundError as error:
             if create and look < _LOOKS - 1:  # taken away between the two
@@ -267,7 +271,8 @@ def _locked(root: Path, emit: Emit, create: bool) -> Iterator[IO[str]]:
             raise cannot_write(root, error) from error
         with lock:
             _wait_for(lock, emit)
-            if is_that(root / LOCK, lock):
+            # Whoever takes a registry away removes `versions` before the lock, and perhaps between our two steps above.
+            if is_that(root / LOCK, lock) and (not create or folder.is_dir()):
                 yield lock
                 return
     raise OutputError("it is made and taken away again and again", str(root), "who else promotes to it?")

@@ -24,7 +24,7 @@ from bigsvm.machine import MemoryLimit
 from bigsvm.run.execute import dask as dask_mapper
 from bigsvm.run.execute import dask_checks
 from bigsvm.run.execute.dask import DaskMapper, open_dask_mapper
-from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions
+from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions, full_disk
 from bigsvm.run.execute.dask_shards import ShardVerbs
 from bigsvm.run.execute.traffic import Traffic
 from bigsvm.run.fit.plan import make_plan
@@ -280,3 +280,15 @@ def test_what_several_workers_died_of_is_sent_as_a_new_task() -> None:
     assert again.published.value is value
     assert again.published.future.status == "pending"
     assert again.futures[0].given[-1] is again.published.future
+
+
+def test_a_full_disk_that_is_not_the_cause_is_none() -> None:
+    """An exception that was raised `from None` has no cause, and causes may lead in a circle."""
+    full, reset = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), OSError(errno.ECONNRESET, "reset")
+    reset.__context__ = full
+    assert full_disk(reset) is not None
+    reset.__suppress_context__ = True
+    assert full_disk(reset) is None
+    one, other = RuntimeError("one"), RuntimeError("other")
+    one.__cause__, other.__context__ = other, one
+    assert full_disk(one) is None

@@ -89,3 +89,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
     assert caught.value.where == str(tmp_path / "nothing")
     assert not temporary._made
+
+
+def test_a_forked_child_that_ends_by_an_exception_leaves_its_parents_folder(tmp_path: Path) -> None:
+    parent = os.getpid()
+    try:
+        with temporary_folder(tmp_path) as folder:
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            os.waitpid(child, 0)
+            assert folder.is_dir()
+    finally:
+        if os.getpid() != parent:
+            os._exit(0)
+    assert not folder.exists()

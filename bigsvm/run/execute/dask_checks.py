@@ -41,12 +41,14 @@ def full_disk(error: BaseException) -> OutputError | None:
     may be that of another machine.
     """
     seen: BaseException | None = error
-    while seen is not None:
+    known: set[int] = set()
+    while seen is not None and id(seen) not in known:  # `raise ... from` can lead in a circle
+        known.add(id(seen))
         if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT):
             what = f"cannot write, in a worker or for dask: {seen.strerror or seen}"
             hint = "free space on the disks of the workers, of --scratch and of the temporary folder"
             return OutputError(what, str(seen.filename or ""), hint)
-        seen = seen.__cause__ or seen.__context__
+        seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return None
 
 
