@@ -15,6 +15,7 @@ import pytest
 
 from bigsvm import process
 from bigsvm.errors import OutputError
+from bigsvm.files import sealed_json
 from bigsvm.files.atomic import (
     cannot_write,
     new_directory,
@@ -246,3 +247,15 @@ def test_a_failure_inside_a_new_directory_names_what_it_was_to_become(tmp_path: 
         raise cannot_write(folder / "X" / "c" / "0", full, 7)
     assert caught.value.where == str(final)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sealed_document_that_is_read_but_too_deep_to_be_hashed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 reads JSON that is nested more deeply than Python's own calls may be."""
+
+    def too_deep(content: object) -> str:
+        raise RecursionError
+
+    document = sealed([[1]])
+    monkeypatch.setattr(sealed_json, "json_digest", too_deep)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        unsealed(document)
