@@ -104,7 +104,8 @@ def _refuse_rounded(X: Any) -> None:
             values = np.asarray(X)
         except ValueError:  # rows of several lengths, of which scikit-learn says more
             return
-        check_whole(values, "X")
+        if values.ndim == 2:  # of other shapes scikit-learn says more
+            check_whole(values, "X")
 
 
 def _canonical(X: Any) -> Any:

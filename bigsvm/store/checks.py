@@ -71,12 +71,17 @@ def check_whole(values: np.ndarray, where: str, first_row: int = 0, indptr: np.n
     """Raise DataError naming the first row with a whole number beyond 2^53; values as in `check_finite`."""
     if values.dtype.kind not in "iu" or values.itemsize < 8 or values.size == 0:
         return
-    if values.max() <= LARGEST_WHOLE and values.min() >= -LARGEST_WHOLE:
+    if _are_kept(values):
         return
     flat = values.reshape(-1)
     place = int(np.flatnonzero((flat > LARGEST_WHOLE) | (flat < -LARGEST_WHOLE))[0])
     row = first_row + _row_of(place, values, indptr)
     raise DataError(f"row {row} holds {flat[place]}, beyond 2^53, where float64 rounds", where, "scale the column")
+
+
+def _are_kept(values: np.ndarray) -> bool:
+    """Whether float64 holds all of these whole numbers."""
+    return values.size == 0 or bool(values.max() <= LARGEST_WHOLE and values.min() >= -LARGEST_WHOLE)
 
 
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
@@ -106,10 +111,17 @@ def names_of_columns(X: Any) -> list[str] | None:
 
 def check_whole_columns(X: Any) -> None:
     """`check_whole` of each column of a frame of pandas or polars: beside real numbers NumPy would round them."""
-    for place, name in enumerate(X.columns):
+    kinds = list(X.dtypes)
+    if hasattr(X, "iloc") and len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype) and kinds[0].kind in "biuf":
+        values = X.to_numpy()  # of one block, and no copy: a column of pandas costs some 20 us, however short it is
+        if values.dtype.kind not in "iu" or values.itemsize < 8 or _are_kept(values):
+            return
+    for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
+        if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
+            continue
         column = X.iloc[:, place] if hasattr(X, "iloc") else X[name]
         if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
-            whole = column.fill_null(0).to_numpy() if column.dtype.is_integer() else np.zeros(0)
+            whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
         elif getattr(column.dtype, "kind", "") in tuple("iu"):
             whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
         else:
