@@ -17,7 +17,7 @@ def standard_output() -> BinaryIO:
     Raises OutputError where the caller of this process closed it (`>&-`): what is written would be lost in silence.
     """
     if sys.__stdout__ is None:  # Python's mark of a descriptor that was closed at the start
-        raise OutputError("standard output is closed", "-", "redirect it, or name a file")
+        raise OutputError("cannot write: it is closed", "standard output", "redirect it, or name a file")
     return sys.stdout.buffer
 
 

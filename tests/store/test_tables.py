@@ -19,7 +19,7 @@ import zstandard
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.formats.tables import pieces
+from bigsvm.store.formats.tables import pieces, table_names
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.contracts import dense
 from tests.products import pairs_of
@@ -524,7 +524,9 @@ def test_files_of_another_kind_in_a_folder_are_not_left_out_in_silence(one: str,
 
 
 @pytest.mark.parametrize("suffix", KINDS)
-def test_files_in_subfolders_are_not_left_out_in_silence(suffix: str, tmp_path: Path) -> None:
+def test_files_in_subfolders_are_not_left_out_in_silence(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def table(name: str) -> None:
         path = tmp_path / "t" / (name + suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -552,5 +554,8 @@ def test_files_in_subfolders_are_not_left_out_in_silence(suffix: str, tmp_path: 
     pattern = f"{tmp_path}/t/*/*/*{suffix}"
     assert f"files in subfolders are left out: 2 (deep/down/g{suffix}, ...)" in warning
     assert warning.endswith(f"'{pattern}'")
+    monkeypatch.setattr(table_names, "_LOOKED", 2)  # the folder itself, and one in it
+    (warning,) = open_store(tmp_path / "t").warnings
+    assert f"files in subfolders are left out: at least 1 (deep/h{suffix})" in warning
     (tmp_path / "t" / "notes" / "circle").unlink()
     assert open_store(pattern).n_samples == 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 from typing import Literal
 
 from bigsvm.files.paths import STORE_MARKS
@@ -15,6 +16,7 @@ SUFFIXES = {"text": tuple(s + c for s in _TEXT for c in ("", *_COMPRESSED)), "ar
 """Kind -> suffixes of its files."""
 PARQUET = (".parquet", ".pq")
 _EVERY = (*PARQUET, *SUFFIXES["text"], *_ARROW)
+_LOOKED = 1000  # folders at most, each time a folder of tables is opened: a tree of 100,000 took seconds
 
 
 def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
@@ -25,7 +27,7 @@ def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
         return []
     files = [file for file in sorted(os.listdir(name)) if file[0] not in "._"]
     others = [file for file in files if file.lower().endswith(_EVERY) and not file.lower().endswith(taken)]
-    nested = told_of_nested(name, _files_below(name))
+    nested = told_of_nested(name, *_files_below(name))
     if not others:
         return nested
     shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
@@ -35,11 +37,12 @@ def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
     ]
 
 
-def told_of_nested(name: str, files: Iterable[str]) -> list[str]:
+def told_of_nested(name: str, files: Iterable[str], is_all: bool = True) -> list[str]:
     """A warning of files with rows in the subfolders of a folder, which are left out.
 
     files : paths below the folder, with a slash; those that are no tables do not count, and neither do those with a
         name on their way that begins with a dot or an underscore
+    is_all : there are no others
     """
     nested = sorted(
         file for file in files
@@ -51,26 +54,43 @@ def told_of_nested(name: str, files: Iterable[str]) -> list[str]:
     suffix = next(suffix for suffix in _EVERY if last.lower().endswith(suffix))
     pattern = "/".join([name.rstrip("/"), *("*" for _ in folders), "*" + last[len(last) - len(suffix) :]])
     shown = nested[0] + (", ..." if len(nested) > 1 else "")
+    count = f"{len(nested)}" if is_all else f"at least {len(nested)}"
     return [
-        f"{name}: files in subfolders are left out: {len(nested)} ({shown}); to read them, put them into the folder "
+        f"{name}: files in subfolders are left out: {count} ({shown}); to read them, put them into the folder "
         f"itself, or name them: '{pattern}'"
     ]
 
 
-def _files_below(name: str) -> Iterator[str]:
-    """Paths, below a folder, of the files in its subfolders; those of Zarr stores are no tables, and not looked at."""
-    seen = {os.path.realpath(name)}
-    for folder, subfolders, files in os.walk(name, followlinks=True):
-        within = os.path.relpath(folder, name)
-        if within != os.curdir:
-            if any(mark in files for mark in STORE_MARKS):
-                subfolders.clear()
+def _files_below(name: str) -> tuple[list[str], bool]:
+    """Paths, below a folder, of the files in its subfolders; and whether all subfolders were looked at.
+
+    Files of Zarr stores are no tables, and not looked at.  Of a link to a folder only its own files count, because it
+    may lead anywhere; and none, if the link leads to a folder that `name` is in, or into `name`.
+    """
+    root, files = os.path.realpath(name), list[str]()
+    waiting = deque([("", False)])
+    for _ in range(_LOOKED):
+        if not waiting:
+            return files, True
+        within, is_link = waiting.popleft()
+        try:
+            with os.scandir(os.path.join(name, within)) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        if within and any(entry.name in STORE_MARKS for entry in entries):
+            continue
+        for entry in entries:
+            path = f"{within}/{entry.name}" if within else entry.name
+            if entry.name[0] in "._":
                 continue
-            yield from (f"{within}/{file}" for file in files)
-        here = [subfolder for subfolder in sorted(subfolders) if subfolder[0] not in "._"]
-        places = {subfolder: os.path.realpath(os.path.join(folder, subfolder)) for subfolder in here}
-        subfolders[:] = [subfolder for subfolder in here if places[subfolder] not in seen]  # links may lead in a circle
-        seen.update(places.values())
+            if entry.is_dir():
+                place = os.path.realpath(entry.path) if entry.is_symlink() else ""
+                if not is_link and not (place and os.path.commonpath([root, place]) in (root, place)):
+                    waiting.append((path, entry.is_symlink()))
+            elif within:
+                files.append(path)
+    return files, not waiting
 
 
 def kind_of_table(name: str) -> Literal["text", "arrow"] | None:
