@@ -252,7 +252,9 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="about five of each, of shorter fits")
     options = parser.parse_args()
     let_small_data_stream()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as others:
+        # By what `quietly` says of it this process is dead to others, which would remove its temporary folders.
+        tempfile.tempdir = others
         loop = Loop(Path(folder), options.rows, 1e-2 if options.smoke else 1e-4)
         for what in ("ingest", "fit"):
             untouched = loop.anomaly(what, 1 << 60, False).count
