@@ -77,34 +77,28 @@ def _sealed_pieces(content: Any) -> Iterator[bytes]:
 
 def _pieces_of(content: Any) -> Iterator[str]:
     """The text of `json.dumps` with sorted names and nothing between, in pieces: a table's values may be many."""
+    names: list[str] | None = None
     if isinstance(content, dict) and content and all(isinstance(name, str) for name in content):
-        names, opening = sorted(content), "{"
-        for start in range(0, len(names), _AT_ONCE):
-            part = {name: content[name] for name in names[start : start + _AT_ONCE]}
-            if not all(map(_is_small, part.values())):
-                for name, value in part.items():
-                    yield f"{opening}{_text_of(name)}:"
-                    yield from _pieces_of(value)
-                    opening = ","
-            else:
-                yield opening + _text_of(part)[1:-1]
-                opening = ","
-        yield "}"
+        names = sorted(content)
+        values: Any = [content[name] for name in names]
     elif isinstance(content, list | tuple) and content:
-        opening = "["
-        for start in range(0, len(content), _AT_ONCE):
-            some = content[start : start + _AT_ONCE]
-            if not all(map(_is_small, some)):
-                for one in some:
-                    yield opening
-                    yield from _pieces_of(one)
-                    opening = ","
-            else:
-                yield opening + _text_of(some)[1:-1]
-                opening = ","
-        yield "]"
+        values = content
     else:
         yield _text_of(content)
+        return
+    before, closing = ("[", "]") if names is None else ("{", "}")
+    for start in range(0, len(values), _AT_ONCE):
+        some = values[start : start + _AT_ONCE]
+        if all(map(_is_small, some)):
+            part = some if names is None else dict(zip(names[start : start + _AT_ONCE], some, strict=True))
+            yield before + _text_of(part)[1:-1]
+            before = ","
+            continue
+        for k, value in enumerate(some, start):
+            yield before if names is None else f"{before}{_text_of(names[k])}:"
+            yield from _pieces_of(value)
+            before = ","
+    yield closing
 
 
 def _is_small(content: Any) -> bool:
