@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import sys
 import warnings
@@ -12,7 +13,7 @@ from numbers import Integral
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context, is_outlier_detector
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
@@ -31,7 +32,7 @@ from bigsvm.run.execute.signals import hand_on
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
-from bigsvm.sklearn.rows import is_source, open_source
+from bigsvm.sklearn.rows import is_source, open_source, refuse_masked
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
@@ -178,6 +179,7 @@ class Certified:
 
         X : array, sparse matrix, frame; or path, URI or open store, then y may be left out
         """
+        refuse_masked(X=X, y=y, sample_weight=sample_weight)
         if not is_source(X) or y is not None:
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of scikit-learn's mixin
         if sample_weight is not None:
@@ -226,17 +228,21 @@ def epochs_of(results: list[FitResult]) -> int:
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
-    """Decorator of methods that fit: scikit-learn's checks of parameters, and all attributes or none.
+    """Decorator of methods that fit: checks of parameters, no masked values, and all attributes or none.
 
     If the fit fails or is interrupted, the estimator stays as it was.  Otherwise it might have the new classes beside
     the old weights.
     """
     checked = _fit_context(prefer_skip_nested_validation=True)(fit)
+    names = inspect.signature(fit)
 
     @functools.wraps(fit)
     def fit_or_leave(estimator: Any, *args: Any, **options: Any) -> Any:
         before = dict(vars(estimator))
+        ignores_y = is_outlier_detector(estimator)
         try:
+            given = names.bind_partial(estimator, *args, **options).arguments
+            refuse_masked(**{name: value for name, value in given.items() if name != "y" or not ignores_y})
             return checked(estimator, *args, **options)
         except BaseException:
             vars(estimator).clear()

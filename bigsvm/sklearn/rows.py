@@ -61,9 +61,8 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if is_lazy(X) and hasattr(X, "compute"):  # np.asarray could not convert sparse blocks
         check_room(estimator, X)
         X = X.compute()
+    refuse_masked(X=X, y=y)
     try:
-        if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use the masked values
-            unmasked(X, "X")
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
             _refuse_rounded(X)
     except DataError as error:
@@ -79,6 +78,16 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if isinstance(y, str) and y == "no_validation":
         return _canonical(checked)
     return _canonical(checked[0]), as_real(checked[1]) if options.get("y_numeric") else checked[1]
+
+
+def refuse_masked(**given: Any) -> None:
+    """Raise ValueError naming the argument and the row of a masked value, which scikit-learn would use as it is."""
+    try:
+        for name, values in given.items():
+            if isinstance(values, np.ma.MaskedArray):
+                unmasked(values, name)
+    except DataError as error:
+        raise ValueError(str(error)) from error
 
 
 def as_real(y: np.ndarray) -> np.ndarray:

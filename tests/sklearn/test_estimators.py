@@ -19,11 +19,11 @@ import scipy.sparse
 pytest.importorskip("sklearn")
 
 import sklearn.svm
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from bigsvm.errors import PlanRefused
-from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM, search
 from bigsvm.sklearn.classes import coded
 from tests.products import each_of
 
@@ -300,6 +300,44 @@ def test_one_weight_for_all_rows_and_masks(estimator: Any) -> None:
     for use in (lambda: fitted(estimator, whole, y), lambda: alone.predict(whole)):
         with pytest.raises(ValueError, match="row 3 is masked"):
             use()
+
+
+TAKING = [(e, name) for e in [*ALL, NuSVC(), NuSVR(), OneClassSVM()] for name in ("fit", "partial_fit", "score")
+          if hasattr(e, name)]  # fmt: skip
+
+
+@pytest.mark.parametrize("argument", ["X", "y", "sample_weight"])
+@pytest.mark.parametrize(("estimator", "method"), TAKING, ids=str)
+def test_masked_values_are_refused_wherever_they_are_given(estimator: Any, method: str, argument: str) -> None:
+    X, y = rows(n_classes=2)
+    given: dict[str, Any] = {"X": X, "y": y, "sample_weight": np.ones(len(y))}
+    more = {"classes": np.unique(y)} if method == "partial_fit" and is_classifier(estimator) else {}
+    own = clone(estimator)
+    if method == "score":
+        own.fit(X, y)
+    nothing_masked = {name: np.ma.masked_array(value) for name, value in given.items()}
+    getattr(clone(own) if method != "score" else own, method)(**nothing_masked, **more)
+    hidden = np.zeros(np.shape(given[argument]), bool)
+    hidden[5] = True
+    given[argument] = np.ma.masked_array(given[argument], mask=hidden)
+    if argument == "y" and isinstance(estimator, OneClassSVM):  # whose y is ignored
+        getattr(own, method)(**given, **more)
+        return
+    with pytest.raises(ValueError, match=f"{argument}: row 5 is masked"):
+        getattr(own, method)(**given, **more)
+
+
+@pytest.mark.parametrize("argument", ["X", "y", "sample_weight", "groups", "cv"])
+def test_a_search_refuses_masked_values(argument: str) -> None:
+    X, y = rows(n_classes=2)
+    given: dict[str, Any] = {"X": X, "y": y, "sample_weight": np.ones(len(y))}
+    if argument in ("groups", "cv"):
+        given[argument] = np.arange(len(y)) % 3
+    hidden = np.zeros(np.shape(given[argument]), bool)
+    hidden[5] = True
+    given[argument] = np.ma.masked_array(given[argument], mask=hidden)
+    with pytest.raises(ValueError, match=f"{argument}: row 5 is masked"):
+        search(LinearSVC(), **given, Cs=[0.1, 1.0])
 
 
 FORMS: dict[str, Any] = {
