@@ -22,7 +22,8 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.model_rows import in_order_of
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.checks import as_values, check_csr, check_finite, unmasked
+from bigsvm.store.checks import as_values, check_csr, check_finite
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.scaling import Scaling
 

@@ -12,7 +12,7 @@ from typing import Any
 from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.checks import names_of_columns
+from bigsvm.store.frames.columns import names_of_columns
 
 _MAX_NAMES = 1 << 20
 

@@ -15,8 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from bigsvm.errors import DataError
 from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.checks import check_whole, check_whole_columns, is_frame, unmasked
+from bigsvm.store.checks import check_whole
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.frames.columns import check_whole_columns, is_frame
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task, as_targets
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,7 @@ def check_whole(values: np.ndarray, where: str, first_row: int = 0, indptr: np.n
     """Raise DataError naming the first row with a whole number beyond 2^53; values as in `check_finite`."""
     if values.dtype.kind not in "iu" or values.itemsize < 8 or values.size == 0:
         return
-    if _are_kept(values):
+    if are_kept(values):
         return
     flat = values.reshape(-1)
     place = int(np.flatnonzero((flat > LARGEST_WHOLE) | (flat < -LARGEST_WHOLE))[0])
@@ -79,54 +78,9 @@ def check_whole(values: np.ndarray, where: str, first_row: int = 0, indptr: np.n
     raise DataError(f"row {row} holds {flat[place]}, beyond 2^53, where float64 rounds", where, "scale the column")
 
 
-def _are_kept(values: np.ndarray) -> bool:
+def are_kept(values: np.ndarray) -> bool:
     """Whether float64 holds all of these whole numbers."""
     return values.size == 0 or bool(values.max() <= LARGEST_WHOLE and values.min() >= -LARGEST_WHOLE)
-
-
-def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
-    """`values` as a plain array.  Raises DataError naming the first row with a masked value."""
-    if not isinstance(values, np.ma.MaskedArray):
-        found = np.asarray(values)
-        if is_frame(values) and found.dtype == np.float64:
-            check_whole_columns(values)
-        return found
-    mask = np.ma.getmaskarray(values)
-    if mask.any():
-        row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
-        raise DataError(f"row {row} is masked: it has no value", where, "fill it in, or drop the row")
-    return np.asarray(values.data)
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a frame of pandas or polars."""
-    return hasattr(X, "columns") and hasattr(X, "dtypes")
-
-
-def names_of_columns(X: Any) -> list[str] | None:
-    """The column names of a frame of pandas or polars; None for an array, or if a name is not a string."""
-    names = list(X.columns) if is_frame(X) else []
-    return names if names and all(isinstance(name, str) for name in names) else None
-
-
-def check_whole_columns(X: Any) -> None:
-    """`check_whole` of each column of a frame of pandas or polars: beside real numbers NumPy would round them."""
-    kinds = list(X.dtypes)
-    if hasattr(X, "iloc") and len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype) and kinds[0].kind in "biuf":
-        values = X.to_numpy()  # of one block, and no copy: a column of pandas costs some 20 us, however short it is
-        if values.dtype.kind not in "iu" or values.itemsize < 8 or _are_kept(values):
-            return
-    for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
-        if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
-            continue
-        column = X.iloc[:, place] if hasattr(X, "iloc") else X[name]
-        if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
-            whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
-        elif getattr(column.dtype, "kind", "") in tuple("iu"):
-            whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
-        else:
-            continue
-        check_whole(whole, f"X, column {name!r}")
 
 
 def check_finite(X: np.ndarray | CSR, where: str, first_row: int, names: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bigsvm.errors import DataError
 from bigsvm.sklearn import LinearSVC
-from bigsvm.store.checks import check_whole_columns
+from bigsvm.store.frames.columns import check_whole_columns
 
 
 def test_a_frame_of_one_type_is_not_checked_column_by_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,10 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
-from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, names_of_columns, unmasked, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
+from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
     Task,

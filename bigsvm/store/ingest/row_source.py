@@ -12,7 +12,8 @@ import scipy.sparse
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
-from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, unmasked, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, value_dtype
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW, CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS

@@ -17,7 +17,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
 from bigsvm.files.plain_arrays import load_array, read_header
-from bigsvm.store.checks import unmasked
+from bigsvm.store.frames.values import unmasked
 
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 

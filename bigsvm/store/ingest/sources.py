@@ -15,9 +15,9 @@ from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
-from bigsvm.store.checks import unmasked
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.on_thread import on_thread

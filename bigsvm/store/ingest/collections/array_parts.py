@@ -10,7 +10,8 @@ import scipy.sparse
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.checks import as_values, check_finite, unmasked
+from bigsvm.store.checks import as_values, check_finite
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace, is_seen, make_rows
 from bigsvm.store.ingest.row_source import ascending_csr, stored_dtype
 from bigsvm.store.labels import ONE_A_ROW

@@ -1,0 +1,1 @@
+"""Frames of pandas and polars as arrays of numbers."""

@@ -1,0 +1,45 @@
+"""The columns of a frame, and which of them float64 would round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bigsvm.store.checks import are_kept, check_whole
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a frame of pandas or polars."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes")
+
+
+def names_of_columns(X: Any) -> list[str] | None:
+    """The column names of a frame of pandas or polars; None for an array, or if a name is not a string."""
+    names = list(X.columns) if is_frame(X) else []
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
+def column_of(X: Any, place: int) -> Any:
+    """The column at this place of a frame of pandas or polars, whose columns may have equal names."""
+    return X.iloc[:, place] if hasattr(X, "iloc") else X[:, place]
+
+
+def check_whole_columns(X: Any) -> None:
+    """`check_whole` of each column of a frame of pandas or polars: beside real numbers NumPy would round them."""
+    kinds = list(X.dtypes)
+    if hasattr(X, "iloc") and len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype) and kinds[0].kind in "biuf":
+        values = X.to_numpy()  # of one block, and no copy: a column of pandas costs some 20 us, however short it is
+        if values.dtype.kind not in "iu" or values.itemsize < 8 or are_kept(values):
+            return
+    for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
+        if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
+            continue
+        column = column_of(X, place)
+        if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
+            whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
+        elif getattr(column.dtype, "kind", "") in tuple("iu"):
+            whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
+        else:
+            continue
+        check_whole(whole, f"X, column {name!r}")

@@ -1,0 +1,83 @@
+"""Frames whose columns are numbers of several types, where NumPy alone would make Python objects of them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bigsvm
+from bigsvm.errors import DataError
+from bigsvm.store.frames.values import unmasked
+
+NAMES = list("abcd")
+WHOLE = np.tile(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]], np.uint8), (5, 1))
+Y = WHOLE[:, 0] + 0
+EVERY: list[str] = [
+    "float64", "Float64", "double[pyarrow]", "float32", "Float32", "float[pyarrow]", "int64", "Int64", "int64[pyarrow]",
+    "uint8", "UInt8", "uint8[pyarrow]", "bool", "boolean", "bool[pyarrow]", "object", "decimal", "category",
+]  # fmt: skip
+
+
+def cast(column: pd.Series, kind: str) -> pd.Series:
+    if kind == "decimal":
+        return pd.Series([Decimal(int(value)) for value in column], dtype=object)
+    if kind == "object":
+        return pd.Series([int(value) for value in column], dtype=object)
+    return column.astype(kind)
+
+
+def frame(kinds: list[str]) -> pd.DataFrame:
+    return pd.DataFrame({name: cast(pd.Series(WHOLE[:, place]), kinds[place]) for place, name in enumerate(NAMES)})
+
+
+@pytest.mark.parametrize("beside", [None, "float64", "bool"])
+@pytest.mark.parametrize("kind", EVERY)
+def test_every_type_of_numbers_has_the_numbers_of_an_array(kind: str, beside: str | None) -> None:
+    """All columns of the type, or one of it beside columns of another."""
+    given = frame([kind] * 4 if beside is None else [kind, beside, beside, beside])
+    found = unmasked(given, "X")
+    assert found.dtype.kind in "biuf"
+    np.testing.assert_array_equal(found, WHOLE)
+
+
+@pytest.mark.parametrize("kind", ["Float32", "boolean", "double[pyarrow]", "decimal"])
+def test_a_fit_a_prediction_and_a_store_take_such_frames(kind: str, tmp_path: Any) -> None:
+    given, plain = frame([kind, "float64", "bool", "float64"]), WHOLE.astype(np.float64)
+    model = bigsvm.fit(given, Y).model
+    np.testing.assert_array_equal(model.coef, bigsvm.fit(plain, Y).model.coef)
+    np.testing.assert_array_equal(model.decision_function(given), model.decision_function(plain))
+    bigsvm.ingest(given, tmp_path / "rows.zarr", y=Y)
+    np.testing.assert_array_equal(bigsvm.fit(tmp_path / "rows.zarr").model.coef, model.coef)
+
+
+def test_types_of_half_the_size_stay() -> None:
+    assert unmasked(frame(["Float32"] * 4), "X").dtype == np.float32
+    assert unmasked(frame(["UInt8"] * 4), "X").dtype == np.uint8
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Int64", "boolean", "float[pyarrow]", "int64[pyarrow]"])
+def test_a_missing_value_is_refused_with_its_row(kind: str) -> None:
+    given = frame([kind, "float64", "bool", "float64"])
+    given.loc[3, "a"] = pd.NA
+    with pytest.raises(DataError, match="row 3 holds nan in column 0"):
+        bigsvm.fit(given, Y)
+
+
+@pytest.mark.parametrize(
+    "values", [list("xy") * 10, pd.date_range("2020", periods=20), pd.Categorical(list("xy") * 10)]
+)
+def test_a_column_without_numbers_is_named(values: Any) -> None:
+    with pytest.raises(DataError, match=r"X, column 'e': values of type \S+ are no numbers"):
+        bigsvm.fit(frame(["float64", "bool", "float64", "float64"]).assign(e=values), Y)
+
+
+@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]", "object"])
+def test_whole_numbers_that_float64_rounds_are_refused(kind: str) -> None:
+    given = frame(["float64", "bool", "float64", "float64"])
+    given["a"] = pd.Series([2**60 + 1] * len(given), dtype=kind)
+    with pytest.raises(DataError, match=r"X, column 'a': row 0 holds 1152921504606846977, beyond 2\^53"):
+        bigsvm.fit(given, Y)
