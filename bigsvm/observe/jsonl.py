@@ -9,19 +9,17 @@ The first line holds everything that is needed to repeat the run, and any plot c
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Event, WorkAdvanced
+from bigsvm.files.appending import append_whole
 
 
 def plain(value: Any) -> Any:
@@ -103,14 +101,11 @@ class JsonlFile:
 
     def _write(self, file: FileIO, line: bytes) -> None:
         """Append the whole line or nothing, and delete a file that would stay empty.  Raises OSError."""
-        whole = file.tell()
+        alone = file.tell() == 0
         try:
-            if file.write(line) != len(line):  # a disk that becomes full writes only a part
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            append_whole(file, line)
         except OSError:
-            with suppress(OSError):
-                file.truncate(whole)
-            if whole == 0:
+            if alone:
                 self.close()
                 self.path.unlink(missing_ok=True)
             raise

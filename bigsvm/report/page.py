@@ -21,8 +21,11 @@ _NARROW = 3  # limit of the columns of a narrow table
 
 
 def page(report: Report) -> str:
-    """The page; matplotlib must be installed (`check_matplotlib`)."""
-    return "\n".join(_lines(report)) + "\n"
+    """The page; matplotlib must be installed (`check_matplotlib`).
+
+    Bytes of paths that are not UTF-8 are replaced: a page could not be written with them.
+    """
+    return ("\n".join(_lines(report)) + "\n").encode("utf-8", "replace").decode()
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -110,21 +110,22 @@ def test_closing_twice_and_unused(tmp_path: Path) -> None:
 class SmallDisk(FileIO):
     """A file on a disk that has room for so many bytes in all; one that gets full takes what it can, then refuses."""
 
-    room = 0
+    room, why = 0, errno.ENOSPC
 
     def write(self, content: bytes) -> int:
         if not SmallDisk.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise OSError(SmallDisk.why, os.strerror(SmallDisk.why))
         n = min(len(content), SmallDisk.room)
         SmallDisk.room -= n
         return super().write(content[:n])
 
 
+@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG], ids=errno.errorcode.get)
 @pytest.mark.parametrize("went_before", [False, True])
 @pytest.mark.parametrize("part", [0, 1, 40])
 @pytest.mark.parametrize("n_whole", [0, 1, 2])
 def test_a_disk_that_becomes_full_leaves_whole_lines_or_no_file(
-    n_whole: int, part: int, went_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_whole: int, part: int, went_before: bool, why: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, line = tmp_path / "events.jsonl", event_line(PROOF, 0.0) + "\n"
     if went_before:
@@ -132,13 +133,14 @@ def test_a_disk_that_becomes_full_leaves_whole_lines_or_no_file(
     with JsonlFile(path) as record:
         monkeypatch.setattr(jsonl, "event_line", lambda event, at_s: line[:-1])  # as long as any
         monkeypatch.setattr(jsonl, "open", lambda name, mode, **_: SmallDisk(name, mode), raising=False)
+        monkeypatch.setattr(SmallDisk, "why", why)
         monkeypatch.setattr(SmallDisk, "room", n_whole * len(line) + part)
         for _ in range(n_whole):
             record(PROOF)
         with pytest.raises(OutputError) as caught:
             record(PROOF)
     assert caught.value.where == str(path)
-    assert f"No space left on device, {len(line)} bytes needed" in caught.value.what
+    assert f"{os.strerror(why)}, {len(line)} bytes needed" in caught.value.what
     n_lines = n_whole + went_before
     assert path.exists() == (n_lines > 0)
     assert (path.read_text() if n_lines else "") == n_lines * line

@@ -46,6 +46,19 @@ def documents(fits: Path, name: str, capsys: pytest.CaptureFixture[str]) -> dict
     return told
 
 
+def test_a_path_that_is_not_utf8_is_told_with_a_replacement(fits: Path, tmp_path: Path) -> None:
+    """The page could not be encoded, and the exit code of a fit that had converged was 1."""
+    odd = os.fsdecode(b"caf\xe9")
+    for end in ("", ".run"):
+        shutil.copytree(fits / f"two{end}", tmp_path / f"{odd}{end}")
+    for end in ("", ".run"):
+        assert "caf?" in made(tmp_path / f"{odd}{end}", tmp_path / f"page{end}.html")
+    store, model = tmp_path / f"{odd}.zarr", tmp_path / f"{odd}.model"
+    shutil.copytree(fits / "two.zarr", store)
+    assert run(["fit", str(store), "-o", str(model), "--report", str(tmp_path / f"{odd}.html"), "--quiet"]) == 0
+    assert (tmp_path / f"{odd}.html").stat().st_size > 0
+
+
 def test_a_home_that_cannot_be_written_is_not_told_of(fits: Path, tmp_path: Path) -> None:
     program = "import sys; from bigsvm.cli.main import main; main(sys.argv[1:])"
     asked = ["report", str(fits / "two.run"), "-o", "page.html", "--quiet"]
