@@ -17,7 +17,7 @@ from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.checks import check_whole
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.frames.columns import check_whole_columns, is_frame
+from bigsvm.store.frames.columns import check_whole_columns, check_whole_labels, is_frame
 from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task, as_targets
@@ -65,6 +65,7 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
         X = X.compute()
     refuse_masked(X=X, y=y)
     try:
+        check_whole_labels(y)
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
             _refuse_rounded(X)
     except DataError as error:

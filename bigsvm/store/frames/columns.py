@@ -35,11 +35,27 @@ def check_whole_columns(X: Any) -> None:
     for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
         if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
             continue
-        column = column_of(X, place)
-        if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
-            whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
-        elif getattr(column.dtype, "kind", "") in tuple("iu"):
-            whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
-        else:
-            continue
-        check_whole(whole, f"X, column {name!r}")
+        _check_whole_column(column_of(X, place), f"X, column {name!r}")
+
+
+def check_whole_labels(y: Any) -> None:
+    """Raise DataError naming the first whole number beyond 2^53 of a column whose type may have missing values.
+
+    scikit-learn makes float64 of such a column, and labels that are rounded may become one class.  Labels of other
+    types stay as they are.
+    """
+    if is_frame(y) and y.shape[1] == 1:
+        y = column_of(y, 0)
+    kind = getattr(y, "dtype", None)
+    if hasattr(y, "iloc") and not isinstance(kind, np.dtype):
+        _check_whole_column(y, "y")
+
+
+def _check_whole_column(column: Any, where: str) -> None:
+    if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
+        whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
+    elif getattr(column.dtype, "kind", "") in tuple("iu"):
+        whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)
+    else:
+        return
+    check_whole(whole, where)
