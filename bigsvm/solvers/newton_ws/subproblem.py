@@ -132,7 +132,7 @@ class Subproblem(Around):
         H[0] += H[1]
 
     def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
-        out = np.empty((len(self.codes), 1))
+        out, w = np.empty((len(self.codes), 1)), np.ascontiguousarray(w)  # of several models w is a column
 
         def some(share: range) -> None:
             for rows, X in self._pieces(share):

@@ -73,7 +73,8 @@ class Gram:
         """
         if support.n == 0 or len(rows) == 0:
             return
-        coef = np.ascontiguousarray(coef)
+        # A view with strides would be a type of its own, which nothing has compiled.
+        coef, rows = np.ascontiguousarray(coef), np.ascontiguousarray(rows)
 
         def work(start: int, stop: int) -> None:
             workspace = self._workspace(support.S, len(out))
@@ -84,6 +85,7 @@ class Gram:
     def values(self, X: Matrix, rows: np.ndarray, support: Support, out: np.ndarray | None = None) -> np.ndarray:
         """K(S_s, X[rows[i]]), (n_support, n), in the float type of this object; written into `out` if it is given."""
         out = np.empty((support.n, len(rows)), self.dtype) if out is None else out
+        rows = np.ascontiguousarray(rows)
 
         def work(start: int, stop: int) -> None:
             workspace = self._workspace(support.S, 1)
