@@ -15,6 +15,7 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import output_file
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
+from bigsvm.store.checks import index_dtype
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.label_sets import LabelSets
 from bigsvm.units import MIB
@@ -136,6 +137,7 @@ def _as_csr(X: Matrix) -> CSR:
     rows, columns = np.nonzero(X)
     indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(X)))])
     values = X[rows, columns]
+    columns = columns.astype(index_dtype(X.shape[1]))  # of the types that sparse rows have: one loop serves both
     return CSR(values if values.dtype.kind == "f" else values.astype(np.float32), columns, indptr)
 
 
