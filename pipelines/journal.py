@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.files.atomic import write_bytes
-from bigsvm.model.whole_models import model_fingerprint
+from bigsvm.model.model_files import model_fingerprint
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.fit import versions
 

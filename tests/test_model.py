@@ -18,7 +18,7 @@ from bigsvm.files import atomic
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
 from bigsvm.testing.problems import random_problem
 from tests.model_documents import renew, rewrite
-from tests.test_registry import make_kernel_model
+from tests.registry.made import make_kernel_model
 
 
 def model(n_models: int = 1) -> LinearModel:

@@ -115,6 +115,11 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     return document
 
 
+def model_fingerprint(path: str | Path) -> str:
+    """Digest of model.json, which holds the digests of the arrays: 32 hex digits."""
+    return file_digest(Path(path) / "model.json")
+
+
 def check_files(folder: Path, hint: str = "") -> None:
     """Compare every file of a model with its digest, without loading it.
 

@@ -9,7 +9,7 @@ from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Emit, silent
 from bigsvm.model import versions as registry
 from bigsvm.model.model_rows import check_alike
-from bigsvm.model.whole_models import check_model, shape_difference
+from bigsvm.model.versions.whole_models import check_model, shape_difference
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model

@@ -17,6 +17,7 @@ from bigsvm.cli import interrupts, text
 from bigsvm.cli.main import run
 from bigsvm.model import versions
 from bigsvm.model.linear_model import LinearModel
+from bigsvm.model.versions import changes, history_file, swap, tidy
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import ingest as ingest_module
 from bigsvm.store.ingest.appending import commit
@@ -71,11 +72,10 @@ STEPS: dict[str, tuple[Callable[[Path, list[str]], Case], list[tuple[Any, str]]]
     ]),
     "ingest": (ingesting, [(ingest_module, "_copy"), (text, "memory")]),
     "promote": (promoting, [
-        (versions, "_copy_model"), (versions, "_announce"), (versions, "_point_to"), (versions, "_write_down"),
-        (versions, "history"),
+        (changes, "_copy_model"), (swap, "announce"), (swap, "_point_to"), (swap, "write_down"), (tidy, "history"),
     ]),
     "rollback": (rolling_back, [
-        (versions, "_announce"), (versions, "_point_to"), (versions, "_write_down"), (versions, "model_fingerprint"),
+        (swap, "announce"), (swap, "_point_to"), (swap, "write_down"), (history_file, "model_fingerprint"),
     ]),
 }  # fmt: skip
 
@@ -165,7 +165,7 @@ def test_a_small_store_that_was_made_before_is_not_what_was_asked_for(
 def test_several_signals_at_once_are_one(tmp_path: Path, models: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of processes gets SIGINT and SIGTERM together; within the last step both wait for its end."""
     command, done = promoting(tmp_path, models)
-    plain = versions._point_to
+    plain = swap._point_to
 
     def twice(*given: Any) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -174,7 +174,7 @@ def test_several_signals_at_once_are_one(tmp_path: Path, models: list[str], monk
 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr(versions, "_point_to", twice)
+    monkeypatch.setattr(swap, "_point_to", twice)
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail(f"ended with {code}"))
     assert run(command) == 0
     assert done()

@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 from bigsvm.errors import OutputError
-from bigsvm.model.whole_models import model_fingerprint
+from bigsvm.model.model_files import model_fingerprint
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM

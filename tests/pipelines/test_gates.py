@@ -92,8 +92,8 @@ def test_what_was_done_by_hand_is_no_change_and_drift_is_still_seen(
     elif what == "a rollback":
         version = registry.rollback(root)
     else:
-        program = "import os, sys; from bigsvm.model import versions; versions._write_down = lambda *_: os._exit(137)"
-        program += "; versions.rollback(sys.argv[1])"
+        program = "import os, sys; from bigsvm.model.versions import rollback, swap"
+        program += "; swap.write_down = lambda *_: os._exit(137); rollback(sys.argv[1])"
         assert subprocess.run([sys.executable, "-c", program, str(root)], check=False).returncode == 137
         version = 1
     assert retrain(watched, "--json", "--quiet", "--dry-run").document["result"]["would"] == "nothing"

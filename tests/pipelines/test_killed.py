@@ -141,8 +141,8 @@ save = Checkpoints.save
 if place == "fit":
     Checkpoints.save = lambda self, tree: save(self, tree) if self.written < 3 else die()
 else:
-    from bigsvm.model import versions
-    versions._write_down = die
+    from bigsvm.model.versions import swap
+    swap.write_down = die
 sys.exit(retrain.main(["--config", config, "--quiet"]))
 """
 

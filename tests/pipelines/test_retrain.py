@@ -20,13 +20,14 @@ import bigsvm
 from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
+from bigsvm.model.versions import swap
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from pipelines import steps
 from pipelines.config import Job, read_job
 from pipelines.retrain import main
 from tests.held import signalled_in_training
 from tests.model_documents import renew
-from tests.test_registry import SPOILT, tree
+from tests.registry.made import SPOILT, tree
 
 ROOT = Path(__file__).parents[2]
 BAD_MODELS = [name for name in SPOILT if name not in ("other feature count", "other classes")]
@@ -314,7 +315,7 @@ def test_a_signal_after_the_swap_leaves_a_promotion_that_is_told(
     assert retrain(config).code == 0
     write_store(tmp_path / "train.zarr", 3)
     where, name = {
-        "swap": (registry, "_write_down"), "telling": (steps.notify, "tell"), "tidying": (registry, "prune"),
+        "swap": (swap, "write_down"), "telling": (steps.notify, "tell"), "tidying": (registry, "prune"),
     }[place]  # fmt: skip
     was = getattr(where, name)
 

@@ -65,7 +65,7 @@ def command(
     from bigsvm.files.outputs import check_apart, check_plain_output
     from bigsvm.files.standard_output import standard_output
     from bigsvm.model.linear_model import load_model
-    from bigsvm.model.whole_models import model_fingerprint
+    from bigsvm.model.model_files import model_fingerprint
     from bigsvm.run.apply.predict import predict
     from bigsvm.run.apply.prediction_files import format_of
     from bigsvm.store.formats.opener import check_text, is_text, open_store

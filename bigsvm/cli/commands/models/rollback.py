@@ -25,8 +25,8 @@ def command(session: Session, registry: Path, to: int | None, note: str) -> int:
 
 
 def _rolled_back(session: Session, registry: Path, to: int | None, note: str) -> int:
+    from bigsvm.model.model_files import model_fingerprint
     from bigsvm.model.versions import current_version, rollback
-    from bigsvm.model.whole_models import model_fingerprint
 
     before = current_version(registry)
     with session.watching() as emit:

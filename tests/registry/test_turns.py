@@ -5,6 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,9 @@ import pytest
 from bigsvm.events import Event, WorkEnded, WorkStarted
 from bigsvm.files import locks
 from bigsvm.model import versions as registry
+from bigsvm.model.versions import held
 from tests.cli.conftest import Bigsvm, bigsvm
-from tests.test_registry import make_model
+from tests.registry.made import make_model
 
 __all__ = ["bigsvm"]
 
@@ -53,7 +57,7 @@ HOLDERS: dict[str, tuple[Callable[[Any], None], str]] = {
 }
 
 
-def held(root: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def held_by(root: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Hold the registry until it is asked for whom one waits, which is at once; what is said then."""
     signed, said = HOLDERS[who]
     lock = open(root / registry.LOCK, "a+")  # noqa: SIM115
@@ -77,7 +81,7 @@ def held(root: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_who_waits_is_told_for_whom_and_goes_on(
     change: str, who: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = held(root, who, monkeypatch)
+    said = held_by(root, who, monkeypatch)
     seen: list[Event] = []
     CHANGES[change](root, emit=seen.append)
     begun, ended = seen
@@ -92,7 +96,7 @@ def test_who_waits_is_told_for_whom_and_goes_on(
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> None:
     signed: list[str] = []
-    tidy = registry._tidy
+    tidy = held.tidy
 
     def looked(root: Path) -> None:
         found = locks.signed_by(root / registry.LOCK)
@@ -101,7 +105,7 @@ def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> 
 
     seen: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registry, "_tidy", looked)
+        patch.setattr(held, "tidy", looked)
         CHANGES[change](root, emit=seen.append)
     assert seen == []
     assert [who.startswith(f"process {os.getpid()} on ") for who in signed] == [True]
@@ -112,8 +116,52 @@ def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> 
 def test_the_commands_say_it_on_standard_error(
     command: str, flags: list[str], root: Path, bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = held(root, "ours", monkeypatch)
+    said = held_by(root, "ours", monkeypatch)
     done = bigsvm(command, root, *([root.parent / "m"] if command == "promote" else []), *flags)
     assert done.code == 0, done.err
     assert (f"waiting for {said}" in done.err) == (flags != ["--quiet"])
     assert "waiting" not in done.out
+
+
+def test_promoters_take_turns(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(4)]
+    code = "import sys; from bigsvm.model.versions import promote; [promote(*sys.argv[1:]) for _ in range(3)]"
+    running = [subprocess.Popen([sys.executable, "-c", code, str(root), str(model)]) for model in models[:3]]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    entries = registry.history(root)
+    assert [entry["version"] for entry in entries] == list(range(1, 10))
+    assert [entry["from"] for entry in entries] == [None, *range(1, 9)]
+
+
+def test_who_waits_for_a_registry_that_is_taken_away_makes_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    wait = held.wait_for
+
+    def taken_away(lock: Any, tell: Any) -> None:
+        monkeypatch.setattr(held, "wait_for", wait)
+        shutil.rmtree(root)
+        wait(lock, tell)
+
+    monkeypatch.setattr(held, "wait_for", taken_away)
+    assert registry.promote(root, model) == 1
+    assert registry.current_version(root) == 1
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_registry_that_is_taken_away_before_its_lock_is_opened_is_made_anew(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model = tmp_path / "reg", make_model(tmp_path / "a")
+    if there:
+        root.mkdir()
+
+    def late(path: Path, how: str) -> Any:
+        monkeypatch.setattr(held, "open", open, raising=False)
+        (root / "versions").rmdir()  # as another process does that could not promote; it keeps a folder that has a lock
+        return open(path, how)
+
+    monkeypatch.setattr(held, "open", late, raising=False)
+    assert registry.promote(root, model) == 1

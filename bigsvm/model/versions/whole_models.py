@@ -46,8 +46,3 @@ def shape_difference(model: Model, former: Model) -> str | None:
         return f"the model gives {gives[model.regression]} and the current one {gives[former.regression]}"
     ours, theirs = model.classes.tolist(), former.classes.tolist()
     return None if ours == theirs else f"the model has the classes {ours} and the current one {theirs}"
-
-
-def model_fingerprint(path: str | Path) -> str:
-    """Digest of model.json, which holds the digests of the arrays: 32 hex digits."""
-    return file_digest(Path(path) / "model.json")

@@ -1,0 +1,93 @@
+"""The history of a registry: one line for each change, and the line of a change that is in progress."""
+
+from __future__ import annotations
+
+import errno
+import getpass
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import cannot_write, sync_directory, write_bytes
+from bigsvm.model.model_files import model_fingerprint
+from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
+
+
+def history(registry: str | Path) -> list[dict[str, Any]]:
+    """The entries of the history, oldest first.  A torn last line is skipped; DataError names any other bad line."""
+    path = Path(registry) / HISTORY
+    entries = []
+    for number, line in enumerate((path.read_bytes() if path.exists() else b"").split(b"\n")[:-1], 1):
+        try:
+            entry = json.loads(line)
+            entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataError(
+                f"line {number} is not a valid entry of a history", str(path), "repair or drop the line"
+            ) from error
+    return entries
+
+
+def write_down(
+    root: Path, action: str, version: int, former: int | None, note: str, metrics: dict[str, Any] | None = None
+) -> None:
+    """Append an entry to the history, and flush it to disk; a torn last line is cut off first."""
+    entry = {
+        "schema_version": 1,
+        "action": action,
+        "version": version,
+        "from": former,
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "by": _who(),
+        "model_fingerprint": model_fingerprint(version_folder(root, version)),
+        "note": note,
+        "metrics": metrics or {},
+    }
+    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    path = root / HISTORY
+    try:
+        with open(path, "a+b", buffering=0) as file:
+            file.seek(0)
+            whole = file.read().rfind(b"\n") + 1
+            file.truncate(whole)
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(file.fileno())
+                sync_directory(root)
+            except OSError:
+                file.truncate(whole)  # remove the entry again
+                raise
+    except OSError as error:
+        raise cannot_write(path, error, len(line)) from error
+
+
+def announce(root: Path, action: str, version: int, note: str, metrics: dict[str, Any] | None = None) -> None:
+    """Write .pending.json, from which the next change completes the history if this process dies."""
+    said = {"action": action, "version": version, "note": note, "metrics": metrics or {}}
+    write_bytes(root / PENDING, json.dumps(said, allow_nan=False).encode())
+
+
+def announced(root: Path, version: int) -> tuple[str, str, dict[str, Any]]:
+    """(action, note, metrics) from .pending.json, if it describes the change to `version`; else defaults."""
+    nothing = "the link had moved without an entry"
+    try:
+        said = json.loads((root / PENDING).read_bytes())
+        if said["version"] == version:
+            return str(said.get("action")), str(said["note"]) or nothing, dict(said["metrics"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass  # no valid file: the link was moved by other means
+    return "", nothing, {}
+
+
+def _who() -> str:
+    """`user@host`, for the history."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # e.g. a user without a name in a container
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"

@@ -1,0 +1,67 @@
+"""Which version of a registry is current, which one was before it, and which number comes next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bigsvm.errors import DataError, MissingInput
+from bigsvm.model.versions.history_file import history
+from bigsvm.model.versions.layout import CURRENT, is_there, linked_version, version_folder, version_numbers
+
+
+def current(registry: str | Path) -> Path | None:
+    """The resolved folder of the current version; None if there is none.  Raises DataError."""
+    version = current_version(Path(registry))
+    if version is None:
+        return None
+    folder = version_folder(Path(registry), version)
+    if not is_there(Path(registry), version):
+        hint = f"bigsvm rollback {registry} --to N makes another version current"
+        raise DataError(f"the current version {version} is not there", str(registry), hint)
+    refuse_a_link(folder)
+    return folder
+
+
+def current_version(root: Path) -> int | None:
+    """The version that the link names; None without a link.  Raises DataError if it is not a link of a registry."""
+    try:
+        target = os.readlink(root / CURRENT)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise DataError(f"not a link: {error.strerror}", str(root / CURRENT)) from error
+    version = linked_version(target)
+    if version is None:
+        hint = f"delete it, then: bigsvm rollback {root} --to N"
+        raise DataError(f"links to {target!r}, which is not a version", str(root / CURRENT), hint)
+    return version
+
+
+def refuse_a_link(folder: Path) -> None:
+    """Raise DataError if a version is a link, because the target of a link may change."""
+    if folder.is_symlink():
+        raise DataError("the version is a link", str(folder), "put the model's folder itself there")
+
+
+def version_before(root: Path) -> int:
+    """The version that a rollback goes to.  The history is replayed as a stack: a promotion pushes, a rollback pops.
+
+    Raises MissingInput if there is none.
+    """
+    pile: list[int] = []
+    for version in (entry["version"] for entry in history(root)):
+        pile = pile[: pile.index(version) + 1] if version in pile else [*pile, version]
+    pile = [version for version in pile if is_there(root, version)]  # skip versions that were deleted
+    former = current_version(root)
+    if former is not None and not is_there(root, former):
+        pile.append(former)  # the current version counts as the top, even if its folder is gone
+    if len(pile) < 2:
+        raise MissingInput("there is no earlier version to go back to", str(root))
+    return pile[-2]
+
+
+def next_version(root: Path) -> int:
+    """A number above all versions that exist or were ever recorded."""
+    used = [*version_numbers(root), *(entry["version"] for entry in history(root)), current_version(root) or 0]
+    return max(used) + 1

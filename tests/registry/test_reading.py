@@ -1,0 +1,87 @@
+"""What readers find: a whole version always, or an error that names a strange link or a damaged history."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigsvm.errors import DataError
+from bigsvm.model import versions as registry
+from bigsvm.model.linear_model import load_model
+from tests.registry.made import make_model
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../m", "versions/000007"])
+def test_a_strange_link_is_named(tmp_path: Path, target: str) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "m"))
+    (root / "current").unlink()
+    (root / "current").symlink_to(target)
+    with pytest.raises(DataError):
+        registry.current(root)
+
+
+def test_a_torn_history_line_is_cut_off(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    with open(root / "history.jsonl", "ab") as file:
+        file.write(b'{"action": "prom')
+    assert len(registry.history(root)) == 1
+    registry.promote(root, make_model(tmp_path / "b", 1))
+    assert [entry["version"] for entry in registry.history(root)] == [1, 2]
+    with open(root / "history.jsonl", "ab") as file:
+        file.write(b"nonsense\n")
+    with pytest.raises(DataError, match="line 3"):
+        registry.history(root)
+
+
+def test_a_version_is_no_link(tmp_path: Path) -> None:
+    """It would change with what lies elsewhere."""
+    root = tmp_path / "reg"
+    assert registry.promote(root, make_model(tmp_path / "a")) == 1
+    assert registry.promote(root, make_model(tmp_path / "b", seed=1)) == 2
+    for version in (1, 2):
+        folder = root / "versions" / f"{version:06d}"
+        folder.rename(tmp_path / "away")
+        folder.symlink_to(tmp_path / "away")
+        with pytest.raises(DataError, match="the version is a link"):
+            registry.current(root) if version == 2 else registry.rollback(root)
+        folder.unlink()
+        (tmp_path / "away").rename(folder)
+    assert registry.rollback(root) == 1
+
+
+def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    models = [make_model(tmp_path / f"m{seed}", seed) for seed in range(2)]
+    registry.promote(root, models[0])
+    weights = [load_model(model).coef for model in models]
+    stop, reads, wrong = threading.Event(), [0], []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                where = registry.current(root)
+                assert where is not None
+                model = load_model(where)
+                assert np.array_equal(model.coef, weights[int(model.intercept[0])])
+            except Exception as error:
+                wrong.append(repr(error))
+            reads[0] += 1
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    turns = 0
+    while turns < 10 or (reads[0] < 100 and not wrong):
+        registry.promote(root, models[turns % 2])
+        registry.rollback(root, to=1)
+        turns += 1
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    assert reads[0] >= 100
