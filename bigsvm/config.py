@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from bigsvm.errors import UsageError
 from bigsvm.option import Option, files, place, result
-from bigsvm.units import parse_bytes, parse_seconds
+from bigsvm.units import MIB, parse_bytes, parse_seconds
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
@@ -24,6 +24,8 @@ LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_inse
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
 KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
 """Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
+BASE_BYTES = 256 * MIB
+"""The most that a process is taken to hold beside its budget: interpreter, libraries and compiled code."""
 _NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
 """Solvers whose papers have no bias: under --stop paper that is the default."""
 
@@ -193,7 +195,7 @@ class FitConfig:
         "leaves]",
         kind="size or share", metavar="SIZE|PCT%", reading=True,
     )  # fmt: skip
-    """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - 256 MiB)."""
+    """Bytes, '2GiB' or '25%' of the memory limit in force; None: half of (limit - BASE_BYTES)."""
     scratch: str | None = place(
         None, "--scratch",
         "Folder for working copies and other temporary files.  [default: a folder of yours in the temporary folder]",
@@ -374,9 +376,9 @@ class FitConfig:
         return [1.0 / (self.lam * n_samples) if self.lam is not None else self.C]
 
     def memory_bytes(self, limit_in_force: int) -> int:
-        """The memory budget in bytes: as asked for, else half of (limit_in_force - 256 MiB), the base."""
+        """The memory budget in bytes: as asked for, else half of (limit_in_force - BASE_BYTES)."""
         if self.memory is None:
-            return max((limit_in_force - (256 << 20)) // 2, 16 << 20)
+            return max((limit_in_force - BASE_BYTES) // 2, 16 * MIB)
         return parse_bytes(self.memory, total=limit_in_force)
 
     def cache_bytes(self, budget: int) -> int | None:

@@ -38,7 +38,7 @@ BLOCKS_PER_TASK = 16
 NOBODY_S = 300.0
 """Seconds without any worker after which a cluster counts as lost."""
 LOOK_S = 2.0
-"""Seconds between two checks whether workers are alive, while results are waited for."""
+"""Seconds between two checks which workers are alive."""
 
 P = TypeVar("P")
 S = TypeVar("S")

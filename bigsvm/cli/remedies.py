@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bigsvm.config import BASE_BYTES
 from bigsvm.files.paths import cache_folder
-from bigsvm.units import GIB, MIB
+from bigsvm.units import GIB, MIB, show_bytes
 
 EXTRAS = {
     "sklearn": ("sklearn", "bigsvm.sklearn, the estimators"),
@@ -33,9 +34,10 @@ def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
     base = found["memory"]["base_bytes"]
     if base is None and not found["missing"]:
         said.append(("the limit of addresses (ulimit -v) leaves no room for a process", "ulimit -v unlimited"))
-    if base is not None and base > 256 * MIB:
-        more = -(-(base - 256 * MIB) // MIB)
-        said.append(("a process takes more than 256 MiB before it reads a row", f"give --memory {more} MiB less"))
+    if base is not None and base > BASE_BYTES:
+        more = -(-(base - BASE_BYTES) // MIB)
+        what = f"a process takes more than {show_bytes(BASE_BYTES)} before it reads a row"
+        said.append((what, f"give --memory {more} MiB less"))
     said += _of_scratch(found["scratch"])
     cache = cache_folder()
     if not os.access(_there(cache), os.W_OK):

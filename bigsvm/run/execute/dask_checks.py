@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from distributed.protocol import pickle as wire
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
+from bigsvm.config import BASE_BYTES
 from bigsvm.errors import (
     BigSVMError,
     DataError,
@@ -27,11 +28,10 @@ from bigsvm.errors import (
 from bigsvm.files.atomic import cannot_write
 from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.units import MIB, show_bytes
+from bigsvm.units import show_bytes
 
 RESUME = "start it again and repeat the command, a fit with --resume"
 _ANSWER_S = 60.0  # time that a worker has to answer
-_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 
 
 def full_disk(error: BaseException) -> OutputError | None:
@@ -166,10 +166,10 @@ def check_rows_and_room(client: Any, store: RowBlocks, scratch: Path | None, nee
             hint = "use --scratch DIR, a folder on a disk that all workers see"
             raise UsageError(f"worker {worker} does not see the scratch folder {scratch}", hint=hint)
         beside = sharing[what.host, what.whose]
-        if what.memory // beside < needed + _BASE:
+        if what.memory // beside < needed + BASE_BYTES:
             whose = "" if beside == 1 else f" for {beside} workers"
             raise PlanRefused(
                 f"worker {worker} has {show_bytes(what.memory)}{whose} ({what.limit}), and needs "
-                f"{show_bytes(needed + _BASE)}",
+                f"{show_bytes(needed + BASE_BYTES)}",
                 hint="give it more, say a smaller --memory, or start more workers: each then has fewer shards",
             )

@@ -21,10 +21,9 @@ from distributed import get_worker
 from distributed.protocol import pickle as wire
 
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
-from bigsvm.tasks import FAN_IN, ShardSum, added, noting
+from bigsvm.tasks import FAN_IN, LOOK_S, ShardSum, added, noting
 
 _GOING_ON = ("pending", "finished")  # any other status of a future means that it failed or was lost
-_LOOK_AGAIN_S = 2.0  # seconds between two requests for the list of workers
 
 
 class Placement:
@@ -92,7 +91,7 @@ class ShardVerbs:
         self._client, self._retries, self._traffic = client, retries, traffic
         self._placement = Placement()
         self._workers: list[str] = []
-        self._looked = -_LOOK_AGAIN_S
+        self._looked = -LOOK_S
         self._turn, self._any = 0, True
 
     def publish(self, value: Any) -> Handle:
@@ -156,7 +155,7 @@ class ShardVerbs:
 
     def somebody(self) -> bool:
         """Whether any worker is alive; asks the scheduler anew."""
-        self._looked = -_LOOK_AGAIN_S
+        self._looked = -LOOK_S
         self._present()
         return self._any
 
@@ -188,7 +187,7 @@ class ShardVerbs:
 
     def _present(self) -> list[str]:
         now = time.monotonic()
-        if now - self._looked > _LOOK_AGAIN_S or not self._workers:
+        if now - self._looked > LOOK_S or not self._workers:
             known = self._client.scheduler_info(n_workers=-1)
             if "workers" not in known:  # this is all that a client says that closed after its scheduler was lost
                 raise ConnectionError("the scheduler does not answer any more")

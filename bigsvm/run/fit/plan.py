@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bigsvm.config import FitConfig
+from bigsvm.config import BASE_BYTES, FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.machine import MemoryLimit, memory_limit
 from bigsvm.problem.definite import whole_bytes
@@ -200,7 +200,7 @@ def make_plan(
     limit = limit or memory_limit()
     budget = config.memory_bytes(limit.nbytes)
     if config.memory is None:
-        source = f"half of {show_bytes(limit.nbytes)} ({limit.source}) less 256 MiB"
+        source = f"half of {show_bytes(limit.nbytes)} ({limit.source}) less {show_bytes(BASE_BYTES)}"
     else:
         source = "as asked"
     nnz = store.nnz if store.nnz is not None else int(row_bytes(store) * store.n_samples / 8)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bigsvm.config import BASE_BYTES
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import Plan
-from bigsvm.run.workers.worker_memory import WORKER_BASE, worker_bytes
+from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.shard_seconds import ShardedPass, pass_seconds, passes_factor
 from bigsvm.solvers.shards import weights_of
 from bigsvm.units import MIB, show_bytes
@@ -32,7 +33,7 @@ def cluster_plan(plan: Plan, workers: int, memory_per_worker: int | None) -> dic
 
     Raises PlanRefused if the memory of a worker is too small.
     """
-    needed = worker_bytes(plan, workers) + WORKER_BASE
+    needed = worker_bytes(plan, workers) + BASE_BYTES
     if memory_per_worker is not None and memory_per_worker < needed:
         raise PlanRefused(
             f"{show_bytes(memory_per_worker)} are too little for a worker: its share needs {show_bytes(needed)}",

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import READ_DEPTH
-from bigsvm.units import MIB
 
 _WEIGHTS = 9  # vectors of the size of w: published ones of two rounds, of a proof, local ones, a change, two of a sum
-WORKER_BASE = 256 * MIB  # interpreter, libraries and compiled code of a worker
 _ROW = 9  # bytes a row and model of dcd: alpha, and whether the row streams
 _OF_A_WORKER = ("Hessian", "bins", "rows near their hyperplane")  # needs of primal solvers that its shards share
 _OF_SHARDS = ("working set",)  # and that each shard has a part of

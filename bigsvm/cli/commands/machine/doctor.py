@@ -14,9 +14,9 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.config import FitConfig
+from bigsvm.config import BASE_BYTES, FitConfig
 from bigsvm.errors import PlanRefused
-from bigsvm.units import GIB, MIB, show_bytes
+from bigsvm.units import GIB, show_bytes
 
 _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed", "pyarrow", "click", "rich",
            "xxhash", "zstandard")  # fmt: skip
@@ -39,8 +39,9 @@ def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
     versions, missing = _versions()
     # Measured before imports that a fit would not need.
     base = _base_bytes(session, missing)
-    if base is not None and base > 256 * MIB:
-        session.warn(f"the base of {show_bytes(base)} is more than the 256 MiB that the plan allows for")
+    if base is not None and base > BASE_BYTES:
+        usual = show_bytes(BASE_BYTES)
+        session.warn(f"the base of {show_bytes(base)} is more than the {usual} that the plan allows for")
     space = _scratch(session, scratch)
     result: dict[str, Any] = {
         "bigsvm": importlib.metadata.version("bigsvm"),
