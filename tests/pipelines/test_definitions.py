@@ -14,6 +14,7 @@ dg = pytest.importorskip("dagster")
 
 from bigsvm.events import WAITING, WorkStarted  # noqa: E402
 from bigsvm.model import versions as registry  # noqa: E402
+from bigsvm.model.versions import held  # noqa: E402
 from bigsvm.observe.jsonl import read_events  # noqa: E402
 from bigsvm.run.fit.checkpoint import Checkpoints  # noqa: E402
 from bigsvm.store.ingest.ingest import ingest  # noqa: E402
@@ -170,7 +171,7 @@ def test_the_log_of_a_run_says_for_whom_it_waits(job: Place, tmp_path: Path, mon
     """Of three changes of the registry in a night that promotes: nothing else shows that it waits."""
     logged: list[str] = []
     waiting = WorkStarted(f"{WAITING}process 7", 0, "")
-    monkeypatch.setattr(registry, "_wait_for", lambda lock, emit: emit(waiting))
+    monkeypatch.setattr(held, "_wait_for", lambda lock, emit: emit(waiting))
     monkeypatch.setattr(dg.DagsterLogManager, "info", lambda self, text, *_, **__: logged.append(text))
     with dg.DagsterInstance.ephemeral() as instance:
         assert run(job(gates="min_accuracy = 0.8"), instance).success
