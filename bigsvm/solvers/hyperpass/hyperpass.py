@@ -162,9 +162,9 @@ class HyperPass(FullGradient):
         found = best_of(around, gather, w, V, state.primal, linear=self.eps_act > 0.0, closer=state.stuck > 0)
         # Before the first move a free bias is far from its optimum.
         balanced = found.balanced and (problem.bias != "free" or state.iteration > 0)
-        mixing = around.mixing()
+        around.tell_shares()
         if balanced:
-            mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around, mixing=mixing)
+            mix_dual(state, self.weights(problem), found.V.reshape(state.w.shape), around)
         gap = self.update_gaps(state)
         shortest, gradient = found.V - w, w - found.half
         if problem.bias == "free" and balanced:

@@ -17,7 +17,6 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
 from bigsvm.solvers.hyperpass.read_again import read_again
-from bigsvm.solvers.primal.dual_point import Mixing
 from bigsvm.solvers.primal.row_pass import BinnedSums, Reads, row_pass
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.selection import smallest
@@ -224,9 +223,8 @@ class Neighbourhood:
         """Class codes of the near rows of model m."""
         return self.rows.y.values[self.near.of(m), 0]
 
-    def mixing(self) -> Mixing | None:
-        """What mixes dual points for rows on shards; None: `RowMixing`."""
-        return None
+    def tell_shares(self) -> None:
+        """Tell the shares to the shards, which mix dual points.  Here `put` knows them: nothing to do."""
 
     def crossings(self, lengths: np.ndarray) -> np.ndarray:
         """The number of rows of each model that cross their hyperplane in steps of `lengths`; int64, (n_models,)."""

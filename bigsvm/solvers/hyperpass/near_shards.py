@@ -18,7 +18,7 @@ from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import foresee_signs, foreseen
 from bigsvm.solvers.hyperpass.near_rows import Nearest, NearRows, Neighbourhood, no_near_rows
 from bigsvm.solvers.hyperpass.read_again import Again, blocks_with, mistaken, most_mistaken, worth_it
-from bigsvm.solvers.primal.dual_point import Mixing, RowMixing
+from bigsvm.solvers.primal.dual_point import RowMixing
 from bigsvm.solvers.primal.row_pass import BinnedSums, Bins, Reads, row_pass
 from bigsvm.solvers.primal.shard_state import OwnVector, PrimalRows, PrimalShard
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed
@@ -237,10 +237,9 @@ class NearOnShards(Neighbourhood):
         """See `Neighbourhood`."""
         return self._seen[m].codes
 
-    def mixing(self) -> Mixing | None:
-        """Send the shares to the shards, which then mix dual points."""
+    def tell_shares(self) -> None:
+        """Send the shares to the shards, which use them when they mix dual points."""
         self.rows.tell("know", [_told(self.near)])
-        return self.rows
 
     def crossings(self, lengths: np.ndarray) -> np.ndarray:
         """See `Neighbourhood`."""

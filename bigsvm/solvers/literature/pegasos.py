@@ -31,7 +31,7 @@ from bigsvm.solvers.base import DataShape, Need, Point, Rule, SmallFit, SolverBa
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.literature.pegasos_rows import PegasosShard, follow, gaps_and_cost
-from bigsvm.solvers.primal.primal_state import largest_relative, point_of
+from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs, y_vector
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed, sums_need
@@ -185,8 +185,7 @@ class Pegasos(SolverBase):
                 self._batch_step(state, ctx)
             except PassLeft:
                 return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
-            if isinstance(state.rows, ShardedRows):
-                state.rows.save()
+            state.rows.end_step()
             ask = state.estimate <= ctx.tol
         else:
             if not self._mini_batches(state, ctx):
@@ -204,7 +203,7 @@ class Pegasos(SolverBase):
 
     def points(self, state: PegasosState) -> list[Point]:
         """The last iterate and its mean of subgradients."""
-        return [point_of(state.problem, state.w, state.rows)]
+        return [state.rows.point(state.problem, state.w)]
 
     def learn(
         self, state: PegasosState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]

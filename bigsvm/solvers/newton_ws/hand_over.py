@@ -17,7 +17,7 @@ from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.newton_ws.capacity import working_bytes
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY
-from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.newton_ws.working_problem import Measured
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import row_bytes
@@ -63,7 +63,7 @@ def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
     return state.left == 0.0 or state.stuck > STUCK or state.passes >= turn
 
 
-def too_few(found: WorkingSet, problem: Problem, ctx: Context) -> str:
+def too_few(found: Measured, problem: Problem, ctx: Context) -> str:
     """A clause for a message: how many rows inside the margin do not fit, and the memory that would do; '' for none."""
     # Models of a class at several costs share most of their rows.
     inside = sum(found.sides[1][problem.positive == k].max() for k in np.unique(problem.positive))

@@ -51,11 +51,10 @@ from bigsvm.solvers.newton_ws.hand_over import (
     worth,
 )
 from bigsvm.solvers.newton_ws.progress import STUCK, does_not_fall, stands
-from bigsvm.solvers.newton_ws.sharded_working import MeasuredOnShards, ShardedWorkingRows
+from bigsvm.solvers.newton_ws.sharded_working import PassOnShards, ShardedWorkingRows
 from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
-from bigsvm.solvers.newton_ws.working_problem import Measured, WorkingHere, mixed, shares_gone
-from bigsvm.solvers.newton_ws.working_set import WorkingSet
+from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
@@ -221,9 +220,7 @@ class NewtonWS(PrimalSolver):
         state.passes += 1
         done = state.estimate <= ctx.tol
         message = "" if done else self._grow_or_hand_over(problem, state, ctx, found)
-        if isinstance(state.rows, ShardedWorkingRows):
-            state.rows.end()
-            state.rows.save()
+        state.rows.end_step()
         exhausted = state.stuck > STUCK and state.fallback is None
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
@@ -250,9 +247,7 @@ class NewtonWS(PrimalSolver):
         message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
-    def _grow_or_hand_over(
-        self, problem: Problem, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards
-    ) -> str:
+    def _grow_or_hand_over(self, problem: Problem, state: WorkingState, ctx: Context, found: Measured) -> str:
         """If the gap does not fall, enlarge the capacity or let dcd take over; the message of a hand-over, else ''."""
         patience, as_asked = _HALVED_IN[problem.loss.smooth], state.passes == self.fallback_after
         if not (as_asked or does_not_fall(state.gaps, patience, _DONE * ctx.tol)):
@@ -262,7 +257,7 @@ class NewtonWS(PrimalSolver):
             state.growth, state.stuck = state.growth + 1, 0
             state.gaps, state.primals = state.gaps[-1:], state.primals[-1:]
             return ""
-        if isinstance(found, MeasuredOnShards) or not (as_asked or stands(state)):
+        if ctx.shards > 1 or not (as_asked or stands(state)):
             return ""
         if not self._hands_back(state, as_asked, ctx):
             return ""
@@ -289,26 +284,24 @@ class NewtonWS(PrimalSolver):
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """Make the direction lead from 0 to the solution on a sample, with C over the share sampled."""
         problem, w = state.problem, columns(state.w)
-        found: Measured
-        if isinstance(state.rows, ShardedWorkingRows):
-            found, share = state.rows.sample(state.passes, state.w.shape), 1.0
-        else:
-            sample, share = self._new_pass(state, ctx).sample()
-            state.entry_bytes = sample.entry_bytes
-            found = self._here(state, sample, None, ctx)
+        found, share = self._new_pass(state, ctx).sample()
+        state.entry_bytes = found.entry_bytes
         for m in range(problem.n_models):
             posed = found.posed(m, np.zeros(len(w)), w[:, m], scale=1.0 / share)
             target = _SAMPLED * _NEAR * posed.costs
             columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
 
-    def _new_pass(self, state: WorkingState, ctx: Context) -> WorkingPass:
+    def _new_pass(self, state: WorkingState, ctx: Context) -> Passing:
+        """The next pass over the rows, which are here or on shards."""
+        if isinstance(state.rows, ShardedWorkingRows):
+            return PassOnShards(state.rows, state.w.shape, state.passes)
         assert state.place is not None
         room = self._room(ctx, state.problem, state.growth)
-        found = WorkingPass(
+        passing = WorkingPass(
             ctx, state.problem, state.rows, state.place, state.w.shape, room, state.entry_bytes, state.passes
         )  # fmt: skip
-        found.found.wider = float(1 << _GROWTH * state.growth)
-        return found
+        passing.found.wider = float(1 << _GROWTH * state.growth)
+        return PassHere(passing, ctx.threads)
 
     def _done(self, state: WorkingState, ctx: Context) -> np.ndarray:
         """bool, (n_models,): models whose gap is small enough, so that they rest; all False if all are."""
@@ -317,18 +310,12 @@ class NewtonWS(PrimalSolver):
         done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
         return done & ~done.all()
 
-    def _pass(
-        self, state: WorkingState, ctx: Context, done: np.ndarray
-    ) -> tuple[WorkingSet | MeasuredOnShards, np.ndarray]:
+    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[Measured, np.ndarray]:
         """Measure the direction on all rows, choose the working set, and move w to the minimum of P along it."""
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
-        found: WorkingSet | MeasuredOnShards
-        if isinstance(rows, ShardedWorkingRows):
-            found = rows.read(state.w, d, done, state.passes)
-        else:
-            found = self._new_pass(state, ctx).read(state.w, d, done)
-            state.entry_bytes = found.entry_bytes
+        found = self._new_pass(state, ctx).read(state.w, d, done)
+        state.entry_bytes = found.entry_bytes
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
         rows.advance(steps)
         lengths = np.array([step.length for step in steps])
@@ -337,10 +324,7 @@ class NewtonWS(PrimalSolver):
         self.arrived(state, lengths * np.sqrt((columns(d) ** 2).sum(axis=0)))
         return found, lengths
 
-    def _solve(
-        self, state: WorkingState, ctx: Context, found: WorkingSet | MeasuredOnShards, lengths: np.ndarray,
-        done: np.ndarray,
-    ) -> None:  # fmt: skip
+    def _solve(self, state: WorkingState, ctx: Context, found: Measured, lengths: np.ndarray, done: np.ndarray) -> None:
         """Solve the working set: set the next direction, and mix the dual point that it gives into the best one."""
         problem, w, d = state.problem, columns(state.w), columns(state.direction)
         crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # the rows inside the margin do not fit
@@ -348,12 +332,7 @@ class NewtonWS(PrimalSolver):
         gaps = self.update_gaps(state)
         targets = np.maximum(_FINAL * ctx.tol * state.primal, _INNER * np.minimum(gaps, 0.5 * state.primal))
         targets *= _DEEPER**state.stuck
-        measured: Measured
-        if isinstance(found, MeasuredOnShards):
-            measured, known = found, None
-        else:
-            measured = here = self._here(state, found, lengths, ctx)
-            known = here.known
+        measured = found.moved(lengths)
         leans = [columns(lean) for lean in measured.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
         unbalanced = np.zeros(len(done), bool)
@@ -370,13 +349,8 @@ class NewtonWS(PrimalSolver):
             added, balanced = posed.dual(V[-1, m])
             unbalanced[m] = not balanced
             V[:, m] += added
-        mixing = state.rows if isinstance(state.rows, ShardedWorkingRows) else None
-        mix_dual(state, problem.loss, V.reshape(state.w.shape), known, ctx.tol, done | unbalanced, mixing)
+        mix_dual(state, problem.loss, V.reshape(state.w.shape), measured.known, ctx.tol, done | unbalanced)
         self.update_gaps(state)
-
-    def _here(self, state: WorkingState, found: WorkingSet, lengths: np.ndarray | None, ctx: Context) -> WorkingHere:
-        assert state.place is not None
-        return WorkingHere(state.problem, state.rows, state.place, found, lengths, ctx.threads)
 
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""
@@ -391,11 +365,7 @@ class NewtonWS(PrimalSolver):
         if state.dual_cd is not None:
             return DCD.points(state.dual_cd)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
-        rows = state.rows
-        if isinstance(rows, ShardedWorkingRows):
-            rows.collect()
-            return [Point(state.problem, w, rows.alpha, on_shards=rows.prove)]
-        return [Point(state.problem, w, rows.alpha)]
+        return [state.rows.point(state.problem, w)]
 
     def learn(
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]

@@ -17,7 +17,7 @@ from bigsvm.solvers.newton_ws.interior import GapSums, RowCosts, follow, most_co
 from bigsvm.solvers.newton_ws.subproblem import Around
 from bigsvm.solvers.newton_ws.working_newton import descend
 from bigsvm.solvers.newton_ws.working_pass import LONGEST, is_whole
-from bigsvm.solvers.newton_ws.working_problem import Posed, share_left
+from bigsvm.solvers.newton_ws.working_problem import Measured, Posed, share_left
 from bigsvm.solvers.newton_ws.working_shard import WorkingPart, WorkingReading, WorkingShard
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.shard_state import PrimalRows
@@ -51,7 +51,7 @@ class ShardedWorkingRows(ShardedRows):
         return WorkingShard(rows, self._vectors(rows), place, reading, ctx.threads)
 
     def sample(self, number: int, shape: tuple[int, ...]) -> MeasuredOnShards:
-        """Let every shard sample its rows; the problems on the samples."""
+        """Let every shard sample its rows; the problems on the samples.  number, shape : as for `PassOnShards`"""
         total = self.tell("sample", [number], np.zeros(shape[0]))
         self._ctx.charge(sum(total.each))
         return MeasuredOnShards(self, [], None, np.zeros((2, self._problem.n_models), np.int64), 0)
@@ -97,9 +97,10 @@ class ShardedWorkingRows(ShardedRows):
         """The losses at the present slacks; float64, (n_models,)."""
         return summed(self.ask(("losses",)).each)
 
-    def end(self) -> None:
-        """End the step: let the shards release their kept rows."""
+    def end_step(self) -> None:
+        """Let the shards release their kept rows, and save the shards."""
         self.tell("end", [])
+        super().end_step()
 
     def close(self) -> None:
         """Release all but alpha, here and on the shards."""
@@ -108,13 +109,35 @@ class ShardedWorkingRows(ShardedRows):
             self._place.close()
 
 
+class PassOnShards:
+    """`Passing` for rows on shards."""
+
+    def __init__(self, rows: ShardedWorkingRows, shape: tuple[int, ...], number: int) -> None:
+        self._rows, self._shape, self._number = rows, shape, number
+
+    def sample(self) -> tuple[Measured, float]:
+        """See `Passing`.  Each shard knows which share it has sampled, so the share here is 1."""
+        return self._rows.sample(self._number, self._shape), 1.0
+
+    def read(self, w: np.ndarray, d: np.ndarray, done: np.ndarray) -> Measured:
+        """See `Passing`."""
+        return self._rows.read(w, d, done, self._number)
+
+
 class MeasuredOnShards:
-    """`Measured` for rows on shards."""
+    """`Measured` for rows on shards.  Only the shards know alpha of their rows, and the bytes of the entries."""
+
+    known = None
+    entry_bytes = 0.0
 
     def __init__(
         self, rows: ShardedWorkingRows, leans: list[np.ndarray], F: np.ndarray | None, sides: np.ndarray, capacity: int
     ) -> None:  # fmt: skip
         self._rows, self.leans, self.F, self.sides, self.capacity = rows, leans, F, sides, capacity
+
+    def moved(self, lengths: np.ndarray) -> Measured:
+        """See `Measured`.  The shards know of the step already."""
+        return self
 
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0

@@ -1,7 +1,7 @@
 """From a working set to its solution: the problem of each model, and the dual point that its solution gives.
 
-`Measured` is what a pass found, and `Posed` the problem of one model.  `WorkingHere` and `PosedHere` implement them for
-rows in this process; `sharded_working` has those for rows on shards.
+`Passing` is a pass over the rows, `Measured` what it found, and `Posed` the problem of one model.  `PassHere`,
+`WorkingHere` and `PosedHere` implement them for rows in this process; `sharded_working` has those for rows on shards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from bigsvm.solvers.newton_ws.held_rows import picked_held
 from bigsvm.solvers.newton_ws.interior import solve_hinge
 from bigsvm.solvers.newton_ws.subproblem import Solution, Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
+from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT, KeptRows, WorkingSet, frozen_alpha
+from bigsvm.solvers.primal.dual_point import Known
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.state.vectors import RowVector
 
@@ -97,11 +99,23 @@ class Posed(Protocol):
         """
 
 
+class Passing(Protocol):
+    """A pass over all rows, which are here or on shards."""
+
+    def sample(self) -> tuple[Measured, float]:
+        """Read a random sample of the rows instead of all; returns it, and the share by which its costs are divided."""
+
+    def read(self, w: np.ndarray, d: np.ndarray, done: np.ndarray) -> Measured:
+        """Measure the direction d on all rows, and choose the working set; see `WorkingPass.read`."""
+
+
 class Measured(Protocol):
     """What a pass found: a working set, from which the problem of each model is posed.
 
     sides : int64, (2, n_models)   rows outside and inside the margin
     capacity : int                 most near rows;  leans, F : those of the `Fold`
+    entry_bytes : float            mean bytes of the entries of a row; 0 if the rows are on shards, which know it
+    known : where the dual point of the solutions is put; None before `moved`, and if the rows are on shards
     """
 
     @property
@@ -112,6 +126,13 @@ class Measured(Protocol):
     def leans(self) -> list[np.ndarray]: ...
     @property
     def F(self) -> np.ndarray | None: ...
+    @property
+    def entry_bytes(self) -> float: ...
+    @property
+    def known(self) -> Known | None: ...
+
+    def moved(self, lengths: np.ndarray) -> Measured:
+        """The same after the step, of these lengths, (n_models,): now the problems have dual points."""
 
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
@@ -147,26 +168,50 @@ class PosedHere:
         return part.pull(alpha), balanced
 
 
+class PassHere:
+    """`Passing` for rows in this process."""
+
+    def __init__(self, passing: WorkingPass, threads: int) -> None:
+        self._passing, self._threads = passing, threads
+
+    def sample(self) -> tuple[Measured, float]:
+        """See `Passing`."""
+        found, share = self._passing.sample()
+        return self._measured(found), share
+
+    def read(self, w: np.ndarray, d: np.ndarray, done: np.ndarray) -> Measured:
+        """See `Passing`."""
+        return self._measured(self._passing.read(w, d, done))
+
+    def _measured(self, found: WorkingSet) -> WorkingHere:
+        return WorkingHere(self._passing.problem, self._passing.rows, self._passing.place, found, self._threads)
+
+
 class WorkingHere:
     """`Measured` for rows in this process.
 
-    lengths : float64, (n_models,)   lengths of the step;  None: no dual point is wanted
+    lengths : float64, (n_models,)   lengths of the step;  None before the step
     """
 
     def __init__(
-        self, problem: Problem, rows: RowState, place: RowVector, found: WorkingSet, lengths: np.ndarray | None,
-        threads: int,
+        self, problem: Problem, rows: RowState, place: RowVector, found: WorkingSet, threads: int,
+        lengths: np.ndarray | None = None,
     ) -> None:  # fmt: skip
-        self._problem, self._found, self._threads = problem, found, threads
-        self.sides, self.capacity = found.sides, found.capacity
+        self._problem, self._rows, self._place, self._threads = problem, rows, place, threads
+        self.working_set = found
+        self.sides, self.capacity, self.entry_bytes = found.sides, found.capacity, found.entry_bytes
         self.leans, self.F = found.fold.leans, found.fold.F
         self.known = None if lengths is None else Placed(problem, rows, place, found, lengths)
+
+    def moved(self, lengths: np.ndarray) -> Measured:
+        """See `Measured`."""
+        return WorkingHere(self._problem, self._rows, self._place, self.working_set, self._threads, lengths)
 
     def posed(
         self, m: int, lean: np.ndarray, at: np.ndarray, sampled: bool = False, bends: bool = True, scale: float = 1.0
     ) -> Posed:
         """See `Measured`."""
-        part = kept_rows(self._problem, self._found, m, lean, at, self._threads, scale, sampled)
+        part = kept_rows(self._problem, self.working_set, m, lean, at, self._threads, scale, sampled)
         return PosedHere(self._problem, m, part if bends else replace(part, F=None), self.known)
 
 

@@ -64,7 +64,7 @@ class DualPoint:
 
 def mix_dual(
     state: PrimalState, weights: Weights, V: np.ndarray, known: Known | None = None, tol: float = 0.0,
-    stays: np.ndarray | None = None, mixing: Mixing | None = None,
+    stays: np.ndarray | None = None,
 ) -> None:  # fmt: skip
     """Replace the best dual point by the best convex combination of it and a new one.
 
@@ -78,10 +78,9 @@ def mix_dual(
     tol : if the relative gap of the new point alone is at most this, it replaces the best one.  (In a mixture every row
         that ever had alpha > 0 keeps some, and becomes a support vector.)
     stays : bool, (n_models,)   models whose best point does not change
-    mixing : sums over rows on shards; None: the rows are in this process
     """
     problem, dual = state.problem, state.dual
-    parts = mixing or RowMixing(problem, state.rows, weights, known)
+    parts = state.rows.mixing() or RowMixing(problem, state.rows, weights, known)
     shares = None if problem.bias != "free" else _balance(parts.sides())
     linear, squares, cross = parts.sums(shares)
     change = V - dual.v

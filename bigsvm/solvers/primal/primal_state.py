@@ -90,14 +90,6 @@ def largest_relative(gaps: np.ndarray, primal: np.ndarray) -> float:
     return max(float(np.divide(gaps, primal, out=np.zeros_like(gaps), where=primal > 0).max()), 0.0)
 
 
-def point_of(problem: Problem, w: np.ndarray, rows: RowState) -> Point:
-    """The point (w, alpha) for a proof, with rows in this process or on shards."""
-    if isinstance(rows, ShardedRows):
-        rows.collect()
-        return Point(problem, w, rows.alpha, on_shards=rows.prove)
-    return Point(problem, w, rows.alpha)
-
-
 def start_at_costless_bias(state: PrimalState) -> bool:
     """Before the first move, set a free bias with which w = 0 has P = 0, if there is one.
 
@@ -157,7 +149,7 @@ class PrimalSolver(SolverBase):
 
     def points(self, state: Any) -> list[Point]:
         """The present w, with the best dual point."""
-        return [point_of(state.problem, state.w, state.rows)]
+        return [state.rows.point(state.problem, state.w)]
 
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
@@ -225,8 +217,7 @@ class FullGradient(PrimalSolver):
         except PassLeft:
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         visits, state.visits = state.visits, 0
-        if isinstance(state.rows, ShardedRows):
-            state.rows.save()
+        state.rows.end_step()
         return StepInfo(
             state.estimate, n, visits,
             ask_certificate=state.estimate <= ctx.tol,
@@ -243,8 +234,7 @@ class FullGradient(PrimalSolver):
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is far from its optimum
-            mixing = state.rows if isinstance(state.rows, ShardedRows) else None
-            mix_dual(state, weights, V, tol=ctx.tol, mixing=mixing)
+            mix_dual(state, weights, V, tol=ctx.tol)
         self.update_gaps(state)
         self.direction(state, H)
         state.moving = True

@@ -8,17 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import SearchRows
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.base import DataShape, Need, Point
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.line_search import Pieces, Step, exact_step
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
+
+if TYPE_CHECKING:
+    from bigsvm.solvers.primal.dual_point import Mixing
 
 PIECE = 1 << 14  # rows in a piece
 _Y = "row labels"  # name, in plans, of class codes or targets
@@ -175,6 +178,17 @@ class RowState:
             kinks = step.on_kink & (s / p == step.length)
             s -= step.length * p
             s[kinks] = 0.0
+
+    def point(self, problem: Problem, w: np.ndarray) -> Point:
+        """w with alpha of these rows, for a proof."""
+        return Point(problem, w, self.alpha)
+
+    def mixing(self) -> Mixing | None:
+        """What mixes two dual points of rows on shards; None for rows in this process (`RowMixing` does)."""
+        return None
+
+    def end_step(self) -> None:
+        """To be called after each step.  Rows in this process are saved with the solver's state: nothing to do."""
 
     def close(self) -> None:
         """Release all vectors but alpha."""

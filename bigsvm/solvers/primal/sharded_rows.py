@@ -19,8 +19,9 @@ from bigsvm.errors import BigSVMError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers import shard_tasks
-from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.base import DataShape, Need, Point
 from bigsvm.solvers.context import Context
+from bigsvm.solvers.primal.dual_point import Mixing
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.row_pass import Curvature, Weights
 from bigsvm.solvers.primal.row_state import RowState, Smoothed, middle_of, new_rows, off_kink
@@ -164,6 +165,19 @@ class ShardedRows(RowState):
     def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
         """See `RowState`."""
         self.tell("shift", [m, way, float(step.length), bool(step.on_kink)])
+
+    def point(self, problem: Problem, w: np.ndarray) -> Point:
+        """w with alpha of all shards, which the shards prove."""
+        self.collect()
+        return Point(problem, w, self.alpha, on_shards=self.prove)
+
+    def mixing(self) -> Mixing:
+        """Itself: the shards add the sums up."""
+        return self
+
+    def end_step(self) -> None:
+        """Save the shards."""
+        self.save()
 
     def sides(self) -> np.ndarray:
         """See `Mixing`."""
