@@ -56,7 +56,7 @@ def test_dcd_goes_first_and_is_given_up_where_it_is_slow(bias: str, n_classes: i
 
 def test_the_first_epoch_of_dcd_says_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of rows so many that a step is one sweep: the gap is seen as it was before each row's step."""
-    monkeypatch.setattr("bigsvm.solvers.dcd.dual_cd._VISITS_PER_STEP", 1)
+    monkeypatch.setattr("bigsvm.solvers.dcd.dual_cd_memory._VISITS_PER_STEP", 1)
     rng = np.random.default_rng(3)
     X = 0.3 * rng.standard_normal((6000, 4))
     y = np.where(X.sum(axis=1) + 0.3 * rng.standard_normal(6000) > 0, 1, -1)

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, BlockRows, Limits, dual_cd_sweeps, widest_spread
-from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, VisitingOrder, mixed_runs_of
+from bigsvm.compiled.linear.dual_cd import widest_spread
+from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
@@ -34,6 +33,7 @@ from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
+from bigsvm.solvers.dcd.dual_cd_memory import MemorySweeps, sweeps_in_a_step
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import (
     FIRST_EPS,
@@ -44,25 +44,22 @@ from bigsvm.solvers.dcd.dual_cd_state import (
     groups_of_models,
     open_thresholds,
 )
-from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass, writable
+from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
 from bigsvm.solvers.dcd.shard_state import RESCALED
 from bigsvm.solvers.weights import columns
-from bigsvm.store.blocks import Matrix, readonly_view
+from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import FAN_IN, side_by_side
 
-_SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
-_VISITS_PER_STEP = 1 << 28  # non-zeros visited in a step: about half a second, so that signals are answered soon
 _MANY_SWEEPS = 16  # from so many sweeps in a step, each step ends with a proof, which costs as much as two sweeps
 _FLOAT32_FROM = 1e-4  # smallest tolerance for which w is float32
 _ROOM = 1.2  # safety factor on forecasts that go by the last proof
 _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of shards showed
 _PIECE = 1 << 16  # features updated at a time
-_SWEEPS_A_LEAP = 8  # sweeps over rows in memory between two steps of momentum, in a search
 _NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
 LEAP_ALPHA = "alpha of the last leap"
 _RULE = "largest less smallest projected gradient of a sweep"
@@ -290,7 +287,7 @@ class DualCD(SolverBase):
         state.sweep += 1
         newest = 0.0
         for group, (gap, loss) in zip(state.groups, (part.T for part in sums), strict=True):
-            group.estimate = _relative(gap, loss, group)
+            group.estimate = group.relative(gap, loss)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
         rule = None
@@ -321,71 +318,21 @@ class DualCD(SolverBase):
         return _forecast(*state.estimates, state.share)
 
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
-        assert state.sqnorm is not None
-        block = ctx.data.read(ctx.refs[0])
-        X = readonly_view(block.X)
-        sqnorm = state.sqnorm.values[:, 0]
-        if sqnorm[0] < 0:  # norms are never negative: these rows were not seen yet
-            sqnorms(X, sqnorm)
-        entries = max(ctx.data.nnz or ctx.data.n_samples, 1) * max(group.problem.n_models for group in state.groups)
-        n_sweeps = min(max(_VISITS_PER_STEP // entries, 1), self.max_sweeps_per_step)
-        if ctx.sweeps_left is not None:
-            n_sweeps = max(min(n_sweeps, ctx.sweeps_left), 1)
-        y, weight = state.groups[0].problem.y_of(block), writable(block.sample_weight)
-        rows = BlockRows(X, y, weight, sqnorm, np.empty(0, np.int64))
-        cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
-        if len(cost) and state.sweep == 0:
-            cost[:] = state.groups[0].problem.y_and_cost(block)[1]
-
-        def run(group: ModelGroup) -> tuple[int, int, bool, float]:
-            part = group.problem
-            if not group.moves.any():  # all models of the group are done
-                group.estimate = 0.0
-                return 0, 0, True, math.inf
-            group.still = False
-            models = group.training_models()
-            stats = np.empty((part.n_proofs, 4))
-            mixed, visits, sweeps = self._mixed_runs(X, part), 0, 0
-            exhausted, widest, going_on = False, math.inf, True
-            while going_on:
-                key = VisitingOrder(mixed, ctx.seed, state.sweep + sweeps, 0)
-                most = n_sweeps - sweeps
-                if group.momentum is not None:
-                    _leap_in_memory(group, cost, key.epoch == 0)
-                    most = min(most, _SWEEPS_A_LEAP)
-                limits = Limits(most, True, group.eps, group.target, group.floor)
-                swept, visited, last_visits, settled = dual_cd_sweeps(
-                    rows, models, group.alpha.values, group.w, group.active.values[:, 0], EXACT,
-                    group.thresholds, key, limits, stats,
-                )  # fmt: skip
-                group.rest(models)
-                sweeps, visits = sweeps + swept, visits + visited
-                group.estimate = _relative(stats[:, GAP], stats[:, LOSS], group)
-                if settled == 1:
-                    if last_visits == ctx.data.n_samples:  # no row was shrunk, so all rows meet eps
-                        if self._by_rule:
-                            widest = widest_spread(stats)
-                        else:
-                            exhausted = group.eps <= _SMALLEST_EPS
-                            group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
-                    _reactivate(group)
-                # A proof costs as much as a few sweeps, so a search goes on until the estimated gap is small.
-                more = settled == 1 or (settled == 0 and group.momentum is not None)
-                going_on = more and not exhausted and sweeps < n_sweeps and part.axis is not None
-            return visits, last_visits, exhausted, widest
-
+        """Some sweeps over rows in memory, of all groups of models side by side."""
+        n_sweeps = sweeps_in_a_step(state, ctx, self.max_sweeps_per_step)
+        sweeps = MemorySweeps.of(state, ctx, n_sweeps, self._mixed_runs, self._by_rule)
         hardest_first = state.groups[::-1]  # the models of a search come in order of C, the hardest last
-        done = side_by_side(run, hardest_first, ctx.threads, "bigsvm-models")
+        done = side_by_side(sweeps.run, hardest_first, ctx.threads, "bigsvm-models")
         state.sweep += n_sweeps
         estimate = max(group.estimate for group in state.groups)
         state.estimates = (estimate, state.estimates[0])
-        widest = max(spread for *_, spread in done)
+        widest = max(swept.widest for swept in done)
         return StepInfo(
             gap_estimate=estimate,
-            n_active=max(last for _, last, *_ in done),
-            visits=sum(visits for visits, *_ in done) // len(done),
-            ask_certificate=n_sweeps >= _MANY_SWEEPS or any(e for _, _, e, _ in done) or estimate <= ctx.tol,
-            exhausted=all(exhausted for _, _, exhausted, _ in done),
+            n_active=max(swept.last_visits for swept in done),
+            visits=sum(swept.visits for swept in done) // len(done),
+            ask_certificate=n_sweeps >= _MANY_SWEEPS or any(swept.exhausted for swept in done) or estimate <= ctx.tol,
+            exhausted=all(swept.exhausted for swept in done),
             rule=Rule.where(widest <= self.eps, _RULE, widest, self.eps),
         )
 
@@ -442,7 +389,7 @@ class DualCD(SolverBase):
             if group.estimate <= group.target:
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
             if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
-                _reactivate(group)
+                group.reactivate()
 
     def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
         """Models within the tolerance rest until a later proof finds them outside of it."""
@@ -457,9 +404,9 @@ class DualCD(SolverBase):
             back = moves > group.moves
             group.moves[...] = moves
             if state.shrinks and searched:
-                _reactivate(group)
+                group.reactivate()
             elif state.shrinks:
-                _bring_back(group, back)
+                group.bring_back(back)
 
     def finish(self, state: DualCDState) -> None:
         """Give back what only training needs."""
@@ -483,39 +430,6 @@ def _leap(state: DualCDState) -> None:
             group.momentum.remember(group.w, group.alpha)
         elif group.momentum is not None:
             group.momentum.leap(group.problem, group.w, group.alpha, cost)
-
-
-def _leap_in_memory(group: ModelGroup, cost: np.ndarray, first: bool) -> None:
-    """Extrapolate before the next sweeps.  All rows become active: the step may have moved any alpha out of its box."""
-    assert group.momentum is not None
-    if first:
-        group.momentum.remember(group.w, group.alpha)
-        return
-    group.momentum.leap(group.problem, group.w, group.alpha, cost)
-    if group.momentum.theta.any():
-        _reactivate(group)
-
-
-def _reactivate(group: ModelGroup) -> None:
-    """Make every row active, and shrink none in the next sweep."""
-    group.active.values[:] = all_live(len(group.floor))
-    group.thresholds[...] = open_thresholds(len(group.floor))
-
-
-def _bring_back(group: ModelGroup, models: np.ndarray) -> None:
-    """Make every row active for some of the models only.  models : bool, (n_models,)"""
-    if models.any():
-        bits = sum(1 << int(m) for m in np.flatnonzero(models))
-        group.active.values[:] |= group.active.values.dtype.type(bits)
-        group.thresholds[:, models] = open_thresholds(int(models.sum()))
-
-
-def _relative(gap: np.ndarray, loss: np.ndarray, group: ModelGroup) -> float:
-    """Largest relative gap of a group from what its rows showed when they were visited."""
-    norms = np.atleast_1d(np.einsum("j...,j...->...", group.w, group.w, dtype=np.float64))
-    norms = norms.sum(keepdims=True) if group.problem.joint else norms
-    primal = np.maximum(np.maximum(0.5 * norms + loss, group.floor), np.finfo(float).tiny)
-    return float(np.max(gap / primal))
 
 
 def _forecast(newest: float, former: float, share: float) -> float:

@@ -74,6 +74,25 @@ class ModelGroup:
         if self.rests and self.problem.axis is None:
             self.moves[...] = trained.C != 0.0
 
+    def reactivate(self) -> None:
+        """Make every row active, and shrink none in the next sweep."""
+        self.active.values[:] = all_live(len(self.floor))
+        self.thresholds[...] = open_thresholds(len(self.floor))
+
+    def bring_back(self, models: np.ndarray) -> None:
+        """Make every row active for some of the models only.  models : bool, (n_models,)"""
+        if models.any():
+            bits = sum(1 << int(m) for m in np.flatnonzero(models))
+            self.active.values[:] |= self.active.values.dtype.type(bits)
+            self.thresholds[:, models] = open_thresholds(int(models.sum()))
+
+    def relative(self, gap: np.ndarray, loss: np.ndarray) -> float:
+        """The largest relative gap, from the sums of gap and loss, (n_proofs,), that rows showed at their visits."""
+        norms = np.atleast_1d(np.einsum("j...,j...->...", self.w, self.w, dtype=np.float64))
+        norms = norms.sum(keepdims=True) if self.problem.joint else norms
+        primal = np.maximum(np.maximum(0.5 * norms + loss, self.floor), np.finfo(float).tiny)
+        return float(np.max(gap / primal))
+
 
 @dataclass
 class DualCDState:
