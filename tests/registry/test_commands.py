@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,19 @@ def test_a_registry_is_made_where_nothing_else_is(bigsvm: Bigsvm, tmp_path: Path
     assert said.code == 73
     assert tree(tmp_path) == before
     assert not Path("s3:").exists()
+
+
+@pytest.mark.parametrize("action", ["promote", "rollback"])
+def test_a_note_that_is_not_utf8_is_kept(bigsvm: Bigsvm, tmp_path: Path, action: str) -> None:
+    """The version was current, but its entry could not be written: every change from then on ended in a traceback."""
+    root, note = tmp_path / "reg", os.fsdecode(b"caf\xe9")
+    for number in range(3):
+        given = ["--note", note] if action == "promote" and number == 1 else []
+        assert bigsvm("promote", root, make_model(tmp_path / str(number), number), *given).code == 0
+    if action == "rollback":
+        assert bigsvm("rollback", root, "--note", note).code == 0
+    assert [entry["note"] for entry in registry.history(root)].count(note) == 1
+    assert "caf" in bigsvm("history", root).out
+    assert bigsvm("history", root, "--json").code == 0
+    if importlib.util.find_spec("matplotlib") is not None:
+        assert bigsvm("report", root, "-o", tmp_path / "page.html").code == 0

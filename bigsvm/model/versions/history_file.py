@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import getpass
 import json
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError
+from bigsvm.files.appending import append_whole
 from bigsvm.files.atomic import cannot_write, sync_directory, write_bytes
 from bigsvm.model.model_files import model_fingerprint
 from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
@@ -47,16 +47,16 @@ def write_down(
         "note": note,
         "metrics": metrics or {},
     }
-    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    # A note that is not UTF-8 has surrogates, which are written as JSON's own escapes.
+    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
     path = root / HISTORY
     try:
         with open(path, "a+b", buffering=0) as file:
             file.seek(0)
             whole = file.read().rfind(b"\n") + 1
             file.truncate(whole)
+            append_whole(file, line)
             try:
-                if file.write(line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
                 sync_directory(root)
             except OSError:
