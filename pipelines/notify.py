@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any
 
+from bigsvm.files.appending import json_line
 from bigsvm.observe.jsonl import plain
 from pipelines.tables import Notify
 
@@ -34,7 +34,7 @@ def tell(notify: Notify, document: dict[str, Any]) -> list[str]:
     """
     if document["status"] not in notify.on:
         return []
-    body = json.dumps(plain(document), ensure_ascii=False, allow_nan=False).encode()
+    body = json_line(plain(document)).rstrip()
     failed = []
     if notify.command:
         failed.append(_attempts(notify, "notify.command", lambda: _run(notify, document, body)))

@@ -11,7 +11,6 @@ record   write a line about the run of the job
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 from bigsvm.errors import DataError, OutputError
 from bigsvm.events import Emit, silent
 from bigsvm.files import locks
+from bigsvm.files.appending import append_whole, json_line
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
@@ -114,9 +114,8 @@ def record(job: Job, document: dict[str, Any]) -> None:
     entry = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **plain(document)}
     path = job.folder / "retrain.jsonl"
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
-            file.flush()
+        with open(path, "ab", buffering=0) as file:
+            append_whole(file, json_line(entry))
             os.fsync(file.fileno())
     except OSError as error:
         raise OutputError(f"cannot write: {error.strerror}", str(path)) from error

@@ -1,10 +1,20 @@
-"""Lines appended to a record: the whole line, or nothing of it."""
+"""Lines of JSON, and lines appended to a record: the whole line, or nothing of it."""
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from io import FileIO
+from typing import Any
+
+
+def json_line(document: Any) -> bytes:
+    """The document as one line of JSON in UTF-8; text that has no UTF-8, as some paths, with the escapes of JSON.
+
+    Raises ValueError for NaN and infinity.
+    """
+    return json.dumps(document, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def append_whole(file: FileIO, line: bytes) -> None:

@@ -14,6 +14,11 @@ from typing import Any, NamedTuple
 from bigsvm.units import show_bytes, show_seconds
 
 
+def printable(text: str) -> str:
+    """The text with a question mark for each byte of a path that is not UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
 class Told(NamedTuple):
     """A value as text, and where it came from.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import bigsvm
 from bigsvm.report.draw.plots import inline_svg
-from bigsvm.report.facts import Bar, Chart, Report, Section, Table, Told, in_line
+from bigsvm.report.facts import Bar, Chart, Report, Section, Table, Told, in_line, printable
 
 _STYLE = Path(__file__).with_name("page.css")
 _KINDS = {"run": "Record of a fit", "model": "Saved model", "registry": "Registry of models"}
@@ -21,11 +21,8 @@ _NARROW = 3  # limit of the columns of a narrow table
 
 
 def page(report: Report) -> str:
-    """The page; matplotlib must be installed (`check_matplotlib`).
-
-    Bytes of paths that are not UTF-8 are replaced: a page could not be written with them.
-    """
-    return ("\n".join(_lines(report)) + "\n").encode("utf-8", "replace").decode()
+    """The page; matplotlib must be installed (`check_matplotlib`)."""
+    return printable("\n".join(_lines(report)) + "\n")
 
 
 def _lines(report: Report) -> Iterator[str]:

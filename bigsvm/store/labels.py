@@ -151,9 +151,16 @@ def label_bits(labels: np.ndarray) -> np.ndarray:
 
 
 def _text_bits(labels: np.ndarray) -> np.ndarray:
-    """xxh3-64 of each label as text, uint64, shape (n,)."""
+    """xxh3-64 of each label as text, uint64, shape (n,).
+
+    Raises DataError for a text that has no UTF-8, such as the name of a file in another encoding.
+    """
     names, which = np.unique(labels, return_inverse=True)
-    return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
+    try:
+        return np.array([xxhash.xxh3_64_intdigest(str(name).encode()) for name in names], np.uint64)[which]
+    except UnicodeEncodeError as error:
+        hint = "decode it as what it is, such as os.fsencode(name).decode('latin-1')"
+        raise DataError(f"label {error.object!r} is not valid Unicode", hint=hint) from error
 
 
 def alike(labels: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

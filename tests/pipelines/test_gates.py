@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -306,6 +307,25 @@ def test_a_command_hears_each_outcome(job: Place, retrain: Retrain, tmp_path: Pa
     write_store(tmp_path / "train.zarr", 3, one_class=True)
     assert retrain(config, "--quiet").code == 65
     assert heard.read_text() == "promoted{ unchanged{ error{ "
+
+
+def test_a_folder_that_is_not_utf8(job: Place, retrain: Retrain, tmp_path: Path) -> None:
+    """What a command hears, and the record of the nights, have the bytes of the path as escapes of JSON."""
+    heard = tmp_path / "heard"
+    command = json.dumps([sys.executable, "-c", f"import sys; open('{heard}', 'a').write(sys.stdin.read())"])
+    text = job().read_text()
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    for path in tmp_path.iterdir():
+        if path != folder:
+            path.rename(folder / path.name)
+    config = folder / "retrain.toml"
+    config.write_text(f"{text}\n[notify]\ncommand = {command}\ntimeout = 600\n")
+    said = retrain(config, "--quiet")
+    assert (said.code, said.err) == (0, "")
+    assert json.loads(heard.read_text())["status"] == "promoted"
+    (line,) = (folder / "reg" / "work" / "retrain.jsonl").read_text().splitlines()
+    assert json.loads(line)["status"] == "promoted"
 
 
 def test_a_command_that_fails_or_hangs_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError
-from bigsvm.files.appending import append_whole
+from bigsvm.files.appending import append_whole, json_line
 from bigsvm.files.atomic import cannot_write, sync_directory, write_bytes
 from bigsvm.model.model_files import model_fingerprint
 from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
@@ -47,8 +47,7 @@ def write_down(
         "note": note,
         "metrics": metrics or {},
     }
-    # A note that is not UTF-8 has surrogates, which are written as JSON's own escapes.
-    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+    line = json_line(entry)
     path = root / HISTORY
     try:
         with open(path, "a+b", buffering=0) as file:

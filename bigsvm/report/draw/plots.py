@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bigsvm.errors import UsageError
-from bigsvm.report.facts import Chart, Curve
+from bigsvm.report.facts import Chart, Curve, printable
 
 WIDTH, HEIGHT = 4.4, 3.1  # inches: legible in a phone's width, and two stand beside each other on a desk
 SERIES = 8
@@ -115,7 +115,7 @@ def _drawn(charts: Sequence[Chart], form: str, salt: str) -> bytes:
         for axes, chart in zip(figure.subplots(1, len(charts), squeeze=False)[0], charts, strict=True):
             _draw(axes, chart, colours)
             if not inline:
-                axes.set_title(chart.title, fontsize=10)
+                axes.set_title(printable(chart.title), fontsize=10)
         out = io.BytesIO()
         figure.savefig(out, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
     return out.getvalue()
@@ -146,11 +146,19 @@ def _draw(axes: Any, chart: Chart, colours: dict[str, str]) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.xaxis.set_minor_formatter(lambda value, _: "")
     if chart.level is not None and (chart.level[1] > 0 or not chart.log_y):
-        axes.axhline(chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=chart.level[0])
+        axes.axhline(
+            chart.level[1], color=of(_FAINT), linewidth=1.0, linestyle=(0, (2, 2)), label=printable(chart.level[0])
+        )
     for k, (name, x, y) in enumerate(chart.marks):
         if chart.named_marks:  # open circles, so that two marks at the same point are both visible
             axes.plot(
-                [x], [y], "os"[k % 2], color="none", markeredgecolor=of(_INK), markersize=8 + 4 * (k % 2), label=name
+                [x],
+                [y],
+                "os"[k % 2],
+                color="none",
+                markeredgecolor=of(_INK),
+                markersize=8 + 4 * (k % 2),
+                label=printable(name),
             )
         else:
             axes.plot([x], [y], "o", color=of(_COLOURS[k % SERIES]), markeredgecolor=of(_INK), markersize=6)
@@ -191,7 +199,7 @@ def _line(axes: Any, curve: Curve, colour: str, k: int) -> None:
 
 def _named(curve: Curve) -> str:
     """The name of a curve for a legend; matplotlib would leave out a name that begins with an underscore."""
-    return f"\u200b{curve.name}" if curve.name.startswith("_") else curve.name
+    return printable(f"\u200b{curve.name}" if curve.name.startswith("_") else curve.name)
 
 
 def _dash(k: int) -> Any:

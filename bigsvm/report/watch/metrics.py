@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bigsvm.report.facts import printable
 from bigsvm.report.watch.snapshot import Snapshot
 
 STATUSES = (
@@ -58,6 +59,5 @@ def _head(name: str, said: str) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """A label value, escaped as both formats require; bytes of paths that are not UTF-8 are replaced."""
-    whole = text.encode("utf-8", "replace").decode()
-    return whole.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """A label value, escaped as both formats require."""
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -62,7 +62,7 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
     except OSError as error:
         raise read_failed(str(path / f"{STEM}.json"), error) from error
     folder = cache_folder() / "manifests"
-    stem = xxhash.xxh3_128_hexdigest(os.path.realpath(path).encode())
+    stem = xxhash.xxh3_128_hexdigest(os.fsencode(os.path.realpath(path)))
     stat = files_stat(path)
     former: Manifest | None = None
     try:

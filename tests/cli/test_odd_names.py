@@ -1,0 +1,70 @@
+"""Names of files and notes whose bytes are not UTF-8, in every command that takes a path."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import bigsvm as package
+from bigsvm.errors import DataError
+from tests.cli.conftest import Bigsvm
+
+ODD = os.fsdecode(b"caf\xe9")
+AFTER_A_FIT: list[list[str]] = [
+    ["inspect", "MODEL"], ["inspect", "STORE"], ["certify", "MODEL", "STORE"], ["evaluate", "MODEL", "STORE"],
+    ["predict", "MODEL", "STORE", "-o", f"{ODD}.csv"], ["predict", "MODEL", "STORE", "-o", f"{ODD}.parquet"],
+    ["dump", "STORE", f"{ODD}.svm"], ["dump", "STORE", f"{ODD}.jsonl"], ["seal", "STORE"], ["plan", "STORE"],
+    ["export", "MODEL", f"{ODD}.npz"], ["export", "MODEL", f"{ODD}.txt", "--format", "liblinear"],
+    ["promote", f"{ODD}.registry", "MODEL", "--note", ODD], ["watch", "MODEL.run", "--once"],
+    ["watch", "MODEL.run", "--once", "--openmetrics", f"{ODD}.prom"],
+    ["tune", "STORE", "--run", f"{ODD}.tune", "--Cs", "0.1:1:2"],
+]  # fmt: skip
+DRAWN: list[list[str]] = [
+    ["plot", "MODEL.run", "-o", f"{ODD}.svg"], ["plot", "MODEL.run", "MODEL.run", "-o", f"{ODD}.png"],
+    ["report", "MODEL", "-o", f"{ODD}.html"], ["report", "MODEL.run", "-o", f"{ODD}.html"],
+    ["fit", "STORE", "-o", f"{ODD}.other", "--report", f"{ODD}.html"],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, which is not sealed, and a model of it."""
+    root = tmp_path_factory.mktemp("odd")
+    X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+    group = zarr.create_group(root / f"{ODD}.zarr")
+    for name, values in {"X": X, "obs/label": (X[:, 0] > 0).astype(np.int8)}.items():
+        group.create_array(name, data=values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        package.fit(root / f"{ODD}.zarr").model.save(root / f"{ODD}.model")
+    return root
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("command", [*AFTER_A_FIT, *DRAWN], ids=lambda parts: "-".join(parts).replace(ODD, "odd"))
+def test_every_command_takes_such_names(
+    bigsvm: Bigsvm, fitted: Path, command: list[str], as_json: bool, tmp_path: Path
+) -> None:
+    if command in DRAWN:
+        pytest.importorskip("matplotlib")
+    shutil.copytree(fitted, tmp_path / "here")
+    os.chdir(tmp_path / "here")
+    assert bigsvm("fit", f"{ODD}.zarr", "-o", f"{ODD}.model", "--overwrite", "--quiet").code == 0
+    named = [part.replace("STORE", f"{ODD}.zarr").replace("MODEL", f"{ODD}.model") for part in command]
+    said = bigsvm(*named, *(["--json"] if as_json else []))
+    assert said.code == 0, said.err
+
+
+def test_a_label_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Such labels come from names of folders."""
+    X = np.arange(20.0).reshape(10, 2)
+    y = np.array([ODD, "b"] * 5)
+    for use in (lambda: package.fit(X, y), lambda: package.ingest(X, tmp_path / "x.zarr", y=y)):
+        with pytest.raises(DataError, match=r"label .*is not valid Unicode"):
+            use()
