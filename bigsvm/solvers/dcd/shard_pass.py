@@ -31,7 +31,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,27 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
     return PassSums([sums for sums, _ in found], sum(visits for _, visits in found) // len(found))
 
 
+class _Line(NamedTuple):
+    """The dual along the changes of a round: a step of length theta raises it by theta rise - theta^2 curvature / 2.
+
+    Arrays are float64, (n_models,), sums over all shards.  linear, balance : as in `Found`
+    gain : `rise` without the bias;  square : |d|^2 of the change d of w, with the bias if shards move it
+    """
+
+    linear: np.ndarray
+    gain: np.ndarray
+    rise: np.ndarray
+    square: np.ndarray
+    curvature: np.ndarray
+    balance: np.ndarray
+
+    def theta(self) -> np.ndarray:
+        """The step length of the highest dual, but at most 1."""
+        theta = np.ones(len(self.curvature))
+        np.divide(self.rise, self.curvature, out=theta, where=self.curvature > 0.0)
+        return np.clip(theta, 0.0, 1.0)
+
+
 class ShardedGroup:
     """A group of models that is trained on shards: the side of the calling process, which has w.
 
@@ -132,62 +153,18 @@ class ShardedGroup:
         self._restore(riding if part else None)
         if part == 0:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
-        w = self.models.w
-        if part == 0:
-            self.stood = None if riding is None else w.copy()
-        proves = 0 if riding is None else 2 if part else 1
-        bias = self.bias
-        afresh = np.zeros(len(self.theta), bool) if part else bias.begin_pass()
-        self.momentum.forget(afresh)
-        stiffness, beta = self.stiffness.by_bucket(bias.joined), self.momentum.beta
-        buckets = self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8)
-        ahead = np.empty(0) if part else self._leap(sweep)
-        point = riding.w if riding is not None and part == 0 and self._home else np.empty(0)
-        if ahead.any():
-            beta = np.zeros(len(beta))  # after a step of momentum w is no longer `given` plus the changes of the shards
-        told = Round(
-            self.rounds, sweep, part, parts, stiffness, self.theta, afresh, beta, proves, buckets, ahead, point
-        )  # fmt: skip
-        W = w.copy()  # shards keep a reference to it
-        self.given = W
-        if afresh.any():
-            (w if w.ndim == 2 else w[:, None])[:, afresh] = 0.0
-        if self._home:
-            shard_tasks.log_round(self._home, told, W)
-        elif riding is not None:
-            self._lend(riding)
-        total = self._on_shards(shard_tasks.round_task, (told, W))
+            self.stood = None if riding is None else self.models.w.copy()
+        told = self._begin_round(sweep, part, parts, riding)
+        total = self._sent(told, riding)
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
-        square, along = products(change, change), products(w, change)
-        balance = _sum(each, "balance")
-        square = square + bias.square(balance)
-        linear, curvature = _sum(each, "linear"), square + _sum(each, "square")
-        gain = linear - along - _sum(each, "cross")
-        rise = gain - self._bias() * balance
-        self.theta = np.ones(len(curvature))
-        np.divide(rise, curvature, out=self.theta, where=curvature > 0.0)
-        self.theta = np.clip(self.theta, 0.0, 1.0)
-        w[:-1] += by_model(self.theta, w) * change[:-1]
-        if not ahead.any():
-            self.momentum.see(_sum(each, "agreed"), self.theta)
-        bias.follow(self.theta, linear, gain, curvature, balance)
-        if bias.scale:
-            swept = min(ctx.row_buffer_sweeps / parts, 1.0)
-            moved = bias.moved(self._bias(), _sum(each, "response") + swept * _sum(each, "kept_response")) / bias.scale
-            w[-1] = moved if w.ndim == 2 else moved[0]
-        self._refuse_divergence(ctx.data.uri, square, rise, curvature, w[-1])
-        if self.rounds == 0:
-            self.stiffness.sort(total.vectors[1])
-        else:
-            pushed = sum(bias.square(found.balance) for found in each)
-            self.stiffness.see(change, bias.square(balance), [found.norm for found in each], pushed)
+        line = self._line(each, change)
+        self._move(line, each, change, leapt=bool(told.ahead.any()), swept=min(ctx.row_buffer_sweeps / parts, 1.0))
+        self._refuse_divergence(ctx.data.uri, line.square, line.rise, line.curvature, self.models.w[-1])
+        self._see_stiffness(each, total, line.balance)
         self._average(part, parts)
-        if part == parts - 1 and bias.judge():
-            self.stiffness.forget()
-            self.momentum.forget(np.ones(len(self.theta), bool))
-            w[-1] = bias.scale * (bias.balance if w.ndim == 2 else bias.balance[0])
-            self.mean = w.copy()
+        if part == parts - 1 and self.bias.judge():
+            self._join_bias()
         seen = np.stack([_sum(each, name) for name in ("gap", "loss", "kept_gap", "kept_loss")], axis=1)
         self.seen = np.concatenate([self.seen, seen[None]])
         self.visits += sum(found.visits for found in each)
@@ -195,6 +172,77 @@ class ShardedGroup:
         if riding is not None and part == parts - 1:
             for terms in terms_of([found.proof for found in each if found.proof is not None], total.vectors[-1]):
                 riding.take(terms)
+
+    def _begin_round(self, sweep: int, part: int, parts: int, riding: DeferredCertificate | None) -> Round:
+        """The message to the shards.  A pass begins with the models that restart, and with a step of momentum for w."""
+        afresh = np.zeros(len(self.theta), bool) if part else self.bias.begin_pass()
+        self.momentum.forget(afresh)
+        ahead, beta = np.empty(0) if part else self._leap(sweep), self.momentum.beta
+        if ahead.any():
+            beta = np.zeros(len(beta))  # after a step of momentum w is no longer `given` plus the changes of the shards
+        return Round(
+            self.rounds, sweep, part, parts,
+            stiffness=self.stiffness.by_bucket(self.bias.joined),
+            theta=self.theta,
+            afresh=afresh,
+            beta=beta,
+            proves=0 if riding is None else 2 if part else 1,
+            buckets=self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8),
+            ahead=ahead,
+            point=riding.w if riding is not None and part == 0 and self._home else np.empty(0),
+        )  # fmt: skip
+
+    def _sent(self, told: Round, riding: DeferredCertificate | None) -> ShardSum:
+        """Let all shards do a round; here, too, w of the models that restart becomes 0.  The sum of the answers."""
+        self.given = self.models.w.copy()  # shards keep a reference to it
+        if told.afresh.any():
+            columns(self.models.w)[:, told.afresh] = 0.0
+        if self._home:
+            shard_tasks.log_round(self._home, told, self.given)
+        elif riding is not None:
+            self._lend(riding)
+        return self._on_shards(shard_tasks.round_task, (told, self.given))
+
+    def _line(self, each: list[Found], change: np.ndarray) -> _Line:
+        """The dual along the changes of all shards, whose sum is `change`."""
+        balance = _sum(each, "balance")
+        square = products(change, change) + self.bias.square(balance)
+        linear, curvature = _sum(each, "linear"), square + _sum(each, "square")
+        gain = linear - products(self.models.w, change) - _sum(each, "cross")
+        rise = gain - self._bias() * balance
+        return _Line(linear, gain, rise, square, curvature, balance)
+
+    def _move(self, line: _Line, each: list[Found], change: np.ndarray, leapt: bool, swept: float) -> None:
+        """Go to the maximum of the dual along the line; then move the bias.
+
+        leapt : the round began with a step of momentum;  swept : share of the row buffer that the round has swept
+        """
+        w, bias, theta = self.models.w, self.bias, line.theta()
+        self.theta = theta
+        w[:-1] += by_model(theta, w) * change[:-1]
+        if not leapt:
+            self.momentum.see(_sum(each, "agreed"), theta)
+        bias.follow(theta, line.linear, line.gain, line.curvature, line.balance)
+        if bias.scale:
+            moved = bias.moved(self._bias(), _sum(each, "response") + swept * _sum(each, "kept_response")) / bias.scale
+            w[-1] = moved if w.ndim == 2 else moved[0]
+
+    def _see_stiffness(self, each: list[Found], total: ShardSum, balance: np.ndarray) -> None:
+        """Take account of how much the changes of the shards have in common; the first round counts the features."""
+        if self.rounds == 0:
+            self.stiffness.sort(total.vectors[1])
+            return
+        pushed = sum(self.bias.square(found.balance) for found in each)
+        norms = [found.norm for found in each]
+        self.stiffness.see(total.vectors[0], self.bias.square(balance), norms, pushed)
+
+    def _join_bias(self) -> None:
+        """The bias has become a weight like the others: set it to its value at alpha, and forget the last rounds."""
+        w = self.models.w
+        self.stiffness.forget()
+        self.momentum.forget(np.ones(len(self.theta), bool))
+        w[-1] = self.bias.scale * (self.bias.balance if w.ndim == 2 else self.bias.balance[0])
+        self.mean = w.copy()
 
     @property
     def proved(self) -> np.ndarray:
