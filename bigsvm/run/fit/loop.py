@@ -32,7 +32,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
-from bigsvm.solvers.base import Rule, Solver
+from bigsvm.solvers.base import Rule, Solver, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.pace import IN_MEMORY, SCANNED, SCANNED_BYTES, STREAMED, Pace
 from bigsvm.store.state.state_files import dump, load
@@ -155,13 +155,25 @@ class Loop:
 
         Returns True if a certificate that was deferred to this step met the tolerance.
         """
-        at, ctx, config = self.at, self.ctx, self.config
-        n, limit = ctx.data.n_samples, config.max_passes or math.inf
-        defers = self.solver.can_defer and not ctx.resident
-        ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
+        info = self._advance()
+        self._tell(info)
+        if info.collectable and self._report(self.prover.collect()):
+            return True
+        if info.gaps is not None and info.primal is not None:
+            self._see(info.gaps, info.primal)
+        self._judge(info)
+        self._choose_proof(info)
+        if not self.at.proving:
+            self._pause()
+        return False
+
+    def _advance(self) -> StepInfo:
+        """One whole step of the solver: a step that was left early goes on after a checkpoint."""
+        at, limit = self.at, self._limit
+        self.ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
         while True:
             before = time.monotonic()
-            info = self.solver.step(self.problem, self.state, ctx)
+            info = self.solver.step(self.problem, self.state, self.ctx)
             self.solving_s += time.monotonic() - before
             if not info.paused or (self._expired() and self.prover.anywhere):
                 break
@@ -169,38 +181,51 @@ class Loop:
         at.visits, at.steps = at.visits + info.visits, at.steps + 1
         if not math.isnan(info.work):
             at.work = info.work
-        epochs, passes = at.visits / n, ctx.bytes_read / self.data_bytes
+        return info
+
+    def _tell(self, info: StepInfo) -> None:
+        """Emit the events of a step."""
+        epochs, passes = self.at.visits / self.ctx.data.n_samples, self.ctx.bytes_read / self.data_bytes
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
-        if ctx.mapper.traffic is not None:
+        if self.ctx.mapper.traffic is not None:
             self._count_traffic(passes)
         if info.message:
             self.emit(Warned(info.message))
-        if info.collectable and self._report(self.prover.collect()):
-            return True
+
+    def _judge(self, info: StepInfo) -> None:
+        """Decide whether the run ends after the next proof, and with which status (`ending`)."""
+        at, config = self.at, self.config
         # The next step and the proof after it would exceed the limit.
-        out_of_passes = self._spent() + (1.0 if ctx.resident else 2.0) > limit or at.steps >= self.most_steps
-        if info.gaps is not None and info.primal is not None:
-            self._see(info.gaps, info.primal)
+        out_of_passes = self._spent() + (1.0 if self.ctx.resident else 2.0) > self._limit or at.steps >= self.most_steps
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
         exhausted = exhausted or (config.max_passes is None and self._hopeless())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
-        counted = epochs if ctx.resident else at.steps
+        if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
+            at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
+
+    def _choose_proof(self, info: StepInfo) -> None:
+        """Decide when the next proof is made: now, in a pass of its own; during the next step; or not yet."""
+        at, tol = self.at, self.config.tol
+        counted = at.visits / self.ctx.data.n_samples if self.ctx.resident else at.steps
         due = self.solver.can_defer and counted >= at.next_check  # solvers that cannot defer know their gap
         if due:
             at.next_check = 2.0 * counted
         forecast = self.solver.forecast(self.state)
-        hopeful = info.ask_certificate or forecast <= config.tol
-        if config.stop == "paper":  # the only proof is the one for the report, at the end
-            due = hopeful = defers = False
-        if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
-            at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
-        if at.ending or (hopeful and at.alone) or (not defers and (due or hopeful)):
+        hopeful = info.ask_certificate or forecast <= tol
+        defers = self.solver.can_defer and not self.ctx.resident
+        now = (hopeful and at.alone) or (not defers and (due or hopeful))
+        later = defers and (due or forecast <= _DEFER_BELOW * tol)
+        if self.config.stop == "paper":  # the only proof is the one for the report, at the end
+            now = later = False
+        if at.ending or now:
             at.alone, at.proving = False, True
-        elif defers and (due or forecast <= _DEFER_BELOW * config.tol):
+        elif later:
             self.prover.schedule()
-        if not at.proving:
-            self._pause()
-        return False
+
+    @property
+    def _limit(self) -> float:
+        """The passes that --max-passes allows."""
+        return self.config.max_passes or math.inf
 
     def _count_traffic(self, passes: float) -> None:
         """Emit what moved between processes since the last step."""
