@@ -19,7 +19,7 @@ from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.problem import Problem, make_problem
 from bigsvm.run.fit.cache_plan import CachePlan, needed, plan_cache
 from bigsvm.run.fit.choice import Chosen, choose, least_memory
-from bigsvm.run.fit.sizes import PARALLEL, SPARE_SHARE
+from bigsvm.run.fit.sizes import PARALLEL, SPARE_SHARE, Sizes
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.kernel.values.row_keeping import CACHE
@@ -242,47 +242,19 @@ def _planned(
     mode: Literal["resident", "staged", "streamed"]
     mode = "resident" if resident else "streamed" if config.stage == "none" else "staged"
     block_rows = store.n_samples if resident else sizes.block_rows(budget)
-    spilled, taken = [], sizes.fixed_bytes(budget, resident)
-    room = budget if resident else min(budget, taken + budget // SPARE_SHARE)
-    for need in sizes.needs:
-        if need.may_spill:
-            if taken + need.nbytes <= room:
-                taken += need.nbytes
-            else:
-                spilled.append(need.what)
-    least_cache, left = needed(sizes.needs), 0
-    row_buffer, keeps = 0, solver.keeps_rows
-    has_row_buffer = keeps == "always" or (keeps == "auto" and not resident)
-    if has_row_buffer or least_cache:
-        kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
-        beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_row_buffer(budget)
-        spare = budget - beside - kept
-        # Beside a cache the row buffer gets half of what is left, even if --cache-memory leaves more: the model depends
-        # on the row buffer, and must not depend on the cache.
-        if has_row_buffer:
-            row_buffer = sizes.row_buffer(store, spare // 2 if least_cache else spare, keeps == "always")
-            if row_buffer and resident and solver.proof == "linear" and shape.n_models > 1:  # each has rows of its own
-                row_buffer = max(row_buffer, min(spare, working_bytes(shape, store.n_samples)))
-        left = max(spare - row_buffer, 0)
-        taken = max(taken, budget if row_buffer else 0)
-    scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
-    if mode == "staged":
-        scratch += sizes.data_bytes
-    if not resident and solver.column_access:
-        scratch += copy_bytes(store)
-    scratch_limit = config.scratch_limit_bytes()
-    if scratch_limit is not None and scratch > scratch_limit:
-        raise PlanRefused(
-            f"{show_bytes(scratch_limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
-            store.uri,
-            f"use --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
-        )
+    spilled, taken = _spilled(sizes, budget, resident)
+    least_cache = needed(sizes.needs)
+    spare = _spare(sizes, spilled, budget, resident)
+    row_buffer = _row_buffer(store, chosen, sizes, spare, resident)
+    scratch = _scratch_bytes(store, config, chosen, spilled, mode)
     cache = CachePlan()
     if least_cache:
+        left = max(spare - row_buffer, 0)
         cache = plan_cache(store, shape, config, budget, least_cache + left, resident, scratch)
         cache = cache._replace(memory_bytes=max(cache.memory_bytes, least_cache))
+    if row_buffer or least_cache:  # they take all that is left
         taken = max(taken, budget)
-    spare = max(budget - taken, 0)
+    unused = max(budget - taken, 0)
     window = sizes.window(budget, resident)
     checking = sum(need.nbytes for need in check_needs(problem.kernel, store.n_samples))
     return Plan(
@@ -315,9 +287,63 @@ def _planned(
         cache=cache,
         spilled=tuple(spilled),
         scratch_bytes=scratch,
-        certificate_workers=PARALLEL + min(spare // max(sizes.wide, 1), 62),
+        certificate_workers=PARALLEL + min(unused // max(sizes.wide, 1), 62),
         min_memory_bytes=least,
         shards=shape.shards,
         rounds_per_pass=rounds_of(config, shape, sizes.data_bytes, solver),
         memory_source=source,
     )
+
+
+def _spilled(sizes: Sizes, budget: int, resident: bool) -> tuple[list[str], int]:
+    """The names of the needs that go to disk, and the bytes of memory that are taken without them.
+
+    If rows stream, most of the memory is left for the row buffer, so only small vectors stay in memory.
+    """
+    spilled, taken = [], sizes.fixed_bytes(budget, resident)
+    room = budget if resident else min(budget, taken + budget // SPARE_SHARE)
+    for need in sizes.needs:
+        if need.may_spill:
+            if taken + need.nbytes <= room:
+                taken += need.nbytes
+            else:
+                spilled.append(need.what)
+    return spilled, taken
+
+
+def _spare(sizes: Sizes, spilled: list[str], budget: int, resident: bool) -> int:
+    """Bytes that are left for a row buffer or a cache of kernel rows."""
+    kept = sum(need.nbytes for need in sizes.needs if need.may_spill and need.what not in spilled)
+    beside = sizes.fixed_bytes(budget, True) if resident else sizes.beside_row_buffer(budget)
+    return budget - beside - kept
+
+
+def _row_buffer(store: RowBlocks, chosen: Chosen, sizes: Sizes, spare: int, resident: bool) -> int:
+    """Bytes of the row buffer; 0 without one."""
+    solver, keeps = chosen.solver, chosen.solver.keeps_rows
+    if keeps == "off" or (keeps == "auto" and resident):
+        return 0
+    # Beside a cache the row buffer gets half of what is left, even if --cache-memory leaves more: the model depends on
+    # the row buffer, and must not depend on the cache.
+    row_buffer = sizes.row_buffer(store, spare // 2 if needed(sizes.needs) else spare, keeps == "always")
+    if row_buffer and resident and solver.proof == "linear" and chosen.shape.n_models > 1:  # each has rows of its own
+        row_buffer = max(row_buffer, min(spare, working_bytes(chosen.shape, store.n_samples)))
+    return row_buffer
+
+
+def _scratch_bytes(store: RowBlocks, config: FitConfig, chosen: Chosen, spilled: list[str], mode: str) -> int:
+    """Bytes on the scratch disk.  Raises PlanRefused if --scratch-limit is less."""
+    sizes = chosen.whole if mode == "resident" else chosen.streamed
+    scratch = sum(need.nbytes for need in sizes.needs if need.what in spilled)
+    if mode == "staged":
+        scratch += sizes.data_bytes
+    if mode != "resident" and chosen.solver.column_access:
+        scratch += copy_bytes(store)
+    limit = config.scratch_limit_bytes()
+    if limit is not None and scratch > limit:
+        raise PlanRefused(
+            f"{show_bytes(limit)} of scratch cannot hold the {show_bytes(scratch)} ({scratch} bytes) needed",
+            store.uri,
+            f"use --scratch-limit {-(-scratch // MIB)}MiB, more --memory, or --stage none",
+        )
+    return scratch
