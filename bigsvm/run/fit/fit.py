@@ -121,19 +121,8 @@ def _trained(
     """`fit_store` without calibration.  asked_of : the identity that the result records"""
     return_freed_memory()
     began = time.monotonic()
-    warnings: list[str] = []
-    compiling: list[float] = []
     stop = Stop()
-
-    def note(event: Any) -> None:
-        if isinstance(event, Warned):
-            warnings.append(event.message)
-        if isinstance(event, WorkEnded) and event.what == COMPILING:
-            compiling.append(event.seconds)
-        emit(event)
-        if stop and isinstance(event, WorkAdvanced):  # rows are being read or staged; finished segments are kept
-            raise Interrupted(f"stopped by {stop.by} before training began", hint="the same command goes on")
-
+    note = _Notes(emit, stop)
     ready = _make_ready(store, config, folded, note)
     plan, earlier = ready.plan, ready.earlier
     budget = MemoryBudget(plan.budget_bytes)
@@ -155,9 +144,7 @@ def _trained(
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
             _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan), store.feature_names), note)
-        counts = survey.class_counts(store)
-        problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
-        _check_classes(problem, survey, store)
+        problem = _problem_of_rows(plan, config, store, survey)
         if folded is not None:
             problem = folded.applied(problem, data)
         ctx = make_context(data, survey, plan, config, mapper, budget, scratch, stack, note)
@@ -172,35 +159,27 @@ def _trained(
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
-        started = None
-        if not _go_on(loop, checkpoints, resume, note) and earlier is not None:
-            started = take_over(earlier, plan.solver, begun.problem, begun.state, prover, ctx)
-        proved = started is not None and loop.begin_at(started.certificate, started.visits)
+        resumed = _go_on(loop, checkpoints, resume, note)
+        proved = not resumed and earlier is not None and _starts_proved(loop, earlier)
         status = "converged" if proved else loop.run()
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
-        figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
-        limited, starts_another = config.max_passes is not None, problem.loss.nu is None
-        figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
-        about = about_model(problem, data, prover.written, plan, config, survey, status)
-        if kept := rows_of(store):
-            about["rows"] = kept
-        if earlier is not None:
-            about["warm_start"] = figures["warm_start"] = earlier.document()
-        figures.update(prover.figures())
+        about, figures = _about(store, data, survey, problem, plan, config, earlier, loop, status)
         model = prover.model(problem, data, about)
         if config.no_dual:
             for vector in prover.alpha:
                 vector.close()
             prover.alpha = []
         assert prover.written is not None
-        result = FitResult(status, model, prover.written, figures, warnings, identity, prover.alpha, data.working_row)
+        result = FitResult(
+            status, model, prover.written, figures, note.warnings, identity, prover.alpha, data.working_row
+        )
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
     result.seconds = {
         "total": time.monotonic() - began,
         "plan": ready.planned - began,
-        "compile": sum(compiling),
+        "compile": note.compiling_s,
         "staging": staged_at - ready.compiled,
         "solving": loop.solving_s,
         "io_wait": ctx.reads.waited_s,
@@ -209,6 +188,27 @@ def _trained(
     }
     note(FitEnded(status, result.document()))
     return result
+
+
+class _Notes:
+    """The `emit` of a fit: passes events on, and remembers the warnings and the seconds of compilation.
+
+    It raises Interrupted if `stop` is set while rows are being read or staged, before the loop begins.
+    """
+
+    def __init__(self, emit: Emit, stop: Stop) -> None:
+        self._emit, self._stop = emit, stop
+        self.warnings: list[str] = []
+        self.compiling_s = 0.0
+
+    def __call__(self, event: Any) -> None:
+        if isinstance(event, Warned):
+            self.warnings.append(event.message)
+        if isinstance(event, WorkEnded) and event.what == COMPILING:
+            self.compiling_s += event.seconds
+        self._emit(event)
+        if self._stop and isinstance(event, WorkAdvanced):  # finished segments are kept
+            raise Interrupted(f"stopped by {self._stop.by} before training began", hint="the same command goes on")
 
 
 class _Ready(NamedTuple):
@@ -266,6 +266,20 @@ def _go_on(loop: Loop, checkpoints: Checkpoints | None, resume: bool, emit: Emit
     return saved is not None
 
 
+def _starts_proved(loop: Loop, earlier: Earlier) -> bool:
+    """Begin where the earlier model ended.  True if that point meets the tolerance already."""
+    start = take_over(earlier, loop.solver, loop.problem, loop.state, loop.prover, loop.ctx)
+    return start is not None and loop.begin_at(start.certificate, start.visits)
+
+
+def _problem_of_rows(plan: Plan, config: FitConfig, store: RowBlocks, survey: Survey) -> Problem:
+    """The problem of the plan, with balanced weights of the classes if asked for.  Raises DataError."""
+    counts = survey.class_counts(store)
+    problem = make_problem(config, store, counts) if config.class_weight == "balanced" else plan.problem
+    _check_classes(problem, survey, store)
+    return problem
+
+
 def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
     """Raise DataError if all rows have weight 0, or if fewer than two classes have rows of positive weight."""
     counts = survey.class_counts(store)
@@ -284,6 +298,25 @@ def _check_classes(problem: Problem, survey: Survey, store: RowBlocks) -> None:
     if len(taking_part) < 2:
         which = f"only class {taking_part[0]!r} takes" if taking_part else "no class takes"
         raise DataError(f"{which} part: every other row has weight 0", store.uri, "check weights of rows and classes")
+
+
+def _about(
+    store: RowBlocks, data: RowBlocks, survey: Survey, problem: Problem, plan: Plan, config: FitConfig,
+    earlier: Earlier | None, loop: Loop, status: str,
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """What model.json says beside the problem, and the figures of the result, after the loop has ended."""
+    prover, ctx = loop.prover, loop.ctx
+    figures = _figures(store, survey, problem, plan, config, loop.at.visits, ctx, prover)
+    limited, starts_another = config.max_passes is not None, problem.loss.nu is None
+    figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
+    assert prover.written is not None
+    about = about_model(problem, data, prover.written, plan, config, survey, status)
+    if kept := rows_of(store):
+        about["rows"] = kept
+    if earlier is not None:
+        about["warm_start"] = figures["warm_start"] = earlier.document()
+    figures.update(prover.figures())
+    return about, figures
 
 
 def _figures(
