@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from bigsvm.errors import UsageError
 from bigsvm.option import Option, files, place, result
@@ -22,12 +22,45 @@ JOINT_RULE, JOINT_LOSS = "crammer-singer", "crammer_singer"
 """How classes are told apart by one loss of all of them, and that loss: each stands for the other."""
 LOSSES = ("hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive", JOINT_LOSS, *NU_LOSSES)
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "precomputed")
-KERNEL_SOLVERS = ("smo", "rosen", "rosen-block", "simplified-smo", "simplified-smo-km", "platt-smo")
-"""Solvers of the dual that see the rows through a kernel only: hinge and a free bias are their defaults."""
+
+
+class SolverEntry(NamedTuple):
+    """What is known of a solver before it is imported.
+
+    where : its class, below `bigsvm.solvers`
+    of_kernel : it solves the dual, and sees the rows through a kernel only: hinge and a free bias are its defaults
+    bias_in_paper : its paper has a bias; if not, `none` is the default under --stop paper
+    """
+
+    where: str
+    of_kernel: bool = False
+    bias_in_paper: bool = True
+
+
+SOLVER_TABLE = {
+    "dcd": SolverEntry("dcd.dual_cd.DualCD"),
+    "newton": SolverEntry("primal.newton.Newton"),
+    "newton-cg": SolverEntry("primal.newton_cg.NewtonCG"),
+    "newton-ws": SolverEntry("newton_ws.newton_ws.NewtonWS"),
+    "ssvm": SolverEntry("literature.ssvm.SSVM"),
+    "pcd": SolverEntry("coordinate.primal_cd.PrimalCD"),
+    "cd": SolverEntry("coordinate.coordinate_descent.CoordinateDescent"),
+    "rosenbrock": SolverEntry("literature.rosenbrock.Rosenbrock"),
+    "pegasos": SolverEntry("literature.pegasos.Pegasos", bias_in_paper=False),
+    "hyperpass": SolverEntry("hyperpass.hyperpass.HyperPass", bias_in_paper=False),
+    "hyperpass-shrink": SolverEntry("hyperpass.hyperpass_shrink.HyperPassShrink", bias_in_paper=False),
+    "smo": SolverEntry("kernel.smo.smo.Smo", of_kernel=True),
+    "rosen": SolverEntry("kernel.rosen.rosen.Rosen", of_kernel=True),
+    "rosen-block": SolverEntry("kernel.rosen.rosen_block.RosenBlock", of_kernel=True),
+    "simplified-smo": SolverEntry("kernel.literature.simplified.SimplifiedSMO", of_kernel=True),
+    "simplified-smo-km": SolverEntry("kernel.literature.simplified.SimplifiedSMOWithKM", of_kernel=True),
+    "platt-smo": SolverEntry("kernel.literature.platt.PlattSMO", of_kernel=True),
+}
+"""All solvers by name.  If several can solve a problem, the first is preferred."""
+KERNEL_SOLVERS = tuple(name for name, solver in SOLVER_TABLE.items() if solver.of_kernel)
+_NO_BIAS_IN_PAPER = tuple(name for name, solver in SOLVER_TABLE.items() if not solver.bias_in_paper)
 BASE_BYTES = 256 * MIB
 """The most that a process is taken to hold beside its budget: interpreter, libraries and compiled code."""
-_NO_BIAS_IN_PAPER = ("hyperpass", "pegasos")
-"""Solvers whose papers have no bias: under --stop paper that is the default."""
 
 
 @dataclass(frozen=True)
@@ -350,7 +383,7 @@ class FitConfig:
             options["max_time"] = parse_seconds(options["max_time"])
         if isinstance(options.get("wss"), int):
             options["wss"] = str(options["wss"])
-        if options.get("stop") == "paper" and options.get("solver", "").startswith(_NO_BIAS_IN_PAPER):
+        if options.get("stop") == "paper" and options.get("solver") in _NO_BIAS_IN_PAPER:
             options.setdefault("bias", "none")
         if options.get("loss") in NU_LOSSES:
             options.setdefault("bias", "free")

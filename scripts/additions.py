@@ -4,7 +4,7 @@
     scripts/additions.py            applies each patch, fits with what it adds, and compares with an optimum of SciPy's
     scripts/additions.py --smoke    applies each patch and looks whether the package knows what it adds
 
-A linear solver is one file and its line in the registry; a flag that reaches a solver one
+A linear solver is one file and its line in the table of solvers; a flag that reaches a solver one
 field; a Mercer kernel at most four files; a loss at most six.  Where a patch no longer applies, its place has moved:
 make it anew, and count again.
 """

@@ -7,31 +7,10 @@ import math
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from bigsvm.config import FitConfig
+from bigsvm.config import SOLVER_TABLE, FitConfig
 from bigsvm.errors import Unsupported, UsageError
 from bigsvm.solvers.auto import Preference, preferences
 from bigsvm.solvers.base import DataShape, Solver
-
-_SOLVERS = (
-    "dcd.dual_cd.DualCD",
-    "primal.newton.Newton",
-    "primal.newton_cg.NewtonCG",
-    "newton_ws.newton_ws.NewtonWS",
-    "literature.ssvm.SSVM",
-    "coordinate.primal_cd.PrimalCD",
-    "coordinate.coordinate_descent.CoordinateDescent",
-    "literature.rosenbrock.Rosenbrock",
-    "literature.pegasos.Pegasos",
-    "hyperpass.hyperpass.HyperPass",
-    "hyperpass.hyperpass_shrink.HyperPassShrink",
-    "kernel.smo.smo.Smo",
-    "kernel.rosen.rosen.Rosen",
-    "kernel.rosen.rosen_block.RosenBlock",
-    "kernel.literature.simplified.SimplifiedSMO",
-    "kernel.literature.simplified.SimplifiedSMOWithKM",
-    "kernel.literature.platt.PlattSMO",
-)
-"""The class of each solver, below this folder.  If several can solve a problem, the first is preferred."""
 
 
 def _loaded(where: str) -> type[Any]:
@@ -40,7 +19,7 @@ def _loaded(where: str) -> type[Any]:
     return solver
 
 
-SOLVERS: dict[str, type[Any]] = {solver.name: solver for solver in map(_loaded, _SOLVERS)}
+SOLVERS: dict[str, type[Any]] = {name: _loaded(solver.where) for name, solver in SOLVER_TABLE.items()}
 
 
 class Choice(NamedTuple):

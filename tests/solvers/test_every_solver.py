@@ -15,6 +15,7 @@ import bigsvm
 from bigsvm.config import KERNEL_SOLVERS, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.run.fit.fit import fit_store
+from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
@@ -34,6 +35,12 @@ CASES = [
     for bias in solver.biases
     if name != "dcd" and loss in LOSSES and not LOSSES[loss].regression  # these have files of their own
 ]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_table_of_solvers_says_what_their_classes_are(name: str) -> None:
+    assert SOLVERS[name].name == name
+    assert issubclass(SOLVERS[name], KernelSolver) == (name in KERNEL_SOLVERS)
 
 
 @functools.cache
