@@ -17,7 +17,7 @@ import scipy.sparse
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
-from bigsvm.events import WAITING, CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import COMPILING, WAITING, CompileStarted, Emit, Event, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.linear_model import load_model
 from bigsvm.run.apply.evaluate import evaluate
@@ -138,7 +138,7 @@ class _Counter:
     def __call__(self, event: Event) -> None:
         if isinstance(event, CompileStarted):
             self._before = self.n
-        elif isinstance(event, WorkAdvanced) and event.what == "compiling":
+        elif isinstance(event, WorkAdvanced) and event.what == COMPILING:
             self.n = self._before + int(event.done)
             self._emit(WorkAdvanced(self._what, self.n))
         elif isinstance(event, WorkStarted | WorkEnded) and event.what.startswith(WAITING):

@@ -20,17 +20,24 @@ from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.state.vectors import RowVector
 
+WEIGHTS = "w"
+"""The need of w, from which the plan knows the size of other arrays as large as w."""
+STEPS, OWN_END = "steps", "the algorithm's own end"
+"""Names of stop rules whose values are told in words of their own."""
+
 
 class Need(NamedTuple):
     """Memory that a solver will ask for.
 
     what : its name in plans and in refusals
     may_spill : it grows with the rows, and the plan may put it on disk
+    held : who holds it if rows lie on shards: the caller alone, or each worker too, or each shard its part
     """
 
     what: str
     nbytes: int
     may_spill: bool = False
+    held: Literal["caller", "worker", "shard"] = "caller"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import trim_heap
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
-from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.plan import RESIDENT_DATA, Plan
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.copy.near_rows import NearRows
@@ -36,7 +36,7 @@ def open_rows(
 ) -> Iterator[tuple[RowBlocks, Survey]]:
     """The rows as the plan wants them (in memory, staged or straight from the store), and their survey."""
     if plan.mode == "resident":
-        with budget.reserve("resident data", next(n.nbytes for n in plan.needs if n.what == "resident data")):
+        with budget.reserve(RESIDENT_DATA, plan.window_bytes):
             rows, survey = ResidentRows(store, plan.piece_rows), Survey()
 
             def seen(block: Block) -> None:

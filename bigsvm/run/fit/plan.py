@@ -32,6 +32,9 @@ from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.stage import StagedRows
 from bigsvm.units import MIB, show_bytes
 
+RESIDENT_DATA, BLOCK_WINDOW = "resident data", "block window"
+"""The need of rows: all of them, or those that are read ahead and in work."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -86,6 +89,11 @@ class Plan:
     @property
     def resident(self) -> bool:
         return self.mode == "resident"
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of rows in memory at one time: of all rows, or of those that are read ahead and in work."""
+        return next(need.nbytes for need in self.needs if need.what in (RESIDENT_DATA, BLOCK_WINDOW))
 
     @property
     def shares_scratch(self) -> bool:
@@ -278,7 +286,7 @@ def _planned(
         needs=(
             *(need._replace(nbytes=cache.memory_bytes) if need.what == CACHE else need for need in sizes.needs),
             *([Need("row buffer", row_buffer)] if row_buffer else []),
-            Need("resident data" if resident else "block window", window),
+            Need(RESIDENT_DATA if resident else BLOCK_WINDOW, window),
         ),
         # The check runs before anything else is kept beside the rows, so it may use all the memory that is left.
         decides_kernel=resident

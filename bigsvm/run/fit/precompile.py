@@ -32,7 +32,7 @@ from bigsvm.run.execute.signals import Stop
 from bigsvm.run.execute.small_rows import kind_of, rows_like, small_rows
 from bigsvm.run.fit.loop import Loop
 from bigsvm.run.fit.open_rows import open_rows
-from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.plan import RESIDENT_DATA, Plan
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.start.earlier import small_earlier
 from bigsvm.run.start.take_over import take_over
@@ -177,7 +177,7 @@ def _small_plan(plan: Plan, problem: Problem, small: RowBlocks, fit: SmallFit) -
         shards=min(plan.shards, 2),
         rounds_per_pass=min(plan.rounds_per_pass, _SWEEPS),
         data_bytes=small.refs(n)[0].nbytes,
-        needs=(Need("resident data", 0),),
+        needs=(Need(RESIDENT_DATA, 0),),
         cache=plan.cache._replace(
             memory_bytes=min(plan.cache.memory_bytes, MIB), disk_bytes=min(plan.cache.disk_bytes, MIB)
         ),

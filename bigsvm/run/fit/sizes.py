@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from bigsvm.files.packed_text import text_bytes
-from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.base import WEIGHTS, DataShape, Need
 from bigsvm.solvers.dcd.active_row_buffer import slots_in, whole_row_buffer
 from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.units import MIB
@@ -51,7 +51,7 @@ class Sizes:
         self.shape, self.needs, self.packed = shape, needs, packed
         self.row_bytes = max(row_bytes(store), 1.0)
         self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
-        self.wide = next((need.nbytes for need in needs if need.what == "w"), 0)
+        self.wide = next((need.nbytes for need in needs if need.what == WEIGHTS), 0)
         self.beside = sum(need.nbytes for need in needs if not need.may_spill) - self.wide
         self.raw = store.raw
         self.staged = stage == "auto"

@@ -17,7 +17,7 @@ from bigsvm.events import Emit
 from bigsvm.machine import core_count
 from bigsvm.problem.problem import Problem
 from bigsvm.run.copies.column_copy import staged_columns
-from bigsvm.run.fit.plan import Plan
+from bigsvm.run.fit.plan import RESIDENT_DATA, Plan
 from bigsvm.run.fit.sizes import READ_DEPTH
 from bigsvm.run.proof.kernel_check import checked_kernel, reading_of
 from bigsvm.run.proof.prover import Prover
@@ -98,7 +98,7 @@ def begin(problem: Problem, plan: Plan, ctx: Context, stack: ExitStack, emit: Em
     centre = problem.centre and problem.centre.ordered(ctx.data.feature_order)
     problem = dataclasses.replace(problem, kernel=kernel, centre=centre)
     for need in plan.needs:
-        if not need.may_spill and need.what != "resident data":
+        if not need.may_spill and need.what != RESIDENT_DATA:
             stack.enter_context(ctx.budget.reserve(need.what, need.nbytes))
     state = plan.solver.init(problem, ctx)
     stack.callback(plan.solver.let_threads_go, state)  # a fit that was interrupted does not finish

@@ -7,8 +7,6 @@ from bigsvm.run.fit.sizes import READ_DEPTH
 
 _WEIGHTS = 9  # vectors of the size of w: published ones of two rounds, of a proof, local ones, a change, two of a sum
 _ROW = 9  # bytes a row and model of dcd: alpha, and whether the row streams
-_OF_A_WORKER = ("Hessian", "bins", "rows near their hyperplane")  # needs of primal solvers that its shards share
-_OF_SHARDS = ("working set",)  # and that each shard has a part of
 
 
 def worker_bytes(plan: Plan, workers: int) -> int:
@@ -20,7 +18,7 @@ def worker_bytes(plan: Plan, workers: int) -> int:
     which the largest holds all that the plan counts as a window, and what is as large as w.
     """
     shape = plan.shape
-    window = next(need.nbytes for need in plan.needs if need.what in ("resident data", "block window"))
+    window = plan.window_bytes
     weights = _WEIGHTS * shape.weight_bytes * (shape.n_features + 1) * shape.n_models
     if plan.shards == 1:
         return plan.fixed_bytes + weights + (0 if plan.resident else READ_DEPTH * window)
@@ -28,10 +26,8 @@ def worker_bytes(plan: Plan, workers: int) -> int:
     rows = -(-shape.n_samples // plan.shards)
     if not plan.solver.in_rounds:
         of_rows = sum(need.nbytes for need in plan.needs if need.may_spill) + plan.row_buffer_bytes
-        matrix, held = (
-            sum(need.nbytes for need in plan.needs if need.what in names) for names in (_OF_A_WORKER, _OF_SHARDS)
-        )
-        return plan.fixed_bytes + weights + here * ((of_rows + held) // plan.shards) + matrix + window
+        each, parts = (sum(need.nbytes for need in plan.needs if need.held == who) for who in ("worker", "shard"))
+        return plan.fixed_bytes + weights + here * ((of_rows + parts) // plan.shards) + each + window
     kept = plan.row_buffer_bytes // plan.shards
     share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last
     return plan.fixed_bytes + weights + here * (rows * shape.n_models * _ROW + kept + share) + window

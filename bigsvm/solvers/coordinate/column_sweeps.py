@@ -17,7 +17,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.primal_cd import EXACT, column_total, search, sweep
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import DataShape, Need, Rule, StepInfo
+from bigsvm.solvers.base import WEIGHTS, DataShape, Need, Rule, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.primal_state import PrimalSolver, PrimalState, start_at_costless_bias
@@ -98,7 +98,7 @@ class ColumnSweeps(PrimalSolver):
             # One block is read while another is in use, and a block has at least one whole column.
             widest = min(shape.n_samples, shape.nnz) * shape.entry_bytes
             held = Need("column window", 2 * max(BLOCK_BYTES, widest) + _STRIPE)
-        return [Need("w", wide), Need("column sums", (_WIDE - 1) * wide), held, *row_needs(shape)]
+        return [Need(WEIGHTS, wide), Need("column sums", (_WIDE - 1) * wide), held, *row_needs(shape)]
 
     def init(self, problem: Problem, ctx: Context) -> ColumnState:
         """Make the columns, before other memory is taken; start at the first w, alpha = 0."""

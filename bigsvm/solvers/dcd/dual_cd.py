@@ -30,7 +30,7 @@ from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
+from bigsvm.solvers.base import WEIGHTS, DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
 from bigsvm.solvers.dcd.dual_cd_memory import MemorySweeps, sweeps_in_a_step
@@ -133,17 +133,13 @@ class DualCD(SolverBase):
 
         The paper's rule is defined for one sequence of sweeps, each of which visits every row.
         """
-        unusual = {
-            "on shards": shape.shards > 1,
-            "with order=random": self.order == "random",
-            "with momentum=on": self.momentum == "on",
-        }
-        asked_for = [how for how, is_so in unusual.items() if is_so]
-        if self._by_rule and asked_for:
-            return f"solver 'dcd' {asked_for[0]} has no stop rule of its paper's: leave that out, or use --stop gap"
-        coupled = [how for how in asked_for if how != "with order=random"]
-        if shape.joint and coupled:
-            return f"solver 'dcd' {coupled[0]} does not train Crammer and Singer's loss: leave that out"
+        on_shards = "on shards" if shape.shards > 1 else ""
+        at_random = "with order=random" if self.order == "random" else ""
+        ahead = "with momentum=on" if self.momentum == "on" else ""
+        if self._by_rule and (how := on_shards or at_random or ahead):
+            return f"solver 'dcd' {how} has no stop rule of its paper's: leave that out, or use --stop gap"
+        if shape.joint and (how := on_shards or ahead):
+            return f"solver 'dcd' {how} does not train Crammer and Singer's loss: leave that out"
         if self.momentum == "on" and shape.regression:
             return "solver 'dcd' has no momentum for a regression: leave out momentum=on"
         if self.order == "random" and shape.shards > 1:
@@ -158,7 +154,7 @@ class DualCD(SolverBase):
         groups = groups_of_models(m, shape.shards, resident and shape.folded, shape.joint)
         each, streams = [bytes_active(g, resident, shape.joint) for g in groups], not resident and shape.shards == 1
         needs = [
-            Need("w", shape.weight_bytes * (shape.n_features + 1) * m),
+            Need(WEIGHTS, shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
             Need("active rows", n * (each[0] if streams else sum(each)), True),

@@ -115,7 +115,7 @@ class HyperPass(FullGradient):
             *near_needs(shape, self.near),
             Need("row keys", 8 * shape.n_samples, may_spill=True),
             Need("signs", shape.n_samples * shape.n_models, may_spill=True),
-            *([Need("bins", _BINNED * bins), *sums_need(shape, bins)] if self._bins(wide) else []),
+            *([Need("bins", _BINNED * bins, held="worker"), *sums_need(shape, bins)] if self._bins(wide) else []),
         ]
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:

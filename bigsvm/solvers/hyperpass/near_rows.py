@@ -68,7 +68,7 @@ def near_needs(shape: DataShape, most: int) -> list[Need]:
     q = min(most, shape.n_samples)
     entries = min(shape.n_features, 4 * shape.nnz // max(shape.n_samples, 1) + 64)  # assumed bound for a row
     return [
-        Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries),
+        Need("rows near their hyperplane", 3 * q * shape.n_models * 12 * entries, held="worker"),
         Need("Gram matrix", 4 * 8 * q * q),
     ]
 

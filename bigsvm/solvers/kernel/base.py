@@ -21,7 +21,7 @@ from bigsvm.errors import DataError
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.kernel import KERNELS
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
+from bigsvm.solvers.base import WEIGHTS, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels
@@ -150,7 +150,7 @@ class KernelSolver(EndsOfModels):
             shape.n_features, 8, MOST_THREADS
         )
         return [
-            Need("w", 8 * (shape.n_features + 1) * (shape.n_models + 1 if self.asked.kernel == "linear" else 1)),
+            Need(WEIGHTS, 8 * (shape.n_features + 1) * (shape.n_models + 1 if self.asked.kernel == "linear" else 1)),
             Need("kernel tiles", tiles),
             *kernel_needs(shape.n_samples, shape.n_models, shape.weighted, self.places(shape.models_per_row, resident)),
             *(row_needs(shape.n_samples) if self.caches else []),

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.solvers.base import Rule, SolverBase
+from bigsvm.solvers.base import OWN_END, Rule, SolverBase
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
@@ -98,7 +98,7 @@ class EndsOfModels(SolverBase):
         if within.all():
             return Rule("violation of the optimality conditions", worst, self.rule_factor * tol)
         own = bool(np.all(within | self.ends_of_its_own(state)))
-        return Rule.where(own, "the algorithm's own end", worst, self.rule_factor * tol)
+        return Rule.where(own, OWN_END, worst, self.rule_factor * tol)
 
     def look_is_due(self, state: KernelState, one: OpenModel) -> bool:
         """Whether enough work was done to make f of all rows valid, so that gap and violation are known again."""

@@ -27,7 +27,7 @@ from bigsvm.compiled.linear.pegasos import (
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import STEPS, WEIGHTS, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.block_order import groups_at_random
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.literature.pegasos_rows import PegasosShard, follow, gaps_and_cost
@@ -143,10 +143,10 @@ class Pegasos(SolverBase):
         """Named amounts in bytes; what grows with the rows may go to disk."""
         n, m, wide = shape.n_samples, shape.n_models, 8 * (shape.n_features + 1) * shape.n_models
         if self.batch == 0:
-            of_rows = [need for need in row_needs(shape) if need.what != "slopes" or shape.shards > 1]
-            return [Need("w", wide), Need("subgradients", _WIDE * wide), *sums_need(shape, wide), *of_rows]
+            of_rows = row_needs(shape, with_slopes=shape.shards > 1)
+            return [Need(WEIGHTS, wide), Need("subgradients", _WIDE * wide), *sums_need(shape, wide), *of_rows]
         return [
-            Need("w", wide),
+            Need(WEIGHTS, wide),
             Need("batch", 8 * min(self.batch, n) * m),
             Need("alpha", 8 * n * m, may_spill=True),
         ]
@@ -194,7 +194,7 @@ class Pegasos(SolverBase):
             if state.epoch >= state.next_check:
                 state.next_check = 2 * state.epoch
         met = 0 < self.iterations <= state.iteration
-        rule = Rule.where(met, "steps", state.iteration, self.iterations)
+        rule = Rule.where(met, STEPS, state.iteration, self.iterations)
         return StepInfo(state.estimate, n, n, ask_certificate=ask, rule=rule)
 
     def forecast(self, state: PegasosState) -> float:

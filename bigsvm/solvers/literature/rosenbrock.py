@@ -16,6 +16,7 @@ from bigsvm.solvers.literature.rotation import rotate
 from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState, new_state
 from bigsvm.solvers.primal.row_pass import Curvature
+from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.solvers.weights import columns
 from bigsvm.store.state.vectors import RowVector
@@ -104,10 +105,9 @@ class Rosenbrock(FullGradient):
         """Refuse too many features."""
         return too_many_features(self.name, shape, self.max_features)
 
-    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Named amounts in bytes; what grows with the rows may go to disk."""
-        needs = super().needs(shape, resident)
-        return needs if self.on_model else [need for need in needs if need.what != "slopes"]
+    def needs_of_rows(self, shape: DataShape) -> list[Need]:
+        """Needs of the vectors with an entry for each row; without the quadratic model no slopes are kept."""
+        return row_needs(shape, with_slopes=self.on_model)
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Bytes of the directions, with work space to rotate those of one model, and of the Hessians or products."""

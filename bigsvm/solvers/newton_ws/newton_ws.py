@@ -36,7 +36,7 @@ from bigsvm.machine import trim_heap
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.deferred import DEFERRED_ALPHA
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
+from bigsvm.solvers.base import WEIGHTS, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, room_of_shard, rows_in, working_bytes
 from bigsvm.solvers.newton_ws.hand_over import (
@@ -149,10 +149,10 @@ class NewtonWS(PrimalSolver):
         """Named amounts in bytes; what grows with the rows may go to disk."""
         wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
         return [
-            Need("w", wide),
+            Need(WEIGHTS, wide),
             Need("gradients", 8 * wide),
-            Need("Hessian", matrix_bytes(shape)),
-            Need("working set", working_bytes(shape, least_rows(shape, resident))),
+            Need("Hessian", matrix_bytes(shape), held="worker"),
+            Need("working set", working_bytes(shape, least_rows(shape, resident)), held="shard"),
             *sums_need(shape, matrix_bytes(shape) // SLICES + 2 * wide),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),

@@ -30,7 +30,7 @@ def hessian_needs(shape: DataShape) -> list[Need]:
     """Bytes of the Hessians of all models, of the parts that tasks hold, and of sums of the triangles of shards."""
     triangle = 4 * (shape.n_features + 1) * (shape.n_features + 2)
     return [
-        Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models)),
+        Need("Hessian", 8 * (shape.n_features + 1) ** 2 * (HESSIANS * shape.n_models), held="worker"),
         *sums_need(shape, triangle * shape.n_models),
     ]
 

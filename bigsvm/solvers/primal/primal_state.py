@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.base import WEIGHTS, DataShape, Need, Point, Rule, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
@@ -185,8 +185,17 @@ class FullGradient(PrimalSolver):
         centre = [Need("means", _CENTRED * wide)] if shape.centred else []
         sums = sums_need(shape, 2 * wide)
         return [
-            Need("w", wide), Need("gradients", _WIDE * wide), *centre, *self.more_needs(shape), *sums, *row_needs(shape)
-        ]  # fmt: skip
+            Need(WEIGHTS, wide),
+            Need("gradients", _WIDE * wide),
+            *centre,
+            *self.more_needs(shape),
+            *sums,
+            *self.needs_of_rows(shape),
+        ]
+
+    def needs_of_rows(self, shape: DataShape) -> list[Need]:
+        """Needs of the vectors with an entry for each row."""
+        return row_needs(shape)
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Needs of this solver beyond those of the template."""

@@ -196,12 +196,12 @@ class RowState:
             vector.close()
 
 
-def row_needs(shape: DataShape) -> list[Need]:
-    """Named amounts in bytes for a `RowState`; all may go to disk."""
+def row_needs(shape: DataShape, with_slopes: bool = True) -> list[Need]:
+    """Named amounts in bytes for the vectors of `new_rows`; all may go to disk."""
     n, m = shape.n_samples, shape.n_models
     return [
         Need("slacks", 8 * n * m, may_spill=True),
-        Need("slopes", 8 * n * m, may_spill=True),
+        *([Need("slopes", 8 * n * m, may_spill=True)] if with_slopes else []),
         Need("alpha", 8 * n * m, may_spill=True),
         Need("row costs", 8 * n, may_spill=True),
         Need(_Y, (8 if shape.regression else 4) * n, may_spill=True),

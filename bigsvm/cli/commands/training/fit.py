@@ -355,11 +355,13 @@ def _held_out(found: dict[str, Any] | None) -> str | None:
 
 def _rule(result: dict[str, Any]) -> str:
     """The stop rule that was met, with its value and tolerance."""
+    from bigsvm.solvers.base import OWN_END, STEPS
+
     rule = result.get("rule") or {"name": "", "value": None, "tolerance": None}
     value, tolerance = text.number(rule["value"], 3), text.number(rule["tolerance"], 3)
-    if rule["name"].startswith("the algorithm"):
+    if rule["name"] == OWN_END:
         return f"{rule['name']}, at a violation of {value} (tolerance {tolerance})"
-    if rule["name"] == "steps":
+    if rule["name"] == STEPS:
         return f"{value} steps (asked: {tolerance})"
     return f"{rule['name']} {value} (tolerance {tolerance})"
 
