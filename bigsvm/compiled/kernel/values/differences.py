@@ -1,11 +1,13 @@
-"""Squared distances from differences, where ||x||^2 + ||s||^2 - 2 x.s would lose them.
+"""Squared distances summed from differences, for pairs of rows where ||x||^2 + ||s||^2 - 2 x.s would cancel.
 
-Of rows far from the origin, or in clusters far apart, norms and products are large and nearly cancel: at 1.7e9 +- 100
-(times in seconds) nothing of a distance is left in float64.  A pair of rows whose gamma (||x||^2 + ||s||^2) is above
-`_CANCELS` and whose kernel value is not 0 all the same is computed again from x - s, which loses nothing.  All others
-keep theirs: an exponent is then off by at most `_CANCELS` times the relative rounding of norms and products.
+If rows lie far from the origin, or in clusters far apart, norms and products are large and nearly cancel: at 1.7e9 +-
+100 (times in seconds) no digit of a distance is left in float64.  So the distance of a pair is summed again from x - s,
+which loses nothing, if gamma (||x||^2 + ||s||^2) is above `_CANCELS` and the kernel value is not certain to be 0.  For
+all other pairs the exponent is off by at most `_CANCELS` times the relative rounding error of norms and products.
 
-Which pairs these are depends on the two rows and gamma alone, as their values do.
+Whether a pair is computed again depends on its two rows and gamma alone, and so does its value.
+
+x is a row of the data in the tile, s a row of S (`gram.py`).
 """
 
 from __future__ import annotations
@@ -20,22 +22,27 @@ from bigsvm.compiled.kernel.values.whole import is_whole
 from bigsvm.compiled.shared.compile import overload, register_jitable
 
 _CANCELS = 4096.0
-_VANISHES = 750.0  # exponents beyond which a value is 0 in float64
-_SLACK = 2.0**-10  # relative error of a distance that counts as far, in float32 of many features
-_VAST = 1e37  # norms from which float32 may have overflowed
+_VANISHES = 750.0  # gamma times a squared distance beyond which every value is the smallest that `exp_of` returns
+_SLACK = 2.0**-10  # bound on the rounding error of a squared distance, relative to the norms: float32, many features
+_VAST = 1e37  # squared norms from which on float32 may have overflowed
 
 
 @register_jitable
 def may_cancel(gamma, largest, largest_of_support):
-    """Whether any pair of some rows may want differences; given: the largest squared norm on each side of the pairs."""
+    """Whether the distance of any pair may have to be summed from differences.
+
+    largest, largest_of_support : float, the largest squared norm of the rows on each side of the pairs
+    """
     return gamma * (np.float64(largest) + np.float64(largest_of_support)) > _CANCELS
 
 
 @register_jitable
 def cancelling(a, r, gamma, x_sq, s_sq, here, largest):
-    """Lanes t < here whose value wants differences, as the bits of an int64; a[r, :] has the products.
+    """The lanes t < here whose distance must be summed from differences: bit t of an int64.
 
-    x_sq : (LANES,), s_sq : squared norms;  largest : of x_sq[:here]
+    a : float32 or float64, (GROUP, LANES); a[r, t] is the product of the tile's row t with the row of S
+    x_sq : (LANES,), squared norms of the tile's rows;  s_sq : squared norm of the row of S
+    largest : the largest of x_sq[:here]
     """
     lanes, other = np.int64(0), np.float64(s_sq)
     if gamma * (np.float64(largest) + other) <= _CANCELS:
@@ -52,9 +59,11 @@ def cancelling(a, r, gamma, x_sq, s_sq, here, largest):
 
 @register_jitable
 def differ(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
-    """a[r, t] = exp(-gamma ||x_t - S_k||^2) of the lanes asked for, x_t the tile's column t, row rows[first + t] of X.
+    """a[r, t] = exp(-gamma ||x_t - S_k||^2) for the lanes whose bit is set; x_t is row rows[first + t] of X.
 
-    Distances are sums in float64 of the differences of what tile and S hold.
+    Distances are float64 sums of squared differences between the tile's column t, which holds x_t, and row k of S.
+
+    lanes : int64, as `cancelling` returns it;  here : rows in the tile
     """
     _exponents(X, rows, first, here, S, k, lanes, gamma, tile, a, r)
     for t in range(here):
@@ -63,13 +72,13 @@ def differ(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
 
 
 def _exponents(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
-    """a[r, t] = -gamma ||x_t - S_k||^2 of the lanes asked for."""
+    """a[r, t] = -gamma ||x_t - S_k||^2 for the lanes whose bit is set."""
     raise NotImplementedError
 
 
 @overload(_exponents)
 def _overload_exponents(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
-    if is_whole(S):  # whose distances are exact
+    if is_whole(S):  # distances of whole numbers are exact already
         return lambda X, rows, first, here, S, k, lanes, gamma, tile, a, r: None
     if isinstance(S, types.Array):
         return _of_dense
@@ -80,7 +89,7 @@ def _of_dense(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
     for t in range(0, here, 4):
         if (lanes >> np.int64(t)) & np.int64(15) == 0:
             continue
-        # Four at once: one alone would wait for each addition before the next.
+        # Four sums at once, because a single sum would wait for each addition before the next.
         s0 = s1 = s2 = s3 = 0.0
         for j in range(S.shape[1]):
             s, column = np.float64(S[k, j]), tile[j]
@@ -100,7 +109,7 @@ def _of_sparse(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
         if (lanes >> np.int64(t)) & np.int64(1) == 0:
             continue
         total = 0.0
-        # Features of S_k first; what is then left in the column are features of x_t alone.
+        # The features of S_k come first and are cleared in the tile.  Then the column holds features of x_t alone.
         for p in range(S.indptr[k], S.indptr[k + 1]):
             d = np.float64(tile[S.indices[p], t]) - np.float64(S.data[p])
             total = fused(d, d, total)
@@ -111,7 +120,10 @@ def _of_sparse(X, rows, first, here, S, k, lanes, gamma, tile, a, r):
 
 
 def _rest(X, row, t, tile, total):
-    """total + the squares of what is left of a row of X in its column t of the tile, and of what is not placed."""
+    """total plus the squares of what is left of a row of X in column t of the tile, and of features without a tile row.
+
+    The latter exist for `Placed` rows only.
+    """
     raise NotImplementedError
 
 
@@ -157,7 +169,7 @@ def _overload_rest(X, row, t, tile, total):
 
 
 def _put_back(X, row, t, tile):
-    """A row of X into its column t of the tile again."""
+    """Write a row of X into column t of the tile again, after its entries were cleared."""
     raise NotImplementedError
 
 

@@ -1,11 +1,12 @@
-"""Kernel values between rows of the data and some rows S, added to scores or written to an array.
+"""Kernel values between rows of the data X and some rows S, added to scores or written to an array.
 
-LANES rows of the data at a time are laid out by feature, as a tile (`tile.py`); each row of S then takes a few vector
-operations for all of them.  To update scores, a value is computed, weighted and added to a float64 sum, and not stored.
+LANES rows of X at a time are laid out feature by feature, as a tile (`tile.py`).  Then a few vector operations give the
+products of a row of S with all of them.  To update scores, a value is computed, multiplied by its coefficient and added
+to a float64 sum; it is not stored.
 
-Values have the type of S (float32 or float64), sums are float64 and taken in the order of S.  A value depends on its
-two rows alone, so it has the same bits wherever it is computed.  Written once: X is dense or CSR of any type, S dense
-or CSR.
+Values have the type of S (float32 or float64).  Sums are float64 and are added up in the order of S.  A value depends
+on its two rows alone, so it has the same bits wherever it is computed.  The functions accept every combination: X dense
+or CSR of any type, S dense or CSR.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from bigsvm.compiled.shared.prefetch import prefetch
 LINEAR, RBF, POLY, SIGMOID, PRECOMPUTED = range(5)
 # A product may be fused with a sum, but no sum is taken in another order.
 _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmath={"contract", "nnan", "nsz"})
-_GROUPS_AHEAD = 2  # of rows of S: where their values will be written is asked for so long before
+_GROUPS_AHEAD = 2  # groups of rows of S in advance that the place of their values is prefetched
 
 
 class KernelFunction(NamedTuple):
-    """A Mercer kernel, as `problem/kernel.py` has it in `Kernel.parameters`.
+    """A kernel function: the `Kernel.parameters` of `problem/kernel.py`.
 
     code : int      LINEAR, RBF, POLY, SIGMOID or PRECOMPUTED
-    gamma : float   of rbf, poly and sigmoid;  degree : int, of poly;  coef0 : float, of poly and sigmoid
+    gamma : float   used by rbf, poly and sigmoid
+    degree : int    used by poly;  coef0 : float, used by poly and sigmoid
     """
 
     code: int
@@ -45,10 +47,12 @@ class KernelFunction(NamedTuple):
 
 
 def _products(support, k, n, counts, relative, workspace):
-    """a[r, :] = products of row k + r of S with the tile's rows, r < min(GROUP, n - k).
+    """a[r, :] = products of row k + r of S with the tile's rows, for r < min(GROUP, n - k), where a is `workspace.a`.
 
-    counts : the tile is one of bytes
-    relative : of whole numbers products less half of both squared norms: minus half the squared distances
+    k : a multiple of GROUP;  n : rows of S
+    counts : bool     the tile holds bytes (`ones.py`)
+    relative : bool   if S holds whole numbers (`whole.py`), subtract half of both squared norms from each product,
+        which gives minus half the squared distance; no effect otherwise
     """
     raise NotImplementedError
 
@@ -96,7 +100,7 @@ def _products_of_pairs(is_dense):
 
 
 def _own_square(support, k):
-    """The squared norm of row k of S that its products have not yet."""
+    """The squared norm of row k of S as `rbf_lanes` needs it: 0 if `_products` has subtracted it already."""
     raise NotImplementedError
 
 
@@ -131,7 +135,7 @@ def _sigmoid(a, r, gamma, coef0, one, two):
 
 @register_jitable
 def _values(code, gamma, degree, coef0, a, r):
-    """Products a[r, :] become kernel values; of rbf they are those of `_rbf`."""
+    """Replace the products a[r, :] by values of the linear, poly or sigmoid kernel; `_rbf` is for the rbf kernel."""
     kind = a.dtype.type
     if code == POLY:
         _poly(a, r, kind(gamma), degree, kind(coef0), kind(1))
@@ -141,12 +145,12 @@ def _values(code, gamma, degree, coef0, a, r):
 
 @register_jitable
 def _rbf(X, rows, first, here, support, k, gamma, workspace, r, largest):
-    """Products workspace.a[r, :] become exp(-gamma ||x - s_k||^2); from differences where norms and products cancel.
+    """Replace the products workspace.a[r, :] by exp(-gamma ||x - s_k||^2), from differences where they would cancel.
 
-    For tiles of which `may_cancel` says so.  The loops below take `rbf_lanes` itself for all others: this function is a
-    call for each row, with some fifty arguments, which made every value cost half as much again.
+    It is called for tiles for which `may_cancel` is true.  For all others the loops below call `rbf_lanes` themselves:
+    a call of this function for each row, with some fifty arguments, made every value cost half as much again.
 
-    largest : of workspace.x_sq
+    here : rows in the tile, from rows[first] on;  largest : the largest of workspace.x_sq
     """
     a, x_sq, s_sq = workspace.a, workspace.x_sq, support.sq[k]
     lanes = cancelling(a, r, gamma, x_sq, s_sq, here, largest)
@@ -157,7 +161,7 @@ def _rbf(X, rows, first, here, support, k, gamma, workspace, r, largest):
 
 @register_jitable
 def _add_group(coef, k, k_end, a, sums, n_models):
-    """sums[m, t] += sum_r coef[k + r, m] a[r, t], in the order of r, over rows of S before k_end."""
+    """sums[m, t] += sum_r coef[k + r, m] a[r, t], in the order of r, over the rows of the group before k_end."""
     for m in range(n_models):
         if k + GROUP <= k_end and coef[k, m] * coef[k + 1, m] * coef[k + 2, m] * coef[k + 3, m] != 0.0:
             add_group_lanes(coef, k, a, sums, m)
@@ -169,12 +173,12 @@ def _add_group(coef, k, k_end, a, sums, n_models):
 
 @_vectors
 def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
-    """out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), in the order of s.
+    """Scores of many rows: out[m, at + i] += sum_s coef[s, m] K(S_s, X[rows[i]]), added up in the order of s.
 
-    X : dense or CSR of any dtype, or Placed;  rows : int64, (n,), rows of X
-    support : `Support` of k rows;  coef : float64, (k, n_models)
-    kernel : `KernelFunction`;  workspace : `TileWorkspace`
-    out : float64, (n_models, at + n)
+    X : dense or CSR of any dtype, or `Placed`;  rows : int64, (n,), rows of X
+    support : `Support` of k rows S;  coef : float64, (k, n_models)
+    kernel : `KernelFunction`;  workspace : `TileWorkspace` for the width of X, changed
+    out : float64, (n_models, at + n or more), changed;  at : int, the first column to change
     """
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
@@ -208,18 +212,19 @@ def add_kernel_rows(X, rows, support, coef, kernel, workspace, out, at):
 
 @_vectors
 def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, workspace, out, into, sums_of_support):
-    """Sums over pairs of rows of one list, the value of each pair computed once and used both ways.
+    """Scores of the rows of one list by themselves; the value of each pair is computed once and used for both rows.
 
-    S is a part of the list, and the rows of X are rows of the list from `after` places behind S's first on.
+    S is a part of the list, and `rows` names a later or overlapping part: rows[0] stands `after` places behind the
+    first row of S.  A pair within one tile is computed for each of its rows.
 
-    out[into[i]] += sum_s coef[s] K(S_s, X[rows[i]])          over S up to row i's own tile, in the order of s
-    sums_of_support[s] += sum_i coef_of_rows[i] K(S_s, X[rows[i]])    over tiles behind row s's own
+    out[into[i]] += sum_s coef[s] K(S_s, X[rows[i]])          over the rows of S up to the end of row i's tile
+    sums_of_support[s] += sum_i coef_of_rows[i] K(S_s, X[rows[i]])     over the rows in tiles after that of row s
 
-    X : dense or CSR of any dtype;  rows, into : int64, (n,);  after : a multiple of LANES
-    support : `Support` of k rows, a multiple of LANES where other rows follow
-    coef : float64, (k,);  coef_of_rows : float64, (n,)
-    kernel : `KernelFunction`;  workspace : `TileWorkspace` of two models;  out : float64
-    sums_of_support : float64, (k,)
+    X : dense or CSR of any dtype;  rows, into : int64, (n,);  after : int, a multiple of LANES
+    support : `Support` of k rows; k is a multiple of LANES unless the list ends with S
+    coef : float64, (k,), of the rows of S;  coef_of_rows : float64, (n,)
+    kernel : `KernelFunction`;  workspace : `TileWorkspace` for two models, changed
+    out : float64, (largest of `into` + 1 or more,), changed;  sums_of_support : float64, (k,), changed
     """
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
@@ -258,7 +263,10 @@ def add_kernel_pairs(X, rows, after, support, coef, coef_of_rows, kernel, worksp
 
 @_vectors
 def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
-    """out[s, at + i] = K(S_s, X[rows[i]]); arguments as for `add_kernel_rows`, out : S's type, (k, at + n)."""
+    """out[s, at + i] = K(S_s, X[rows[i]]).
+
+    out : the type of S, (k, at + n or more);  other arguments as for `add_kernel_rows`
+    """
     s_sq = support.sq
     code, gamma, degree, coef0 = kernel
     tile, x_sq, a = workspace.tile, workspace.x_sq, workspace.a
@@ -293,7 +301,13 @@ def write_kernel_rows(X, rows, support, kernel, workspace, out, at):
 
 @_vectors
 def add_stored_rows(stored, where, coef, out):
-    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` of kept values, bit for bit."""
+    """out[i] += sum_s coef[s] stored[where[s], i], in the order of s: `add_kernel_rows` from stored values.
+
+    It gives the same bits.
+
+    stored : float32 or float64, (n_stored, n), kernel values, a row of them for each support vector
+    where : int64, (k,), rows of `stored`;  coef : float64, (k,);  out : float64, (n,), changed
+    """
     for s in range(len(where)):
         row, by = stored[where[s]], coef[s]
         if by != 0.0:

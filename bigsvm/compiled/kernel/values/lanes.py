@@ -1,7 +1,9 @@
-"""What is done to the 64 products of a row with a tile: exp of the RBF kernel, and adding them to float64 sums.
+"""Operations on the LANES products of a row with a tile: exp of the rbf kernel, and adding them to float64 sums.
 
-In LLVM's vectors like `tile.py`: the compiler's own takes half their width for such loops, and checks first whether
-arrays overlap.  exp is that of `expo.py`, operation for operation.
+Like `tile.py` they are written in LLVM's vector types.  Left to itself, the compiler uses vectors of half the width for
+such loops, and checks first whether arrays overlap.  exp is that of `expo.py`, operation for operation.
+
+In this file a *lane* is one of the LANES columns of an array.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def _at(context, builder, kind, array, index):
 
 
 def _exp(builder, x, form):
-    """exp of a vector of numbers <= 0."""
+    """exp of a vector of numbers <= 0.  form : the `ExpForm` of its type"""
     vector, bits = x.type, ir.VectorType(ir.IntType(form.bits), x.type.count)
     lowest = constant(vector, form.lowest)
     x = builder.select(builder.fcmp_ordered(">", x, lowest), x, lowest)
@@ -48,9 +50,13 @@ def _exp(builder, x, form):
 
 @intrinsic
 def rbf_lanes(typingctx, a, row, gamma, x_sq, s_sq):
-    """a[row, t] = exp(-gamma max(x_sq[t] + s_sq - 2 a[row, t], 0)), t < LANES; all of one float type."""
+    """a[row, t] = exp(-gamma max(x_sq[t] + s_sq - 2 a[row, t], 0)) for t < LANES.
+
+    a : (n, LANES), x_sq : (LANES,), gamma and s_sq : all of the same float type
+    """
     signature = types.void(a, types.int64, x_sq.dtype, x_sq, x_sq.dtype)
-    # All lanes side by side: exp is twenty operations that wait for one another, and processors look ahead of few.
+    # All lanes side by side: exp is a chain of twenty operations that wait for one another, and processors look only a
+    # few operations ahead for others that they can start.
     vector, _, _, nbytes = vectors_of(x_sq.dtype, LANES)
     form = SINGLE if x_sq.dtype == types.float32 else DOUBLE
 
@@ -72,7 +78,10 @@ def rbf_lanes(typingctx, a, row, gamma, x_sq, s_sq):
 
 @intrinsic
 def add_lanes(typingctx, coef, a, row, sums, model):
-    """sums[model, t] += coef * a[row, t], t < LANES, in float64; sums has rows of LANES values."""
+    """sums[model, t] += coef a[row, t] for t < LANES, in float64.
+
+    coef : float64;  a : float32 or float64, (n, LANES);  sums : float64, (n_models, LANES)
+    """
     signature = types.void(types.float64, a, types.int64, sums, types.int64)
     wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
     kind = a.dtype
@@ -97,9 +106,11 @@ def add_lanes(typingctx, coef, a, row, sums, model):
 
 @intrinsic
 def add_group_lanes(typingctx, coef, k, a, sums, model):
-    """sums[model, t] += sum_r coef[k + r, model] a[r, t], r < GROUP, t < LANES: `add_lanes` of each r, bit for bit.
+    """sums[model, t] += sum_r coef[k + r, model] a[r, t] for r < GROUP, t < LANES: as `add_lanes` for each r.
 
-    A sum stays in a register until it has all of the group.   coef : float64, C order, (k + GROUP or more, n_models)
+    The bits are the same, but a sum stays in a register until the whole group is added.
+
+    coef : float64, C order, (k + GROUP or more, n_models);  a, sums : as for `add_lanes`
     """
     signature = types.void(coef, types.int64, a, sums, types.int64)
     wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
@@ -134,7 +145,10 @@ def add_group_lanes(typingctx, coef, k, a, sums, model):
 
 @intrinsic
 def dot_lanes(typingctx, a, row, weights, model):
-    """sum over t < LANES of a[row, t] weights[model, t], in float64, in one order of the lanes on every processor."""
+    """The float64 sum over t < LANES of a[row, t] weights[model, t], in the same order of t on every processor.
+
+    a : float32 or float64, (n, LANES);  weights : float64, (n_models, LANES)
+    """
     signature = types.float64(a, types.int64, weights, types.int64)
     wide, lanes, n_vectors, nbytes = vectors_of(types.float64)
     kind = a.dtype
@@ -144,7 +158,7 @@ def dot_lanes(typingctx, a, row, weights, model):
         factors = _at(context, builder, sig.args[2], args[2], args[3])
         given = ir.VectorType(ir.FloatType(), lanes) if kind == types.float32 else wide
         size = 4 if kind == types.float32 else 8
-        totals = [constant(wide, 0.0)] * 2  # two: each addition waits for the last one of its own
+        totals = [constant(wide, 0.0)] * 2  # two sums, because each addition waits for the previous one of its sum
         for v in range(n_vectors):
             place = [ir.Constant(args[1].type, v * lanes)]
             value = load(builder, builder.gep(values, place), given, size)
@@ -162,7 +176,7 @@ def dot_lanes(typingctx, a, row, weights, model):
 
 @intrinsic
 def write_lanes(typingctx, a, row, out, to, column):
-    """out[to, column + t] = a[row, t], t < LANES; of one float type."""
+    """out[to, column + t] = a[row, t] for t < LANES; `a` and `out` have the same float type."""
     signature = types.void(a, types.int64, out, types.int64, types.int64)
     vector, _, _, nbytes = vectors_of(a.dtype, LANES)
 
@@ -177,7 +191,7 @@ def write_lanes(typingctx, a, row, out, to, column):
 
 @intrinsic
 def fused(typingctx, a, b, c):
-    """a b + c of float64 numbers, rounded once: what `add_lanes` does in each lane."""
+    """a b + c of float64 numbers, rounded once, as `add_lanes` does in each lane."""
 
     def codegen(context, builder, sig, args):
         return builder.fma(*args)

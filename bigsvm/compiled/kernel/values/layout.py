@@ -1,6 +1,7 @@
-"""Rows of the data side by side in a tile, and out of it again: as floats, as bytes or as pairs of whole numbers.
+"""Lay out rows of the data side by side in a tile, as floats, bytes or pairs of whole numbers, and clear it again.
 
-A tile is made for rows S of the other side: what lies in it is what products with these rows are quickest with.
+The form of the tile is the one with which products with the rows S are fastest: bytes if both sides are rows of ones
+(`ones.py`), pairs if S holds whole numbers (`whole.py`), floats otherwise.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from bigsvm.compiled.shared.prefetch import ask_place, ask_row
 
 
 class TileWorkspace(NamedTuple):
-    """Where one thread works; its tile is made for rows of one width.
+    """The work space of one thread, for rows with a given number of features.
 
-    tile : (n_features or more, LANES), S's type   zeros, and left as zeros for CSR
-    x_sq : (LANES,), a : (GROUP, LANES), S's type   squared norms of the tile's rows; products, then values
-    sums : float64, (n_models or more, LANES);  pairs : int32, (AHEAD, LANES), products of pairs of whole numbers
+    tile : the type of S, (n_features or more, LANES)   rows of the data as columns.  It is all zeros before and after
+        rows of CSR; dense rows overwrite all of it
+    x_sq : the type of S, (LANES,)   squared norms of the tile's rows
+    a : the type of S, (GROUP, LANES)   products of a group of rows of S with the tile, then kernel values
+    sums : float64, (n_models or more, LANES)   scores of the tile's rows
+    pairs : int32, (AHEAD, LANES)    products of whole numbers
     """
 
     tile: np.ndarray
@@ -37,14 +41,14 @@ class TileWorkspace(NamedTuple):
 
     @classmethod
     def zeros(cls, n_features: int, dtype: np.dtype | type, n_models: int) -> TileWorkspace:
-        """Of a tile for n_features."""
+        """An empty work space for rows with n_features, and values of `dtype`."""
         shapes = (n_features, LANES), (LANES,), (GROUP, LANES), (n_models, LANES), (AHEAD, LANES)
         return cls(*zeros_on_own_lines(shapes, (dtype, dtype, dtype, np.float64, np.int32)))
 
 
 @register_jitable
 def _lay_out_four(X, rows, first, t, tile, sq):
-    """Four dense rows at once: one alone would wait for each cache line, and for each addition before the next."""
+    """Lay out four dense rows at once: a single row would wait for each cache line, and for each addition."""
     a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
     s0 = s1 = s2 = s3 = 0.0
     for j in range(len(a)):
@@ -59,7 +63,7 @@ def _lay_out_four(X, rows, first, t, tile, sq):
 
 
 def _lay_out(X, rows, first, here, tile, sq):
-    """Put rows[first : first + here] of X side by side into the tile, and their squared norms into sq."""
+    """Write rows[first : first + here] of X to the tile as columns, and their squared norms to sq."""
     raise NotImplementedError
 
 
@@ -100,7 +104,7 @@ def _overload_lay_out(X, rows, first, here, tile, sq):
 
 
 def _lay_out_placed(is_dense):
-    """The same of `Placed` rows: norms are those of whole rows."""
+    """`_lay_out` for `Placed` rows.  Squared norms are those of all features, not only of those in the tile."""
 
     def dense(X, rows, first, here, tile, sq):
         width = X.X.shape[1]
@@ -128,7 +132,7 @@ def _lay_out_placed(is_dense):
 
 
 def _clear(X, row, t, tile):
-    """Take a row of X out of the tile: what a sparse row left would count for the next."""
+    """Set the entries of a row of X in column t of the tile to 0, since the next sparse row does not overwrite them."""
     raise NotImplementedError
 
 
@@ -158,7 +162,7 @@ def _overload_clear(X, row, t, tile):
 
 @register_jitable
 def largest_of(squares, n):
-    """Of the first n of them; 0 of none."""
+    """The largest of the first n squares, in their type; 0 if n is 0."""
     found = squares.dtype.type(0)
     for i in range(n):
         found = max(found, squares[i])
@@ -166,11 +170,15 @@ def largest_of(squares, n):
 
 
 def take_in(X, rows, first, here, support, few_ones, workspace, gamma, largest_of_support):
-    """Lay out rows[first : first + here] of X: (whether as bytes, the largest of their squared norms, whether pairs of
-    theirs may want differences).
+    """Lay out rows[first : first + here] of X in the form that suits S.
 
-    few_ones : rows of S may be counted
-    gamma : of an rbf kernel, else 0: what is made of rows of whole numbers are products, and not distances
+    support : `Support`;  workspace : `TileWorkspace`, whose tile and x_sq are filled
+    few_ones : bool   the result of `has_few_ones` for S
+    gamma : float   gamma of an rbf kernel, 0 for other kernels, which need products instead of distances
+    largest_of_support : the largest squared norm of S
+
+    Returns (whether the tile holds bytes, the largest squared norm of the rows, whether some distances may have to be
+    summed from differences).
     """
     raise NotImplementedError
 
@@ -181,7 +189,7 @@ def _overload_take_in(X, rows, first, here, support, few_ones, workspace, gamma,
 
         def pairs(X, rows, first, here, support, few_ones, workspace, gamma, largest_of_support):
             lay_out_whole(X, rows, first, here, support.step, workspace.tile, gamma > 0)
-            workspace.x_sq[:] = 0  # the distances that come of products with the tile have the norms already
+            workspace.x_sq[:] = 0  # products with this tile include the norms already
             return False, workspace.x_sq.dtype.type(0), False
 
         return pairs
@@ -195,7 +203,7 @@ def _overload_take_in(X, rows, first, here, support, few_ones, workspace, gamma,
             _lay_out(X, rows, first, here, tile, x_sq)
         largest = largest_of(x_sq, here)
         near = may_cancel(gamma, largest, largest_of_support)
-        if counts and near:  # differences are those of a tile of floats
+        if counts and near:  # differences are taken from a tile of floats
             _clear_all(X, rows, first, here, counts, tile)
             _lay_out(X, rows, first, here, tile, x_sq)
             counts = False
@@ -205,7 +213,7 @@ def _overload_take_in(X, rows, first, here, support, few_ones, workspace, gamma,
 
 
 def take_out(X, rows, first, here, support, counts, tile):
-    """Clear the tile of what was laid out."""
+    """Clear what `take_in` has laid out.  counts : its first result"""
     raise NotImplementedError
 
 

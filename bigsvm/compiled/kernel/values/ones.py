@@ -1,11 +1,10 @@
-"""Products of rows of ones and zeros: counts of features that both rows have.
+"""Products of rows of zeros and ones: the number of features that both rows have.
 
-Questionnaires, fingerprints of molecules and columns of categories are rows of ones.  Their products are whole numbers,
-so that a tile of bytes holds what a tile of floats would: 64 rows are one cache line a feature, and a row of S is two
-additions of vectors for each of its features where floats take eight products.  The numbers are exact, so values have
-the bits that products of floats give.
+Questionnaires, fingerprints of molecules and columns of categories are such rows.  Their products are whole numbers, so
+the tile can hold bytes instead of floats: a feature of 64 rows is then one cache line, and takes two additions of
+vectors where floats take eight multiplications.  The counts are exact, so values have the same bits as with floats.
 
-The tile of bytes lies in the memory of the other one, from its first byte on, and is left as zeros like that.
+The tile of bytes uses the memory of the tile of floats, from its first byte on, and is left as zeros like that one.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from bigsvm.compiled.kernel.values.tile import LANES, store, vectors_of
 from bigsvm.compiled.shared.compile import overload, register_jitable
 from bigsvm.compiled.shared.rows import _is_csr
 
-_MOST = 255  # that a byte counts to
+_MOST = 255  # the largest count of a byte
 _BYTE = ir.IntType(8)
-_PARTS = 2  # of the lanes: 32 bytes each, a register of AVX2
+_PARTS = 2  # vectors that make LANES bytes: of 32 bytes each, a register of AVX2
 
 
 def has_few_ones(S, n):
-    """Whether the first n rows of S are sparse rows of ones, few enough for a byte to count."""
+    """Whether the first n rows of S are sparse and have at most 255 entries each, all of them 1; False if n is 0."""
     raise NotImplementedError
 
 
@@ -52,7 +51,7 @@ def _all_ones(data, start, stop):
 
 
 def are_ones(X, rows, first, here):
-    """Whether rows[first : first + here] of X are sparse rows of ones."""
+    """Whether rows[first : first + here] of X are sparse and all of their entries are 1."""
     raise NotImplementedError
 
 
@@ -71,7 +70,10 @@ def _overload_are_ones(X, rows, first, here):
 
 
 def lay_out_ones(X, rows, first, here, tile, sq):
-    """Put rows[first : first + here] of X, which `are_ones`, side by side into the bytes, and their counts into sq."""
+    """Write rows[first : first + here] of X, which `are_ones`, to the tile of bytes as columns.
+
+    sq : (LANES,), receives their squared norms, which are their numbers of entries
+    """
     raise NotImplementedError
 
 
@@ -91,7 +93,7 @@ def _overload_lay_out_ones(X, rows, first, here, tile, sq):
 
 
 def clear_ones(X, row, t, tile):
-    """Take a row of X, which `are_ones`, out of the bytes."""
+    """Set the bytes of a row of X, which `are_ones`, in column t of the tile to 0."""
     raise NotImplementedError
 
 
@@ -113,7 +115,7 @@ def _bytes_of(context, builder, kind, tile):
 
 @intrinsic
 def _put(typingctx, tile, feature, t, value):
-    """The byte of a feature and a lane = value."""
+    """Set the byte of a feature in column t to `value`."""
     signature = types.void(tile, types.int64, types.int64, types.int64)
 
     def codegen(context, builder, sig, args):
@@ -129,9 +131,10 @@ def _put(typingctx, tile, feature, t, value):
 
 @intrinsic
 def ones_times_tile(typingctx, indices, start, stop, tile, out):
-    """out[0, t] = how many of indices[start : stop] row t of the tile has, t < LANES: at most `_MOST` of them.
+    """out[0, t] = the number of features in indices[start : stop] that row t of the tile has, for t < LANES.
 
-    tile : the bytes;  out : its float type
+    indices : int32 or int64, with stop - start <= 255;  tile : the tile of bytes
+    out : the float type in which the tile is declared, (1 or more, LANES)
     """
     signature = types.void(indices, types.int64, types.int64, tile, out)
     vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype, 8)

@@ -1,7 +1,7 @@
-"""Arrays that begin with a cache line, and share none with another's.
+"""Arrays that begin at a cache line and share no cache line with other arrays.
 
-A vector that lies across two lines takes two loads, and a line that two threads write goes back and forth between their
-cores: small arrays of several threads, as an allocator places them, made two threads a quarter slower.
+A vector that crosses the border of two lines takes two loads, and a line to which two threads write is passed back and
+forth between their cores.  With small arrays where an allocator places them, two threads were a quarter slower.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_LINES = 128  # bytes: processors fetch lines by twos
+_LINES = 128  # bytes of two cache lines, because processors fetch them in pairs
 
 
 def zeros_on_own_lines(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype | type]) -> list[np.ndarray]:
-    """Arrays of zeros in one piece of memory, each from a line's first byte on."""
+    """Arrays of zeros with these shapes and dtypes, in one piece of memory; each begins at a multiple of 128 bytes."""
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in zip(shapes, dtypes, strict=True)]
     steps = [-(-size // _LINES) * _LINES for size in sizes]
     room = np.zeros(sum(steps) + _LINES, np.uint8)

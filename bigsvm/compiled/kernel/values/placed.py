@@ -1,4 +1,4 @@
-"""Rows in a tile that has no row for most features: what sparse support vectors need of the rows to score."""
+"""Rows of the data of which only some features enter the tile: those that sparse support vectors have."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from bigsvm.compiled.shared.rows import CSR
 
 
 class Placed(NamedTuple):
-    """Rows in a tile that has no row for most features: feature features[p] has row p, others have none.
+    """Rows for a tile with few rows of its own: row p of the tile is for feature features[p], other features have none.
 
-    Values are those of all features, bit by bit, where rows of S have none but these.
+    If the rows of S have no other features than these, kernel values have the same bits as with a tile for all.
 
-    X : dense or CSR;  features : int64, ascending
-    table : int32, the row of each feature, -1 for none; empty: they are searched for.  Of CSR alone
+    X : dense or CSR
+    features : int64, (n_rows_of_the_tile,), ascending
+    table : int32, (n_features,), the tile's row of each feature, -1 for none; or (0,), and features are searched for by
+        bisection.  Used for CSR only
     """
 
     X: np.ndarray | CSR
@@ -27,7 +29,7 @@ class Placed(NamedTuple):
 
 @register_jitable
 def place(feature, features, table):
-    """The tile's row of a feature, or -1."""
+    """The tile's row of a feature, or -1.  features, table : as in `Placed`"""
     if len(table):
         return np.int64(table[feature])
     low, high = 0, len(features)
@@ -41,4 +43,5 @@ def place(feature, features, table):
 
 
 def is_placed(X):
+    """Whether a numba type is that of `Placed`."""
     return isinstance(X, types.BaseNamedTuple) and X.instance_class is Placed

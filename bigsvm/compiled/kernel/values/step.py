@@ -1,4 +1,4 @@
-"""Whether the numbers of rows are whole multiples of one step, and whether that is worth knowing (`whole.py`)."""
+"""Whether all numbers of the rows are whole multiples of one step, and whether that saves time (`whole.py`)."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import numpy as np
 from bigsvm.compiled.kernel.values.whole import LARGEST, MOST
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, sqnorms
 
-_PIECE = 1 << 13  # numbers that are looked at together
+_PIECE = 1 << 13  # numbers, or rows, that are looked at together
 _SAMPLE = 256  # rows, spread evenly, whose pairs are counted
 _FEWEST = 32
-"""Numbers of a row from which its products take most of a value's time."""
-_MOST_PAIRS = 0.85  # for each number: each pair is worth an operation, as a number is among floats
+"""Mean numbers in a row from which on products take most of the time of a kernel value."""
+_MOST_PAIRS = 0.85  # pairs per number up to which pairs save time: a pair costs one operation, as does a float
 _WORTH_IT = 1 << 20
-"""Numbers of all rows below which the loops for pairs take longer to compile or load than they save."""
-_FAR = 4096.0  # gamma times two squared norms beyond which distances ask for more than float32 numbers have
+"""Numbers in all rows below which the loops for pairs take longer to compile or load than they save."""
+_FAR = 4096.0  # gamma times two squared norms beyond which distances need more digits than float32 numbers have
 
 
 _EXACT = 2 * float(np.finfo(np.float64).eps)
 _ROUNDED = 2 * float(np.finfo(np.float32).eps)
-"""How far a number may be from a multiple, relative to itself: a rounding of a float type, and one of the step."""
+"""How far a number may be from a multiple, relative to itself: one rounding of the number and one of the step."""
 
 
 class Steps(NamedTuple):
-    """The numbers are step * k with whole k, up to a rounding.  step 0: they are not.
+    """The step h of rows whose numbers are h k with whole k, up to a rounding.
 
-    exact : the rounding is float64's, and else float32's
-    largest_square : of the rows' norms
+    step : h; 0 if there is none
+    exact : the numbers are multiples up to a rounding of float64; else only up to one of float32
+    largest_square : the largest squared norm of a row
     """
 
     step: float = 0.0
@@ -37,24 +38,24 @@ class Steps(NamedTuple):
     largest_square: float = 0.0
 
     def for_values(self, dtype: np.dtype, gamma: float) -> float:
-        """The step for kernel values of a float type, 0 where the numbers are not near enough to multiples for it.
+        """The step to use for kernel values of type `dtype`; 0 if the numbers are not close enough to multiples.
 
-        gamma : of an rbf kernel, else 0
+        gamma : gamma of an rbf kernel, 0 for other kernels
         """
         enough = self.exact or (dtype == np.float32 and 2 * gamma * self.largest_square <= _FAR)
         return self.step if enough else 0.0
 
 
 def steps_of(X: np.ndarray | CSR) -> Steps:
-    """The step of a matrix' numbers, where products of pairs are quicker than those of floats.
+    """The step of the numbers in X, if products of pairs are faster than those of floats; else a step of 0.
 
-    It depends on the numbers alone, and not on how they are stored or cut into blocks.
+    The result depends on the numbers alone, not on how they are stored or cut into blocks.
     """
     n, entries = n_rows_of(X), X.size if isinstance(X, np.ndarray) else int(X.indptr[-1] - X.indptr[0])
     if entries < max(_WORTH_IT, _FEWEST * n) or _pairs_for_each(X) > _MOST_PAIRS:
         return Steps()
     least, largest = _extremes(X)
-    if least == largest or not 0.0 < least < np.inf:  # of ones alone (`ones.py`); of zeros alone
+    if least == largest or not 0.0 < least < np.inf:  # one number alone (for ones see `ones.py`), or only zeros
         return Steps()
     largest_square = _largest_square(X)
     for step in (1.0, least) if least >= 1.0 else (least,):
@@ -66,7 +67,7 @@ def steps_of(X: np.ndarray | CSR) -> Steps:
 
 
 def steps_of_bytes(dtype: np.dtype, n: int, n_features: int) -> Steps:
-    """The step of dense rows of bytes, which need not be read for it: (n, n_features)."""
+    """The step of n dense rows with integers of one byte each; it is known from the dtype, without reading them."""
     if dtype.kind not in "iu" or dtype.itemsize > 1 or n_features < _FEWEST or n * n_features < _WORTH_IT:
         return Steps()
     largest = max(-int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
@@ -75,7 +76,7 @@ def steps_of_bytes(dtype: np.dtype, n: int, n_features: int) -> Steps:
 
 
 def _pieces(X: np.ndarray | CSR) -> Iterator[np.ndarray]:
-    """All numbers as float64, some at a time."""
+    """All numbers of X as float64, some at a time."""
     if isinstance(X, CSR):
         first, last = int(X.indptr[0]), int(X.indptr[-1])
         for at in range(first, last, _PIECE):
@@ -87,7 +88,7 @@ def _pieces(X: np.ndarray | CSR) -> Iterator[np.ndarray]:
 
 
 def _extremes(X: np.ndarray | CSR) -> tuple[float, float]:
-    """The least absolute value above 0 and the largest; NaN where one is not a number."""
+    """The smallest absolute value above 0 and the largest absolute value; NaN if some number is NaN."""
     least, largest = np.inf, 0.0
     for numbers in _pieces(X):
         sizes = np.abs(numbers)
@@ -109,7 +110,7 @@ def _largest_square(X: np.ndarray | CSR) -> float:
 
 
 def _are_multiples(X: np.ndarray | CSR, step: float, slack: float) -> bool:
-    """Whether all numbers are whole multiples of a step, up to `slack` of themselves."""
+    """Whether all numbers are whole multiples of `step`, up to `slack` times themselves."""
     per_step = 1.0 / step
     for x in _pieces(X):
         off = np.rint(x * per_step)
@@ -121,7 +122,7 @@ def _are_multiples(X: np.ndarray | CSR, step: float, slack: float) -> bool:
 
 
 def _pairs_for_each(X: np.ndarray | CSR) -> float:
-    """Pairs of features 2 j and 2 j + 1 with a number, for each number of a row."""
+    """Pairs (features 2 j and 2 j + 1) with at least one number, per number of a row, in a sample of the rows."""
     if not isinstance(X, CSR):
         return 0.5
     n = len(X.indptr) - 1

@@ -1,4 +1,4 @@
-"""The other side of kernel values: some rows of the data, copied to one type, with their squared norms."""
+"""The rows S of kernel values K(s, x): copies of some rows of the data in one type, with their squared norms."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 
 class Support(NamedTuple):
-    """Some rows S as the other side of kernel values.
+    """Copies of n rows, in one of two forms.
 
-    S : dense or CSR, float32 or float64, (n, n_features); dense: more rows, of zeros, up to a multiple of GROUP
-    sq : of that type, (n,), squared norms
-    step : 0; of rows of whole numbers times a step, of which S has the whole numbers in pairs (`whole.py`), the step:
-        S and sq are int32 then, sq in steps
+    *Floats*, with step 0:
+    S : dense or CSR, float32 or float64, (n, n_features); dense rows are followed by rows of zeros, up to a multiple of
+        GROUP rows
+    sq : the type of S, (n,), squared norms
+
+    *Whole numbers* times a step > 0 (`whole.py`): S has a pair of them in each int32, so half as many columns, and sq
+    is int32, in units of the squared step.
     """
 
     S: np.ndarray | CSR
@@ -34,26 +37,30 @@ class Support(NamedTuple):
         return len(self.sq)
 
     def part(self, start: int, stop: int) -> Support:
-        """Rows [start, stop), start a multiple of GROUP: views."""
+        """Rows [start, stop) as views; start must be a multiple of GROUP."""
         if isinstance(self.S, CSR):
             return Support(self.S._replace(indptr=self.S.indptr[start : stop + 1]), self.sq[start:stop], self.step)
         return Support(self.S[start : start + -(-(stop - start) // GROUP) * GROUP], self.sq[start:stop], self.step)
 
     @property
     def most_entries(self) -> int:
-        """The most numbers that a row has; of pairs, both count."""
+        """The largest number of entries in a row; a pair counts as two."""
         found = int(np.diff(self.S.indptr).max(initial=0)) if isinstance(self.S, CSR) else self.S.shape[1]
         return 2 * found if self.step else found
 
     @property
     def largest_square(self) -> float:
-        """Of the rows' squared norms."""
+        """The largest squared norm of a row, in the units of the data."""
         return float(self.sq.max(initial=0)) * (self.step**2 or 1.0)
 
 
 @_loop
 def gather_csr(X, rows, out_data, out_indices, out_indptr, out_sq):
-    """Rows of a CSR matrix one after another; squared norms summed in float64.  `out_indptr` is filled already."""
+    """Copy rows of a CSR matrix one after another, with squared norms summed in float64.
+
+    rows : int64, (n,);  out_indptr : int64, (n + 1,), filled by the caller from the lengths of the rows
+    out_data, out_indices : (out_indptr[n],), filled;  out_sq : (n,), filled
+    """
     for i in range(len(rows)):
         if i + PLACES_AHEAD < len(rows):
             ask_place(X, rows[i + PLACES_AHEAD])
@@ -71,7 +78,10 @@ def gather_csr(X, rows, out_data, out_indices, out_indptr, out_sq):
 
 @_loop
 def gather_dense(X, rows, out, out_sq):
-    """Rows of a dense matrix; squared norms summed in float64."""
+    """Copy rows of a dense matrix to the first rows of `out`, with squared norms summed in float64.
+
+    rows : int64, (n,);  out : (n or more, n_features);  out_sq : (n,), filled
+    """
     for i in range(len(rows)):
         total = 0.0
         for j in range(X.shape[1]):
@@ -83,7 +93,7 @@ def gather_dense(X, rows, out, out_sq):
 
 @_loop
 def move_rows_down(data, indices, indptr, rows):
-    """Make `rows` (ascending) the first rows of a CSR matrix, in place."""
+    """Move the rows `rows` of a CSR matrix to its beginning, in place; int64, ascending."""
     q = indptr[0]
     for i in range(len(rows)):
         start, stop = indptr[rows[i]], indptr[rows[i] + 1]
@@ -111,7 +121,7 @@ def support_of(X: np.ndarray | CSR, rows: np.ndarray, dtype: np.dtype | type) ->
 
 
 def whole_support_of(X: np.ndarray | CSR, rows: np.ndarray, step: float) -> Support:
-    """The same of rows whose numbers are whole multiples of `step`, as pairs."""
+    """A copy of some rows of X, whose numbers are whole multiples of `step`, as pairs of whole numbers."""
     n = len(rows)
     sq = np.empty(n, np.int32)
     if isinstance(X, CSR):
@@ -125,8 +135,13 @@ def whole_support_of(X: np.ndarray | CSR, rows: np.ndarray, step: float) -> Supp
 
 
 def unit_rows(columns: np.ndarray, dtype: np.dtype) -> Support:
-    """Rows that pick one feature each: with them a linear kernel gives the values of a precomputed one."""
+    """Rows with a single 1 each, row i in column columns[i].
+
+    The products of a row of a precomputed matrix with them are its values in these columns, so the linear kernel serves
+    for a precomputed one.
+    """
     n = len(columns)
-    few = n == 0 or columns.max() <= np.iinfo(np.int32).max  # numbered as sparse rows are: loops for these do for both
+    # The type of feature numbers is that of other sparse rows, so that no further loops need to be compiled.
+    few = n == 0 or columns.max() <= np.iinfo(np.int32).max
     indices = columns.astype(np.int32 if few else np.int64)
     return Support(CSR(np.ones(n, dtype), indices, np.arange(n + 1)), np.ones(n, dtype))

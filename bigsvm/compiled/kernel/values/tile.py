@@ -1,12 +1,13 @@
-"""Products of a few rows with 64 columns of a tile, held in vector registers.
+"""Products of a few rows with the 64 rows of a tile, held in vector registers.
 
-A tile has 64 rows of the data side by side: tile[j, t] is feature j of its row t.  One row s against all of them is a
-sum of |s| vectors, tile[j, :] s_j: no gather, no horizontal sum, and each product belongs to one lane, so that its bits
-depend on nothing but the two rows.  numba has no vector types; these loops are written in LLVM's, which splits vectors
-that a processor does not have.
+A *tile* has 64 rows of the data side by side as columns: tile[j, t] is feature j of its row t.  The products of a row s
+with all of them are the sum of the vectors s_j tile[j, :] over the features j of s.  This needs no gather and no
+horizontal sum.  Each product stays in one lane (element of a vector), so its bits depend on nothing but the two rows.
+numba has no vector types, so these loops are written in those of LLVM, which splits vectors that are wider than those
+of the processor.
 
-Sums stay in registers while a loop runs.  Where a processor has too few for all, the loop runs several times, each time
-for some of the sums: what is kept in memory instead is read and written with every number of a row.
+Sums stay in registers while a loop runs.  If a processor has too few registers for all sums, the loop runs several
+times, each time for some of them: a sum in memory would be read and written for every number of a row.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from bigsvm.compiled.shared.vectors.lanes import splat
 LANES = 64
 _VECTOR_BYTES = 64
 GROUP = 4
-"""Rows of S that are worked on together; a dense S has a multiple of so many."""
+"""Rows of S whose products are computed together; a dense S has a multiple of this number of rows."""
 ROWS_AHEAD, PLACES_AHEAD = 8, 24
-"""How far ahead sparse rows are asked for, and where they lie: rows of a working set lie far apart."""
-_CHAINS = 2  # of additions: one alone would wait for each sum before the next
+"""Rows in advance that sparse rows, and their addresses, are prefetched: rows of a working set lie far apart."""
+_CHAINS = 2  # independent sums of each product, because a single one would wait for each addition before the next
 
 
 def _pointer(context, builder, kind, array):
@@ -34,9 +35,9 @@ def _pointer(context, builder, kind, array):
 
 
 def vectors_of(kind, lanes=None):
-    """(LLVM vector type, its lanes, how many make LANES, bytes of an element) for float32 or float64.
+    """(LLVM vector type, lanes of a vector, vectors that make LANES, bytes of an element).
 
-    lanes : as many as 64 bytes hold where none are said
+    kind : numba's float32 or float64;  lanes : lanes of a vector; None: as many as 64 bytes hold
     """
     element, nbytes = (ir.FloatType(), 4) if kind == types.float32 else (ir.DoubleType(), 8)
     lanes = lanes or _VECTOR_BYTES // nbytes
@@ -52,24 +53,26 @@ def multiply_add(builder, a, b, c):
 
 
 def load(builder, pointer, vector, nbytes):
-    """A vector from memory that is aligned as its elements are."""
+    """Load a vector from memory that need only be aligned for one element.  nbytes : bytes of an element"""
     return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=nbytes)
 
 
 def store(builder, value, pointer, nbytes):
-    """A vector to memory that is aligned as its elements are."""
+    """Store a vector to memory that need only be aligned for one element.  nbytes : bytes of an element"""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=nbytes)
 
 
 def _has_wide_registers(context):
-    """Whether the processor compiled for has 32 registers of 64 bytes (AVX-512); others have 512 bytes in all, x86-64's
-    of AVX as 16 registers of 32."""
+    """Whether the target processor has 32 registers of 64 bytes (AVX-512).
+
+    Others have 512 bytes of registers in all; AVX on x86-64 has 16 registers of 32 bytes.
+    """
     _, name, features = context.codegen().magic_tuple()
     return name == "x86-64-v4" or "+avx512f" in features.split(",")
 
 
 def _spans(n, most):
-    """(first, end) of n things in parts of at most so many, which differ by one at most."""
+    """[(first, end), ...]: range(n) in parts of at most `most`, whose sizes differ by at most one."""
     parts = -(-n // most)
     ends = [n * k // parts for k in range(parts + 1)]
     return list(itertools.pairwise(ends))
@@ -77,9 +80,10 @@ def _spans(n, most):
 
 @intrinsic
 def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, out):
-    """out[0, t] = sum over entries p in [start, stop) of data[p] * tile[indices[p], first + t], t < LANES.
+    """out[0, t] = sum over the entries p in [start, stop) of data[p] tile[indices[p], first + t], for t < LANES.
 
-    tile : C order, (n_features, width), width a multiple of LANES;  data, tile, out : the same float type
+    data, indices : (n_entries,), of a CSR matrix;  tile : C order, (n_features, width), width a multiple of LANES
+    out : C order, (1 or more, LANES);  data, tile and out have the same float type
     """
     signature = types.void(data, indices, types.int64, types.int64, tile, types.int64, out)
     vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype)
@@ -135,7 +139,7 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
         if _has_wide_registers(context):
             both_chains((0, n_vectors))
         else:
-            for span in _spans(n_vectors, 4):  # eight registers: as many sums as are begun before the first is there
+            for span in _spans(n_vectors, 4):  # sums in eight registers: as many as are begun before the first is ready
                 for chain in range(_CHAINS):
                     one_chain(chain, span)
         return context.get_dummy_value()
@@ -145,15 +149,16 @@ def sparse_row_times_tile(typingctx, data, indices, start, stop, tile, first, ou
 
 @intrinsic
 def dense_rows_times_tile(typingctx, S, k, tile, first, out):
-    """out[r, t] = S[k + r, :] . tile[:, first + t] for r < 4, t < LANES; S has at least k + 4 rows.
+    """out[r, t] = S[k + r, :] . tile[:, first + t] for r < GROUP, t < LANES.
 
-    S : C order, (n, n_features);  S, tile, out : the same float type
+    S : C order, (k + GROUP or more, n_features);  tile : C order, (n_features, width);  out : C order, (GROUP, LANES)
+    S, tile and out have the same float type
     """
     signature = types.void(S, types.int64, tile, types.int64, out)
 
     def codegen(context, builder, sig, args):
         wide = _has_wide_registers(context)
-        # Of each of the group's rows at a time: 16 sums of 32 registers, or 12 of 16.
+        # Sums of all rows of the group at a time: 16 sums in 32 registers, or 12 in 16.
         vector, lanes, n_vectors, nbytes = vectors_of(tile.dtype, None if wide else 32 // (tile.dtype.bitwidth // 8))
         rows, number, X, offset, result = args
         word = number.type

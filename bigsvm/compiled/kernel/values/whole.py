@@ -1,11 +1,12 @@
-"""Products of rows of whole numbers times a step: bytes of images, counts, grades, whatever they were divided by.
+"""Products of rows whose numbers are whole multiples of a step: bytes of images, counts, grades, also after a division.
 
-A row's numbers are k * step with small whole k.  Sums of products of the k are exact in 32 bits: a tile holds 16 bits
-of each k, two features side by side, and one instruction takes two products of eight rows: a tile of half the bytes,
-and half the operations.  Distances come from whole numbers, too, and are rounded once where those of floats cancel.
+The numbers of a row are k * step with small whole k.  Sums of products of the k are exact in 32 bits.  The tile holds
+each k in 16 bits, with two features side by side as a *pair* of 32 bits, so one instruction makes both products of a
+pair for eight rows.  The tile has half the bytes, and there are half the operations.  Squared distances are computed
+from whole numbers too, and are rounded only once where those of floats would cancel.
 
-The tile of pairs lies in the memory of the tile of floats, from its first byte on: a row of LANES pairs for two
-features each, and behind them the squared norms of the tile's rows.
+The tile of pairs uses the memory of the tile of floats, from its first byte on: a row of LANES pairs for every two
+features, and after them a row with the squared norms of the tile's rows, int32, in units of the squared step.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from bigsvm.compiled.shared.rows import _is_csr
 from bigsvm.compiled.shared.vectors.lanes import splat
 
 _loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-MOST = 2.0**29  # below which a row's squared norm in steps is: a squared distance is below four times that
-LARGEST = 32767  # of a row's numbers in steps
+MOST = 2.0**29  # bound of the squared norm of a row, in squared steps: a squared distance is below four times that
+LARGEST = 32767  # largest absolute value of a number of a row, in steps
 _WORD, _HALF = ir.IntType(32), ir.IntType(16)
 
 
 def is_whole(S):
-    """Whether a numba type is one of rows of pairs: `pairs_of_csr` and `pairs_of_dense` make them."""
+    """Whether a numba type is that of rows of pairs, which `pairs_of_csr` and `pairs_of_dense` make."""
     kind = S.types[0] if _is_csr(S) else S
     return isinstance(kind, types.Array) and kind.dtype == types.int32
 
 
 def _steps(value, per_step):
-    """How many steps a number is."""
+    """The whole number k nearest to value / step, int32.  per_step : 1 / step"""
     raise NotImplementedError
 
 
@@ -50,18 +51,20 @@ def _overload_steps(value, per_step):
 
 @register_jitable
 def _pair(low, high):
-    """Two whole numbers as one of 32 bits, the first in the lower half."""
+    """Two whole numbers of 16 bits as one int32, with the first in the lower half."""
     return np.int32((np.int64(high) << 16) | (np.int64(low) & 0xFFFF))
 
 
 @_loop
 def pairs_of_csr(X, rows, step, out_data, out_indices, out_indptr, out_sq):
-    """Rows of a CSR matrix as pairs of whole numbers, one row after another; returns how many pairs.
+    """Write rows of a CSR matrix as pairs of whole numbers, one row after another; returns the number of pairs.
 
-    Numbers of two features of a pair that follow one another become one pair.
+    Features 2 j and 2 j + 1 belong to pair j.  If both have entries that follow one another, they become one entry.
 
-    out_data : int32, as many as numbers of the rows at least;  out_indices : pairs' numbers;  out_indptr : int64
-    out_sq : int32, squared norms in steps
+    rows : int64, (n,)
+    out_data : int32, filled; as long as the rows have entries, or longer
+    out_indices : filled with the numbers of the pairs, as long as out_data;  out_indptr : int64, (n + 1,), filled
+    out_sq : int32, (n,), filled with squared norms in squared steps
     """
     q, per_step = np.int64(0), 1.0 / step
     for i in range(len(rows)):
@@ -88,7 +91,10 @@ def pairs_of_csr(X, rows, step, out_data, out_indices, out_indptr, out_sq):
 
 @_loop
 def pairs_of_dense(X, rows, step, out, out_sq):
-    """The same of a dense matrix: out[i, j] is the pair of features 2 j and 2 j + 1."""
+    """As `pairs_of_csr` for a dense matrix: out[i, j] is the pair of features 2 j and 2 j + 1 of row rows[i].
+
+    out : int32, (n or more, half of n_features, rounded up)
+    """
     per_step = 1.0 / step
     for i in range(len(rows)):
         total = np.int32(0)
@@ -100,9 +106,9 @@ def pairs_of_dense(X, rows, step, out, out_sq):
 
 
 def lay_out_whole(X, rows, first, here, step, tile, with_norms):
-    """Put rows[first : first + here] of X side by side into the tile of pairs, and their squared norms behind it.
+    """Write rows[first : first + here] of X to the tile of pairs as columns, and after it their squared norms.
 
-    with_norms : else zeros are in their place
+    with_norms : bool; if it is False, zeros take the place of the norms
     """
     raise NotImplementedError
 
@@ -143,14 +149,14 @@ def _overload_lay_out_whole(X, rows, first, here, step, tile, with_norms):
 
 @register_jitable
 def _both(row, j, per_step):
-    """Pair j of a dense row: its two numbers, the last one 0 where the row has no such feature."""
+    """The two whole numbers of pair j of a dense row; the second is 0 if the row ends with the first."""
     low = _steps(row[2 * j], per_step)
     return low, _steps(row[2 * j + 1], per_step) if 2 * j + 1 < len(row) else np.int32(0)
 
 
 @register_jitable
 def _lay_out_one(X, row, t, per_step, tile):
-    """A dense row into lane t; its squared norm."""
+    """Write a dense row to column t; returns its squared norm, int32."""
     total = np.int32(0)
     for j in range((X.shape[1] + 1) // 2):
         low, high = _both(X[row], j, per_step)
@@ -161,7 +167,10 @@ def _lay_out_one(X, row, t, per_step, tile):
 
 @register_jitable
 def _lay_out_four(X, rows, first, t, per_step, tile):
-    """Four dense rows into lanes t, ..., t + 3; their squared norms.  One row alone would wait for each cache line."""
+    """Write four dense rows to columns t to t + 3; returns their squared norms.
+
+    They are written together, because a single row would wait for each cache line.
+    """
     a, b, c, e = X[rows[first]], X[rows[first + 1]], X[rows[first + 2]], X[rows[first + 3]]
     n0 = n1 = n2 = n3 = np.int32(0)
     for j in range((X.shape[1] + 1) // 2):
@@ -179,7 +188,7 @@ def _lay_out_four(X, rows, first, t, per_step, tile):
 
 
 def clear_whole(X, row, t, tile):
-    """Take a row of X out of the tile of pairs."""
+    """Set the entries of a row of X in column t of the tile of pairs, and its norm, to 0; dense rows stay."""
     raise NotImplementedError
 
 
@@ -195,7 +204,7 @@ def _overload_clear_whole(X, row, t, tile):
 
 @register_jitable
 def _behind(tile):
-    """The row of the tile of pairs that has the squared norms."""
+    """The number of the tile's row, counted in rows of LANES pairs, that holds the squared norms."""
     return (tile.shape[0] + 1) // 2
 
 
@@ -205,7 +214,7 @@ def _words_of(context, builder, kind, tile):
 
 @intrinsic
 def _put_half(typingctx, tile, feature, t, value):
-    """The 16 bits of a feature and a lane = value."""
+    """Set the 16 bits of a feature in column t to `value`."""
     signature = types.void(tile, types.int64, types.int64, types.int32)
 
     def codegen(context, builder, sig, args):
@@ -223,7 +232,7 @@ def _put_half(typingctx, tile, feature, t, value):
 
 @intrinsic
 def _put_pair(typingctx, tile, j, t, value):
-    """The 32 bits of pair j and a lane = value."""
+    """Set the 32 bits of pair j in column t to `value`."""
     signature = types.void(tile, types.int64, types.int64, types.int32)
 
     def codegen(context, builder, sig, args):
@@ -241,7 +250,7 @@ def _has_avx2(context):
 
 
 def _products_of_pairs(context, builder, a, b):
-    """a_low b_low + a_high b_high of vectors of eight pairs."""
+    """a_low b_low + a_high b_high for each of the pairs in two vectors of eight."""
     if _has_avx2(context):
         halves = ir.VectorType(_HALF, 2 * a.type.count)
         kind = ir.FunctionType(a.type, [halves, halves])
@@ -252,12 +261,12 @@ def _products_of_pairs(context, builder, a, b):
     return builder.add(low, builder.mul(*(builder.ashr(x, by) for x in (a, b))))
 
 
-_LANES = 8  # pairs of a register of AVX2
+_LANES = 8  # pairs in a register of AVX2
 _VECTOR = ir.VectorType(_WORD, _LANES)
 
 
 def _finish(context, builder, total, place, norms_at, norm, factor, target, vector, nbytes):
-    """target[place:] = factor (2 total - norms of the tile's rows - norm), as floats, of one vector."""
+    """target[place : place + 8] = factor (2 total - norms of the tile's rows - norm), as floats."""
     twice = builder.shl(total, ir.Constant(_VECTOR, [ir.Constant(_WORD, 1)] * _LANES))
     norms = builder.add(load(builder, builder.gep(norms_at, [place]), _VECTOR, 4), splat(builder, norm, _VECTOR))
     value = builder.sitofp(builder.sub(twice, norms), vector)
@@ -266,11 +275,14 @@ def _finish(context, builder, total, place, norms_at, norm, factor, target, vect
 
 @intrinsic
 def pairs_times_tile(typingctx, data, indices, start, stop, tile, norm, factor, out):
-    """out[0, t] = factor (2 p_t - n_t - norm), t < LANES.
+    """out[0, t] = factor (2 p_t - n_t - norm) for t < LANES.
 
-    p_t : the product of pairs [start, stop) and row t of the tile;  n_t : what lies behind the tile
+    p_t is the product of the pairs [start, stop) of a sparse row with row t of the tile.  n_t is the number after the
+    tile: the squared norm of row t, or 0.  If `norm` is the squared norm of the sparse row and factor = step^2 / 2,
+    this is minus half the squared distance; with zeros for the norms it is the product.
 
-    norm : int32;  factor, out : the tile's float type
+    data : int32, indices : int32 or int64, (n_pairs,);  norm : int32
+    factor, out : the float type of the tile;  out : (1 or more, LANES)
     """
     signature = types.void(data, indices, types.int64, types.int64, tile, types.int32, tile.dtype, out)
     vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
@@ -309,16 +321,17 @@ def _norms_at(context, builder, kind, tile):
     return builder.gep(_words_of(context, builder, kind, tile), [builder.mul(behind, ir.Constant(behind.type, LANES))])
 
 
-AHEAD = 16  # rows of a dense S whose products are made together: of part after part of the tile
-_BAND = 64  # pairs of a part, which stays in L1 while all of them work on it
-_SPAN = 2  # vectors of the tile at a time, of each of a group's rows: eight sums of sixteen registers
+AHEAD = 16  # rows of a dense S whose products are computed together, one part of the tile after another
+_BAND = 64  # pairs in a part, which stays in the L1 cache while all of these rows use it
+_SPAN = 2  # vectors of the tile at a time, for each row of a group: eight sums in sixteen registers
 
 
 @register_jitable
 def dense_pairs_times_tile(S, k, n, tile, sums):
-    """sums[r, t] = product of row k + r of S and row t of the tile, r < n, t < LANES.
+    """sums[r, t] = the product of row k + r of S with row t of the tile, in squared steps, for r < n, t < LANES.
 
-    S : int32, C order;  n : at most AHEAD, a multiple of GROUP;  sums : int32, (AHEAD, LANES)
+    S : int32, C order, (k + n or more, n_pairs);  n : at most AHEAD, a multiple of GROUP
+    sums : int32, (AHEAD, LANES)
     """
     sums[:n] = 0
     for first in range(0, S.shape[1], _BAND):
@@ -329,7 +342,7 @@ def dense_pairs_times_tile(S, k, n, tile, sums):
 
 @intrinsic
 def _add_band(typingctx, S, k, first, end, tile, sums, at):
-    """Add the products of pairs [first, end) of GROUP rows of S, from row k on, to rows of `sums` from row `at` on."""
+    """Add the products of the pairs [first, end) of S[k : k + GROUP] with the tile to sums[at : at + GROUP]."""
     signature = types.void(S, types.int64, types.int64, types.int64, tile, sums, types.int64)
 
     def codegen(context, builder, sig, args):
@@ -372,7 +385,7 @@ def _add_band(typingctx, S, k, first, end, tile, sums, at):
 
 @intrinsic
 def finish_pairs(typingctx, sums, r, tile, norm, factor, out):
-    """out[t] = factor (2 sums[r, t] - n_t - norm), t < LANES: what `pairs_times_tile` makes of its products."""
+    """out[t] = factor (2 sums[r, t] - n_t - norm) for t < LANES: the last step of `pairs_times_tile`."""
     signature = types.void(sums, types.int64, tile, types.int32, tile.dtype, out)
     vector, _, n_vectors, nbytes = vectors_of(tile.dtype, _LANES)
 
