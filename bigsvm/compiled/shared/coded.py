@@ -1,11 +1,12 @@
-"""Rows kept exactly, in fewer bytes: one byte a value where there are few different ones, two a feature number.
+"""Rows stored exactly in fewer bytes: one byte for a value if there are few different ones, two for a feature number.
 
-Whole numbers, counts of pixels or words, shares of 255: such columns have a few hundred values in millions of
-entries.  A table of at most 256 of them and a byte an entry say the same, to the last bit (-0.0 and 0.0 are two
-values).  Feature numbers below 65536 take two bytes.  So an entry of float32 CSR takes 3 bytes instead of 8.
+Whole numbers, counts of pixels or words, multiples of 1/255: such rows have a few hundred different values in millions
+of entries.  They are stored as a table of at most 256 values and one byte for each entry, its *code*, which is a place
+in the table.  No bit is lost (-0.0 and 0.0 are two values).  Feature numbers below 65536 take two bytes.  So an entry
+of float32 CSR takes 3 bytes instead of 8.
 
-Nothing computes with coded rows: `decode` gives some of them back as they were, and the loops for plain rows go on.
-`values_of` and `numbers_of` do so for arrays whose codes lie at the end of the memory that they fill.
+Nothing computes with coded rows: `decode` restores some of them, and the loops for plain rows use these.  `values_of`
+and `numbers_of` restore arrays in place, if the codes lie at the end of the memory that the array fills.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ import numpy as np
 from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.csr import CSR
 
-MOST = 256  # values of a table
-_SLOTS = 1024  # of its hash table
-SMALL = 1 << 16  # features, whose numbers take two bytes
-_AT_ONCE = 1024  # codes moved out of the way of what they stand for
-_FEWER = 4  # entries for each value of a table, at least: else it saves nothing
+MOST = 256  # most values in a table
+_SLOTS = 1024  # slots of the hash table that finds a value's code
+SMALL = 1 << 16  # feature numbers below this take two bytes
+_AT_ONCE = 1024  # codes copied to work space at a time, before their place is overwritten
+_FEWER = 4  # fewest entries for each value of a table; with fewer a table saves nothing
 
 
 class CodedRows(NamedTuple):
-    """Rows of a few different values.
+    """Rows in coded form.
 
-    codes : uint8, (nnz,), places in `table`; or the values themselves, where they are too many
-    table : values, (n,);  (0,) where codes are values
-    indices : uint16, or as they were;  (0,) of dense rows
+    codes : uint8, (nnz,), places in `table`; or the values themselves, if there are too many different ones
+    table : (n_values,), in the dtype of the values; (0,) if `codes` holds the values themselves
+    indices : uint16, or in the original dtype, (nnz,); (0,) for dense rows
     indptr : int64, (n_rows + 1,)
-    index_dtype : dtype that the indices have
-    dense : n_features of dense rows, else 0
+    index_dtype : the original dtype of the indices
+    dense : n_features for dense rows, 0 for CSR
     """
 
     codes: np.ndarray
@@ -44,20 +45,23 @@ class CodedRows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return len(self.indptr) - 1
 
     @property
     def nbytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         return sum(array.nbytes for array in self[:4])
 
 
 @inner_loop
 def _find_codes(bits, slots, values, codes):
-    """codes[k] = place of bits[k] in `values`, which is filled; how many there are, -1 where they are too many.
+    """Fill `values` with the different values of `bits`, and `codes` with the place of each entry's value among them.
 
-    bits : unsigned, (nnz,);  slots : int32, (_SLOTS,), all -1;  values : as bits, (MOST,);  codes : uint8, (nnz,)
+    Returns the number of different values, -1 if there are more than MOST.
+
+    bits : uint32 or uint64, (nnz,);  values : the same type, (MOST,), filled;  codes : uint8, (nnz,), filled
+    slots : int32, (_SLOTS,), all -1; work space
     """
     n = 0
     for k in range(bits.shape[0]):
@@ -78,7 +82,11 @@ def _find_codes(bits, slots, values, codes):
 
 @inner_loop
 def _look_up(codes, table, out, work):
-    """out[k] = table[codes[k]]; `codes` may be the end of the memory of `out`;  work : uint8, (_AT_ONCE,)."""
+    """out[k] = table[codes[k]].
+
+    codes : uint8, (n,); its memory may be the last bytes of `out`
+    table : (n_values,);  out : (n,), the type of the table, filled;  work : uint8, (_AT_ONCE,)
+    """
     for start in range(0, codes.shape[0], work.shape[0]):
         some, target = codes[start : start + work.shape[0]], out[start : start + work.shape[0]]
         for k in range(some.shape[0]):
@@ -89,10 +97,13 @@ def _look_up(codes, table, out, work):
 
 @inner_loop
 def split_numbers(numbers, bits, low, high):
-    """Feature numbers in two arrays, low : uint16, (n,), and high : uint8, (high_bytes(n, bits),), zeros before.
+    """Split feature numbers into their lowest 16 bits and the `bits` bits above.
 
-    bits : 0, 1, 2, 4 or 8, of each number above its lowest 16.  The first numbers have the lowest bits of every
-    byte, the next ones the bits above these: `_join_numbers` shifts a whole run by the same.
+    The higher bits of several numbers share a byte of `high`.  The first len(high) numbers have the lowest bits of the
+    bytes, the next len(high) numbers the bits above these, and so on, so `_join_numbers` shifts a whole run alike.
+
+    numbers : integers, (n,);  bits : 0, 1, 2, 4 or 8
+    low : uint16, (n,), filled;  high : uint8, (high_bytes(n, bits),), filled; zeros before
     """
     for k in range(numbers.shape[0]):
         low[k] = np.uint16(numbers[k] & 0xFFFF)
@@ -106,11 +117,13 @@ def split_numbers(numbers, bits, low, high):
 
 @inner_loop
 def _join_numbers(low, high, bits, out, work):
-    """out = the numbers that `split_numbers` split; `low` may be the end of the memory of `out`.
+    """Restore the numbers that `split_numbers` has split.
 
-    work : uint16, (_AT_ONCE,)
+    low, high, bits : as there; the memory of `low` may be the last bytes of `out`
+    out : int32 or int64, (n,), filled;  work : uint16, (_AT_ONCE,)
 
-    Slices, in which no index may be negative: indices that might be keep a processor from taking several at a time.
+    The loops run over slices, whose indices cannot be negative: with indices that might be, the compiler would not
+    vectorise them.
     """
     n = low.shape[0]
     run = max(high.shape[0] if bits else n, 1)
@@ -134,7 +147,7 @@ def _join_numbers(low, high, bits, out, work):
 
 @inner_loop
 def _take(source, first, last, out):
-    """out = the entries from first[i] to last[i] of one row after the other; both int64, (n_rows,)."""
+    """Copy source[first[i]:last[i]] of one row after another to `out`.  first, last : int64, (n_rows,)"""
     k = np.uint64(0)
     for i in range(first.shape[0]):
         for e in range(np.uint64(first[i]), np.uint64(last[i])):
@@ -143,9 +156,9 @@ def _take(source, first, last, out):
 
 
 def encode(X: np.ndarray | CSR) -> np.ndarray | CSR | CodedRows:
-    """Rows in fewer bytes, where they can be; else as they are.  Never loses a bit.
+    """The rows in coded form.  Dense rows with too many different values are returned as they are.
 
-    X : dense, C-contiguous, or CSR, with values of float32, float64, int8 or uint8
+    X : dense and C-contiguous, or CSR, with values of float32, float64, int8 or uint8
     """
     values = X.data if isinstance(X, CSR) else X.reshape(-1)
     codes, table = coded_values(values)
@@ -161,11 +174,11 @@ def encode(X: np.ndarray | CSR) -> np.ndarray | CSR | CodedRows:
 
 
 def coded_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """(codes, table) of values in a row; (values, None) where that would save nothing."""
+    """(codes, table) of a one-dimensional array of values; (values, None) if a table would save nothing."""
     if values.itemsize == 1 or not len(values):
         return values, None
     bits = values.view(np.uint32 if values.itemsize == 4 else np.uint64)
-    bits.flags.writeable = False  # one compiled loop, whether the values are a map or not
+    bits.flags.writeable = False  # so that memory maps and arrays in memory share one compiled loop
     found, codes = np.empty(MOST, bits.dtype), np.empty(len(bits), np.uint8)
     n = _find_codes(bits, np.full(_SLOTS, -1, np.int32), found, codes)
     if n < 0 or n * _FEWER > len(bits):
@@ -174,22 +187,25 @@ def coded_values(values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def values_of(codes: np.ndarray, table: np.ndarray, out: np.ndarray) -> None:
-    """out[k] = table[codes[k]]; `codes`, uint8, may be the last bytes of `out`."""
+    """out[k] = table[codes[k]] for all k.  codes : uint8, may be the last bytes of `out`"""
     _look_up(codes, table, out, np.empty(_AT_ONCE, np.uint8))
 
 
 def numbers_of(low: np.ndarray, high: np.ndarray, bits: int, out: np.ndarray) -> None:
-    """The feature numbers that `split_numbers` split; `low` may be the last bytes of `out`, int32 or int64."""
+    """Fill `out`, int32 or int64, with the feature numbers that `split_numbers` has split.
+
+    low : uint16, may be the last bytes of `out`
+    """
     _join_numbers(low, high, bits, out, np.empty(_AT_ONCE, np.uint16))
 
 
 def high_bytes(n: int, bits: int) -> int:
-    """Bytes of what `n` feature numbers have above their lowest 16 bits, `bits` each."""
+    """Bytes that `split_numbers` needs for the higher bits of n feature numbers, `bits` of each."""
     return -(-n // (8 // bits)) if bits else 0
 
 
 def decode(X: CodedRows, start: int, stop: int) -> np.ndarray | CSR:
-    """Rows [start, stop) as they were, to the last bit."""
+    """Rows [start, stop) as they were before `encode`, bit for bit."""
     a, b = int(X.indptr[start]), int(X.indptr[stop])
     values = X.codes[a:b]
     if len(X.table):
@@ -201,7 +217,7 @@ def decode(X: CodedRows, start: int, stop: int) -> np.ndarray | CSR:
 
 
 def picked(X: CodedRows, numbers: np.ndarray) -> CodedRows:
-    """Copies of some rows, in the order of `numbers`, int64."""
+    """Copies of some rows, still coded.  numbers : int64, the rows in their order"""
     first, last = X.indptr[numbers], X.indptr[numbers + 1]
     indptr = np.concatenate([[0], np.cumsum(last - first)]).astype(np.int64)
     codes = np.empty(int(indptr[-1]), X.codes.dtype)
@@ -213,7 +229,10 @@ def picked(X: CodedRows, numbers: np.ndarray) -> CodedRows:
 
 
 def call_all(dtype: np.dtype, index_dtype: np.dtype, layout: str) -> None:
-    """Once through all loops for rows of such types, so that they are compiled before memory is counted."""
+    """Call all loops for rows of these types once, so that they are compiled before memory is counted.
+
+    layout : 'csr' or 'dense'
+    """
     ends, numbers = np.array([0, 4, 8], np.int64), np.array([1], np.int64)
     for values in (np.zeros(8, dtype), np.arange(8).astype(dtype)):  # with a table, and without
         X = CSR(values, np.zeros(8, index_dtype), ends) if layout == "csr" else values.reshape(2, 4)

@@ -1,7 +1,8 @@
-"""Rows turned into columns: entries counted, split into ranges of columns, and put in their places.
+"""Loops that store a matrix by columns: they count entries, split them by ranges of columns, and put them in place.
 
-Values are moved and never computed with, so they come as unsigned integers of their width (`as_bits`): one
-compiled kernel serves int8 and uint8, and no NaN can be quietened on the way.
+An *entry* is a number of a row, given by its column, its row and its value.  Values are only moved, so they are treated
+as unsigned integers of the same width (`as_bits`).  Then one compiled loop serves int8 and uint8, and the bits of a NaN
+stay as they are.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from bigsvm.compiled.shared.compile import inner_loop
 
 
 def as_bits(values):
-    """The values as unsigned integers of the same width; a view."""
+    """A view of the values as unsigned integers of the same width."""
     return values.view(np.dtype(f"u{values.dtype.itemsize}"))
 
 
 @inner_loop
 def count_columns(indices, counts):
-    """counts[j + 1] += entries of column j; counts is int64, shape (n_features + 1,)."""
+    """counts[j + 1] += number of entries of column j.  counts : int64, shape (n_features + 1,)"""
     for k in range(indices.shape[0]):
         counts[np.uint64(indices[k]) + np.uint64(1)] += 1
 
 
 @inner_loop
 def number_entries(indptr, first_row, rows):
-    """rows[k] = the row of entry k of rows that begin at `first_row`; rows is int32 or int64, shape (nnz,)."""
+    """rows[k] = the row number of entry k.
+
+    indptr : int64, shape (n_rows + 1,), of the rows from `first_row` on;  rows : int32 or int64, shape (nnz,), filled
+    """
     for i in range(indptr.shape[0] - 1):
         for k in range(indptr[i], indptr[i + 1]):
             rows[k] = first_row + i
@@ -33,15 +37,16 @@ def number_entries(indptr, first_row, rows):
 
 @inner_loop
 def split_entries(columns, rows, bits, start, first, table, fill, to_columns, to_rows, to_bits):
-    """Append entries from `start` on to the buffers of their buckets, in order; returns the first not taken.
+    """Append the entries from `start` on to the buffers of their buckets, in order.
 
-    It stops before an entry whose buffer is full: empty that one (set its `fill` to 0) and go on.
+    A *bucket* is a range of columns.  The loop stops before an entry whose buffer is full, and returns its number, or n
+    if all were appended.  The caller then empties that buffer, sets its `fill` to 0, and goes on from there.
 
     columns, rows, bits : shape (n,)       the entries
-    first : int                            column that table[0] is about
-    table : uint8                          bucket of each column
+    first : int                            the column that table[0] belongs to
+    table : uint8, shape (n_columns,)      bucket of each column
     fill : int64, shape (n_buckets,)       entries in each buffer
-    to_columns, to_rows, to_bits : shape (n_buckets, capacity)
+    to_columns, to_rows, to_bits : shape (n_buckets, capacity)   the buffers
     """
     capacity = to_rows.shape[1]
     for k in range(start, columns.shape[0]):
@@ -56,10 +61,12 @@ def split_entries(columns, rows, bits, start, first, table, fill, to_columns, to
 
 @inner_loop
 def place_entries(columns, rows, bits, first, place, to_rows, to_bits):
-    """Put each entry behind the earlier ones of its column; False where one has no place there.
+    """Write each entry after the earlier ones of its column; False if some entry has no place in the arrays.
 
-    first : int                       column that place[0] is about
-    place : int64, shape (n_columns,) where the next entry of each column goes; advanced
+    columns, rows, bits : shape (n,)    the entries
+    first : int                         the column that place[0] belongs to
+    place : int64, shape (n_columns,)   where the next entry of each column goes; advanced
+    to_rows, to_bits : shape (capacity,)   filled
     """
     for k in range(columns.shape[0]):
         j = columns[k] - first
@@ -73,7 +80,7 @@ def place_entries(columns, rows, bits, first, place, to_rows, to_bits):
 
 @inner_loop
 def place_rows(indptr, indices, bits, place, to_rows, to_bits):
-    """The same for whole rows from row 0 on, whose columns are all of a matrix."""
+    """As `place_entries`, for all columns and the rows of a CSR matrix, numbered from 0; places are not checked."""
     for i in range(indptr.shape[0] - 1):
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             j = np.uint64(indices[k])
@@ -84,12 +91,12 @@ def place_rows(indptr, indices, bits, place, to_rows, to_bits):
 
 @inner_loop
 def cut_columns(indptr, entry_bytes, column_bytes, limit, edges):
-    """Divide columns into runs of at most `limit` bytes, or of one column; returns how many runs there are.
+    """Divide columns into runs of at most `limit` bytes, or of a single column; returns the number of runs.
 
-    A column takes entry_bytes for each entry and column_bytes besides.
+    A column takes `entry_bytes` for each entry and `column_bytes` in addition.
 
-    indptr : int64, shape (n_columns + 1,)
-    edges : int64; where it is long enough (runs + 1), out: first column of each run, and the end
+    indptr : int64, shape (n_columns + 1,), of the matrix by columns
+    edges : int64, filled with the first column of each run, and the end, as far as it is long enough (runs + 1)
     """
     n = indptr.shape[0] - 1
     count = start = 0
@@ -110,9 +117,9 @@ def cut_columns(indptr, entry_bytes, column_bytes, limit, edges):
 
 @inner_loop
 def turn(X, out):
-    """out[j, i] = X[i, j], square by square so that both sides stay in the cache.
+    """out[j, i] = X[i, j], copied in squares of 32 x 32 values, so that both arrays stay in the cache.
 
-    X : shape (n, d), read-only, C order.  out : shape (d, n), C order
+    X : shape (n, d), read-only, C order;  out : shape (d, n), C order
     """
     side = 32
     n, d = X.shape

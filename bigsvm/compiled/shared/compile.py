@@ -1,7 +1,7 @@
-"""How loops are compiled, and where what was compiled is kept.
+"""The decorators that compile loops: those of numba, with a cache of bigsvm (`bigsvm/compiled/cache`).
 
-`njit`, `overload` and `register_jitable` are numba's, with the cache of ours (`bigsvm/compiled/cache`).  numba keeps
-nothing of the last two, so that whoever compiles a loop would compile anew what dozens of others take in as well.
+`njit`, `overload` and `register_jitable` work as numba's.  But numba caches nothing of the last two, so a function that
+dozens of loops call would be compiled again for each of them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bigsvm.compiled.cache.functions import FunctionCache, PartCache
 
 _Function = Callable[..., Any]
 _NOT_FROM_C: dict[str, Any] = {"no_cfunc_wrapper": True}
-"""numba would compile each function once more, as one that C can call: nobody does."""
+"""Without it numba would compile each function once more, as one that C can call.  Nothing needs that."""
 
 
 def njit(*, cache: bool, **options: Any) -> Callable[[_Function], Any]:
-    """numba's decorator of that name; `cache`: in the cache of ours."""
+    """`numba.njit`.  cache : keep the compiled function in the cache of bigsvm;  options : those of `numba.njit`"""
     given = {name.removeprefix("_") for name in options}
 
     def decorated(function: _Function) -> Any:
@@ -35,7 +35,7 @@ def njit(*, cache: bool, **options: Any) -> Callable[[_Function], Any]:
 
 
 def _part(**options: Any) -> Callable[[_Function], Dispatcher]:
-    """How numba compiles what an overload returned: compiled code alone calls it."""
+    """The decorator for what an overload returns, which only compiled code calls."""
     given = {name.removeprefix("_") for name in options}
 
     def decorated(function: _Function) -> Dispatcher:
@@ -49,7 +49,7 @@ def _part(**options: Any) -> Callable[[_Function], Dispatcher]:
 def overload(
     function: _Function, *, strict: bool = True, inline: str = "never", **options: Any
 ) -> Callable[[_Function], _Function]:
-    """numba's decorator of that name; `options` are `njit`'s."""
+    """`numba.extending.overload`, with a cache.  options : those of `njit`, given directly"""
 
     def decorated(implementation: _Function) -> _Function:
         how = {"nopython": True, "no_cpython_wrapper": True, **options}
@@ -63,19 +63,23 @@ def overload(
 
 
 def register_jitable(function: _Function, **options: Any) -> _Function:
-    """numba's decorator of that name: a function of Python that compiled code can call, too."""
+    """`numba.extending.register_jitable`, with a cache: a Python function that compiled code can call too."""
     overload(function, strict=False, **options)(lambda *arguments, **named: function)
     return function
 
 
 inner_loop = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-"""For loops over rows that allocate nothing.
+"""The decorator for loops over rows that allocate nothing.
 
-Without numba's reference counts: every row would otherwise pay dozens of atomic additions for taking the arrays
-out of X (3.2 against 1.6 ns a non-zero for rows of 70).  Division by zero gives inf or nan, as in NumPy.
+They do without numba's reference counts, which would cost dozens of atomic additions for each row, as the arrays are
+taken out of X (3.2 instead of 1.6 ns for each non-zero, with 70 in a row).  Division by zero gives inf or nan, as in
+NumPy.
 """
 
 
 def part_of_loop(function: _Function) -> _Function:
-    """As `inner_loop`, for what compiled code alone calls: much of what numba makes of a function is its way in."""
+    """As `inner_loop`, for functions that only compiled code calls.
+
+    numba then does not make the wrapper through which Python would call them, a large part of the compiled code.
+    """
     return register_jitable(function, error_model="numpy", _nrt=False)

@@ -1,11 +1,12 @@
 """A 128-bit hash of rows that does not depend on how they are stored.
 
-hash(row) mixes (row number, label, weight) with the sum, mod 2^64 in each of two lanes, of a mix of every
-non-zero (index, value); a sum, so that the order of entries inside a row does not matter.  The hash of a
-set of rows is the sum mod 2^128 of its rows' hashes, so blocks may be hashed apart and added.  Values
-enter as float64: integers and floats of every width agree where they are the same numbers.  The mixer is
-the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).  Not cryptographic: it tells data sets apart,
-it does not stop a forger.
+Each non-zero (index, value) of a row is mixed to two words of 64 bits, which are added up mod 2^64.  Because they are
+added, the order of entries in a row does not matter.  The hash of the row mixes these two sums with its row number,
+label and weight.  The hash of a set of rows is the sum mod 2^128 of their hashes, so blocks may be hashed apart and
+their hashes added.  Values enter as float64, so integers and floats of every width agree if they are the same numbers.
+
+The mixer is the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).  The hash is not cryptographic: it tells
+data sets apart, but does not stop a forger.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _csr_sums(X, i):
 
 
 def row_sums(X, i):
-    """(low, high): sums mod 2^64 of a mix of every non-zero (index, value) of row i, in two lanes."""
+    """(low, high), uint64: two sums mod 2^64 over the mixed non-zeros (index, value) of row i.  X : dense or CSR"""
     return (_csr_sums if isinstance(X, CSR) else _dense_sums)(X, i)
 
 
@@ -81,14 +82,14 @@ def _overload_row_sums(X, i):
 
 @njit(cache=True, nogil=True)
 def content_hash(X, label_bits, weights, first_row):
-    """(low, high) 64-bit words of the sum mod 2^128 of the hashes of the rows of X.
+    """The sum mod 2^128 of the hashes of the rows of X, as two words (low, high) of 64 bits.
 
     Parameters
     ----------
     X : dense or CSR, any dtype of real numbers
     label_bits : uint64, shape (n_rows,)   64 bits that stand for each row's label
-    weights : float64, shape (n_rows,)
-    first_row : int   store row number of row 0
+    weights : float64, shape (n_rows,)     weight of each row
+    first_row : int   number, in the store, of row 0 of X
     """
     total_low = total_high = np.uint64(0)
     for i in range(label_bits.shape[0]):

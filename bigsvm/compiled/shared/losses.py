@@ -1,7 +1,7 @@
-"""Losses in compiled code, by integer code.
+"""The losses in compiled code, named by integer codes.
 
-s is the slack, 1 - y f(x) of a class and y - f(x) of a target, C the row's own cost.  The readable twins are in
-`bigsvm/problem/loss.py`; a test holds the two together.
+s is the slack of a row: 1 - y f(x) for a class, y - f(x) for a target.  C is the cost of that row.  All functions take
+and return float64.  `bigsvm/problem/loss.py` defines the same losses for arrays, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ HINGE, SQUARED_HINGE, EPSILON_INSENSITIVE, SQUARED_EPSILON_INSENSITIVE = 0, 1, 2
 
 
 class DualBox(NamedTuple):
-    """A loss and a bias form, as the numbers that the dual sees.
+    """A loss and a form of the bias, as the numbers that matter to the dual (docs/mathematics.md 1.4).
 
-    alpha_i of a row whose cost is C_i lies in [lower_factor C_i, upper_factor C_i], D_i = diag_factor / C_i is on the
-    diagonal, and epsilon |alpha_i| is what a target's alpha_i costs.
-    bias : the constant feature, 0 for none
+    A row of cost C_i has its alpha_i in [lower_factor C_i, upper_factor C_i].  D_i = diag_factor / C_i is added to the
+    diagonal of the Gram matrix, and epsilon |alpha_i| is subtracted from the dual value of a target.
+
+    loss_code : HINGE, ...;  bias : the constant feature B, 0 for none
     """
 
     loss_code: int
@@ -32,12 +33,14 @@ class DualBox(NamedTuple):
 
 
 class FoldCosts(NamedTuple):
-    """C of models that differ in the rows that take part, and in the weights of classes: in the place of DualModels.C.
+    """The costs of models in a search by cross-validation, which takes the place of the array DualModels.C.
+
+    These models differ in the rows that take part, and in the weights of classes.
 
     C : float64, (n_models, n_classes)   C times the model's own weight of the class; one column for targets
-    fold : uint8, by working row   the fold that a row belongs to
+    fold : uint8, (n_samples,)     the fold of each row, by its number in working order
     held_out : int32, (n_models,)  the fold whose rows take no part in a model; -1 for none
-    moves : uint8, (n_models,)     0 of a model whose alpha is to stay as it is
+    moves : uint8, (n_models,)     0 for a model whose alpha must not change any more
     """
 
     C: np.ndarray
@@ -47,10 +50,11 @@ class FoldCosts(NamedTuple):
 
 
 class DualModels(NamedTuple):
-    """The models of a problem, as loops over rows see them.
+    """What loops over rows need to know of the models of a problem.
 
-    class_weight : float64, (n_classes,);  positive : int32, (n_models,), class code that is +1 for each model; or,
-        of rows with several labels, uint8, (n_models, n_codes)
+    class_weight : float64, (n_classes,)
+    positive : int32, (n_models,), the class code that is +1 for each model; or, for rows with several labels, uint8,
+        (n_models, n_codes), 1 for the codes of label sets that count as +1
     C : float64, (n_models,), or FoldCosts;  box : DualBox
     """
 
@@ -61,7 +65,7 @@ class DualModels(NamedTuple):
 
 
 class JointModels(NamedTuple):
-    """The models of a problem whose loss is of all of them together, in the place of `DualModels`.
+    """As `DualModels`, for the loss of Crammer and Singer, which couples all models.
 
     class_weight : float64, (n_classes,);  C : float64;  bias : the constant feature, 0 for none
     """
@@ -73,9 +77,11 @@ class JointModels(NamedTuple):
 
 @register_jitable
 def bracket_slope(code, epsilon, s, alpha, C):
-    """What rounding of s is worth in C loss(s) + conjugate(alpha) - alpha s; of squared losses 0, see their brackets.
+    """How much C loss(s) + conjugate(alpha) - alpha s can change per unit of rounding error in s.
 
-    Strictly inside its box a row is at its kink, whichever side of it s has come to lie.
+    That is the size of its slope in s.  If alpha is strictly inside its box, the row lies on its kink, and rounding may
+    have moved s to either side of it, so the larger of two slopes counts.  The result is 0 for squared losses, whose
+    rounding errors are bounded otherwise (docs/mathematics.md 2.8).
     """
     if code in (SQUARED_HINGE, SQUARED_EPSILON_INSENSITIVE):
         return 0.0
@@ -92,7 +98,7 @@ def bracket_slope(code, epsilon, s, alpha, C):
 
 @register_jitable
 def loss_value(code, s, C):
-    """C loss(s) of a class."""
+    """C loss(s) for a class: the hinge or its square.  code : HINGE or SQUARED_HINGE"""
     if s <= 0.0:
         return 0.0
     return C * s if code == HINGE else C * s * s
@@ -100,9 +106,9 @@ def loss_value(code, s, C):
 
 @register_jitable
 def gap_term(code, s, alpha, C):
-    """C loss(s) + conjugate(alpha) - alpha s, one row's share of the duality gap; never negative.
+    """C loss(s) + conjugate(alpha) - alpha s for a class: the term of a row in the duality gap, never negative.
 
-    Written so that nothing cancels at the optimum: for the squared hinge it is the square it really is.
+    It is computed in a form in which nothing cancels at the optimum; for the squared hinge that is a square.
     """
     if code == HINGE:
         return max(-alpha * s, (C - alpha) * s)
@@ -114,7 +120,7 @@ def gap_term(code, s, alpha, C):
 
 @register_jitable
 def residual_loss(code, epsilon, s, C):
-    """C loss(s) of a target."""
+    """C loss(s) for a target.  code : EPSILON_INSENSITIVE or SQUARED_EPSILON_INSENSITIVE"""
     r = abs(s) - epsilon
     if r <= 0.0:
         return 0.0
@@ -123,10 +129,10 @@ def residual_loss(code, epsilon, s, C):
 
 @register_jitable
 def residual_gap_term(code, epsilon, s, alpha, C):
-    """`gap_term` of a target: |alpha| <= C where the loss is not squared.
+    """As `gap_term`, for a target.  If the loss is not squared, |alpha| must not exceed C.
 
-    With t = alpha sign(s) and r = |s| - epsilon it is  C r + epsilon |t| - t (r + epsilon)  where r > 0; no two terms
-    of what is computed cancel.
+    With t = alpha sign(s) and r = |s| - epsilon, the term is  C r + epsilon |t| - t (r + epsilon)  where r > 0 and the
+    loss is not squared.  It is computed as a sum of terms that are not negative.
     """
     t = alpha if s >= 0.0 else -alpha
     r = abs(s) - epsilon

@@ -1,6 +1,9 @@
-"""A row against the weights of many models, W of shape (n_weights, n_models).
+"""Products and updates of one row with the weights of many models, W of shape (n_weights, n_models).
 
-Written once for every kind of row, by way of `row_span` and `row_entry`.
+X holds rows of any kind: a dense array, `CSR`, `PackedCSR` or `PackedDense`.  The loops are written once for all of
+them, in terms of functions that give the entries of a row: `row_span` and `row_entry`, or `row_parts`, `small_entry`
+and `large_entry`.  In `PackedCSR` feature numbers below 65536 are *small*: they come first and are stored in 16 bits;
+in the other kinds all entries count as small.
 """
 
 from __future__ import annotations
@@ -22,39 +25,42 @@ from bigsvm.compiled.shared.vectors.lanes import (
 )
 
 _ONE = np.uint64(1)
-_WORTH_A_LINE = 3  # models that move, from which all are moved at once
+_WORTH_A_LINE = 3  # models that move, from which on all models are updated together
 
 
 def row_span(X, i):
-    """(first, stop): numbers of the entries of row i, uint64.  Compiled only."""
+    """(first, stop), uint64: row i has the entries first, ..., stop - 1.  Compiled only."""
     raise NotImplementedError
 
 
 def row_entry(X, i, k):
-    """(feature, value as float64, not yet scaled) of entry k of row i.  Compiled only."""
+    """(feature, value) of entry k of row i; the value is float64 and still to be multiplied by `row_scale`.
+
+    Compiled only.
+    """
     raise NotImplementedError
 
 
 def row_parts(X, i):
-    """(first, small, n): where row i begins, and its n entries, of which the first `small` are numbered more simply.
+    """(first, small, n), uint64: the first entry of row i, its number of small entries, and of all entries.
 
-    uint64.  Compiled only.
+    Compiled only.
     """
     raise NotImplementedError
 
 
 def small_entry(X, i, first, n, t):
-    """`row_entry` of the t-th entry, one of the first `small`.  Compiled only."""
+    """As `row_entry`, for entry t of the row, counted from 0, if t < small.  Compiled only."""
     raise NotImplementedError
 
 
 def large_entry(X, i, first, small, n, t):
-    """Of one of the others."""
+    """As `row_entry`, for entry t of the row, counted from 0, if t >= small.  Compiled only."""
     raise NotImplementedError
 
 
 def row_scale(X, i):
-    """What the values of row i are to be multiplied by.  Compiled only."""
+    """The factor by which the values of row i must be multiplied, float64.  Compiled only."""
     raise NotImplementedError
 
 
@@ -131,7 +137,7 @@ def _row_scale(X, i):
 
 
 def many_dots(X, i, W, out):
-    """out[m] = X[i] . W[:, m].  Compiled only."""
+    """out[m] = X[i] . W[:, m] for all models m.  out : float64, (n_models,).  Compiled only."""
     raise NotImplementedError
 
 
@@ -166,9 +172,12 @@ def _dots_in_turn(X, i, W, out):
 
 @register_jitable
 def _dots_in_lanes(zeros, width, X, i, W, out):
-    """The same bits, two times `width` models at a time: the last lanes are those of the last models.
+    """As `_dots_in_turn`, with the same bits, for 2 `width` models at a time in vectors of `width` lanes.
 
-    Where these are not all new, some are computed twice, which costs less than to treat them apart.
+    The last vector always ends with the last model.  If it overlaps the vector before, some products are computed
+    twice, which costs less than a separate loop for them.
+
+    zeros : `four_zeros` or `eight_zeros`;  width : its number of lanes, at most the number of models
     """
     first, small, n = row_parts(X, i)
     models = W.shape[1]
@@ -203,7 +212,10 @@ def _dots_in_lanes(zeros, width, X, i, W, out):
 
 @register_jitable
 def few(live):
-    """Whether at most three bits are set: that many walks over a row cost less than one for everybody."""
+    """Whether at most three bits are set.
+
+    Then a loop over the row for each of these models costs less than one loop for all models.
+    """
     for _ in range(3):
         live &= live - _ONE if live else live
     return live == np.uint64(0)
@@ -211,7 +223,7 @@ def few(live):
 
 @register_jitable
 def some_dots(X, i, W, out, live):
-    """`many_dots` for the models whose bit is set."""
+    """As `many_dots`, only for the models m whose bit is set in `live`, uint64."""
     first, small, n = row_parts(X, i)
     scale = row_scale(X, i)
     for m in range(np.uint64(W.shape[1])):
@@ -260,7 +272,7 @@ def _moving(steps, W):
 
 @register_jitable
 def _axpys_in_turn(begin, steps, X, i, W):
-    """Of the models from `begin` on."""
+    """As `many_axpys`, for the models from `begin` on."""
     first, small, n = row_parts(X, i)
     scale = row_scale(X, i)
     for m in range(np.uint64(begin), np.uint64(W.shape[1])):
@@ -276,9 +288,12 @@ def _axpys_in_turn(begin, steps, X, i, W):
 
 @register_jitable
 def _axpys_in_lanes(zeros, width, steps, X, i, W):
-    """As `_dots_in_lanes`.  Lanes that overlap are read before either is written, and so are written alike.
+    """As `many_axpys`, for 2 `width` models at a time in vectors of `width` lanes.
 
-    Those of the models before are written already: what is left of less than `width` models goes one by one.
+    If two vectors overlap, both are read before either is written, so both write the same numbers.  A remainder of less
+    than `width` models would overlap models that are written already; these models are updated one by one.
+
+    zeros, width : as for `_dots_in_lanes`
     """
     first, small, n = row_parts(X, i)
     scale = row_scale(X, i)
@@ -315,7 +330,7 @@ def _axpys_in_lanes(zeros, width, steps, X, i, W):
 
 
 def prefetch_weights(X, i, W):
-    """Ask for the weights that row i will need: those of many models no cache holds.  Compiled only."""
+    """Prefetch the weights that row i will need, because no cache holds those of many models.  Compiled only."""
     raise NotImplementedError
 
 
@@ -330,12 +345,12 @@ def _prefetch_weights(X, i, W):
 
 
 def sparse_rows(X):
-    """Whether a numba type is one of sparse rows."""
+    """Whether a numba type is that of sparse rows."""
     return _is_csr(X) or _is(X, PackedCSR)
 
 
 def prefetch_features(X, i, w):
-    """`prefetch_weights` of sparse rows and one model, in as few instructions as it takes.  Compiled only."""
+    """As `prefetch_weights`, for sparse rows, in as few instructions as possible.  Compiled only."""
     raise NotImplementedError
 
 
@@ -349,7 +364,7 @@ def _prefetch_features(X, i, w):
     def packed(X, i, w):
         pool = X.pool
         a, hot = np.uint64(X.ptr[i]), np.uint64(X.hot[i])
-        j = a + (np.uint64(X.ptr[i + 1]) - a + hot) // np.uint64(3)  # first the numbers of one piece, then those of two
+        j = a + (np.uint64(X.ptr[i + 1]) - a + hot) // np.uint64(3)  # first small feature numbers, then large ones
         large = j + hot
         while j < large:
             prefetch(w, np.uint64(pool[j]))
@@ -360,9 +375,9 @@ def _prefetch_features(X, i, w):
 
 
 def prefetch_rare(X, i, w):
-    """`prefetch_features` without the frequent ones, where rows tell them apart: a core's cache holds their weights.
+    """As `prefetch_features`, but in packed rows only for large feature numbers.
 
-    Compiled only.
+    Features are numbered by frequency there, and a core's cache holds the weights of the frequent ones.  Compiled only.
     """
     raise NotImplementedError
 

@@ -1,7 +1,7 @@
-"""The model axis: functions for one weight vector (1-D) or several (2-D, models last and contiguous).
+"""Functions for the weights of one model, W of shape (n_weights,), or of several, (n_weights, n_models) in C order.
 
-A loop that calls them is compiled separately for a single model: then loops over models have the constant length 1, and
-the compiler removes them.
+A loop that calls them is compiled separately for each of these shapes.  For one model, loops over models have the
+constant length 1, and the compiler removes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def weight(W, j, m):
 
 
 def add_weight(W, j, m, value):
-    """W[j] of model m += value."""
+    """Add `value` to W[j] of model m."""
     if W.ndim == 1:
         W[j] += value
     else:
@@ -40,19 +40,23 @@ def add_weight(W, j, m, value):
 
 
 def model_dots(X, i, W, out, live):
-    """out[m] = X[i] . W[:, m] for the models whose bit is set in `live`; bias weight not included.  Compiled only."""
+    """out[m] = X[i] . W[:, m] for the models m whose bit is set in `live`, uint64, and possibly for others.
+
+    The weight of the bias is not included.  out : float64, (n_models,).  Compiled only.
+    """
     raise NotImplementedError
 
 
 def model_axpys(a, X, i, W):
-    """W[:, m] += a[m] X[i].  Compiled only."""
+    """W[:, m] += a[m] X[i] for all models m, without the weight of the bias.  Compiled only."""
     raise NotImplementedError
 
 
 def ask_weights(X, i, W):
-    """Prefetch the weights of row i, unless they are one model's and stay in caches.  Compiled only.
+    """Prefetch the weights of row i, unless they are those of one model and fit in a cache.  Compiled only.
 
-    A row's product ends in a branch that no processor can guess, so that each row would wait for its slowest weight.
+    The product of a row is followed by a branch that no processor can predict, so each row would wait for the slowest
+    of its weights.
     """
     raise NotImplementedError
 
@@ -108,8 +112,8 @@ def _model_axpys(a, X, i, W):
 
 
 _CACHED = 3 << 19  # bytes of the weights of one model up to which a core's cache holds them without prefetching
-# (2 MiB of L2, hinge, 14 M entries in memory: w of 1.2 MB 0.45 s, asked for 0.50; w of 12 MB 0.90 s, asked for 0.65.
-# Cores of 512 KiB gain from less; no bit depends on it.)
+# (2 MiB of L2, hinge, 14 M entries in memory: w of 1.2 MB took 0.45 s, with prefetching 0.50; w of 12 MB took 0.90 s,
+# with prefetching 0.65.  Cores with 512 KiB gain from a smaller bound; no bit depends on it.)
 
 
 @overload(ask_weights)

@@ -1,13 +1,13 @@
-"""Rows in 16-bit pieces: about half the bytes, for rows that are kept to choose steps by.
+"""Rows with values rounded to 16 bits: about half the bytes, for rows that are kept only to choose steps with.
 
-A value is round(x / scale) as int16 with one scale a row, so it is off by at most 1.6e-5 of the row's largest.
-Feature numbers below 65536 take 16 bits and others 32: where features are numbered by frequency that is 2.3
-bytes an entry on average.  Lossy, so nothing that is proved is computed from it.
-Where that is too coarse, CSR and dense arrays serve as they are: `pack_row` and `move_rows` take them too.
+A value is stored as round(x / scale), int16, with one scale for each row, so its error is at most 1.6e-5 of the row's
+largest value.  Feature numbers below 65536 (*small* ones) take 16 bits and others 32; if features are numbered by
+frequency, that is 2.3 bytes on average.  Because of the rounding, nothing that is proved is computed from these rows.
+Where it is too coarse, plain CSR and dense arrays take their place: `pack_row` and `move_rows` accept them too.
 
-    PackedCSR    a row is `n` values, then its `hot` small feature numbers, then the large ones in two pieces,
-                 at pool[ptr[i]:ptr[i+1]]; `values` is the same memory as int16
-    PackedDense  values[i, j] * scale[i]
+    PackedCSR    row i is pool[ptr[i]:ptr[i+1]]: first its values, then its hot[i] small feature numbers,
+                 then the large ones in two pieces of 16 bits, the lower one first; values are in the same order
+    PackedDense  the value of feature j in row i is values[i, j] * scale[i]
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _SMALL = 1 << 16
 
 
 class PackedCSR(NamedTuple):
-    """pool uint16 (capacity,), values int16 (capacity,) on the same memory, ptr int64, hot int32, scale float32."""
+    """Packed sparse rows.
+
+    pool : uint16, (capacity,);  values : int16, (capacity,), a view of the same memory
+    ptr : int64, (n_slots + 1,), where each row begins;  hot : int32, (n_slots,), small feature numbers in each row
+    scale : float32, (n_slots,)
+    """
 
     pool: np.ndarray
     values: np.ndarray
@@ -36,7 +41,7 @@ class PackedCSR(NamedTuple):
 
 
 class PackedDense(NamedTuple):
-    """values int16 (capacity, n_features), scale float32 (capacity,)."""
+    """Packed dense rows.  values : int16, (capacity, n_features);  scale : float32, (capacity,)"""
 
     values: np.ndarray
     scale: np.ndarray
@@ -48,7 +53,7 @@ def _is(X, kind):
 
 @register_jitable
 def _spans(X, i):
-    """(first value, first small number, first large number, end) of a row in the pool."""
+    """Places in the pool, uint64: (first value, first small number, first large number, end) of row i."""
     a = X.ptr[i]
     hot = np.int64(X.hot[i])
     n = (X.ptr[i + 1] - a + hot) // 3
@@ -174,12 +179,15 @@ def _row_axpys(a, X, i, W):
 
 
 def pack_row(A, slot, X, i):
-    """Row i of X as row `slot` of A, which is the first free one; False where there is no room.  Compiled only."""
+    """Store row i of X as row `slot` of A, the first free one; returns False if there is no room.
+
+    A : PackedCSR, PackedDense, CSR or a dense array;  X : CSR or dense.  Compiled only.
+    """
     raise NotImplementedError
 
 
 def move_rows(A, target, first, stop):
-    """Rows [first, stop) of A to `target` <= first and after.  Compiled only."""
+    """Move rows [first, stop) of A to the rows from `target` on, target <= first.  Compiled only."""
     raise NotImplementedError
 
 
@@ -200,7 +208,7 @@ def _pack_row(A, slot, X, i):
             return False
         inverse = _LARGEST / largest if largest > 0.0 else 0.0
         one = np.uint64(1)
-        p, q = np.uint64(a), np.uint64(a + hot)  # values of small numbers first
+        p, q = np.uint64(a), np.uint64(a + hot)  # values of small feature numbers come first
         j, wide = np.uint64(a + n), np.uint64(a + n + hot)
         for k in range(first, stop):
             x = np.int16(np.rint(np.float64(data[k]) * inverse))

@@ -1,4 +1,4 @@
-"""Asking for memory before it is needed, where no processor could guess the address."""
+"""Prefetching: loading memory into a cache before it is needed, where no processor could predict the address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ_OR_WRITE, _KEEP, _DATA = 1, 3, 1
 
 @intrinsic
 def prefetch(typingctx, array, i):
-    """Bring the cache line of array[i] (first axis, C order); changes nothing else."""
+    """Load the cache line at the beginning of array[i] into the cache; no value changes.  array : C order"""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
@@ -36,7 +36,10 @@ def prefetch(typingctx, array, i):
 
 
 def ask_row(X, i):
-    """Prefetch the entries of row i, where rows are visited in an order that no processor could guess."""
+    """Prefetch the entries of row i, for rows that are visited in an order that no processor could predict.
+
+    X : dense, CSR, PackedCSR or PackedDense.  Compiled only.
+    """
     raise NotImplementedError
 
 
@@ -71,7 +74,7 @@ def _ask_row(X, i):
 
 
 def ask_place(X, i):
-    """Prefetch where row i lies, which `ask_row` reads: a load that is waited for would hold up every row.
+    """Prefetch the place of row i in the arrays, which `ask_row` reads and would otherwise wait for.
 
     Compiled only.
     """

@@ -1,10 +1,12 @@
-"""Rows of a data matrix, dense or CSR, behind the same few calls.
+"""Operations on a row of a data matrix, dense or CSR, by the same functions.
 
-A solver's kernel is written once: `row_dot(X, i, w)` picks an implementation when numba compiles the
-kernel for the type of X.  All products and sums are float64, taken in four lanes by position in the row and added as
-(0 + 1) + (2 + 3): the chain of additions is four times shorter, and a dense row gives the same bits as
-the same row stored as CSR with every entry.  Values of 8 bits are widened to float32 as they are read,
-so they give the bits that the same values give in float32.
+So a loop of a solver is written once: when numba compiles it for the type of X, `row_dot(X, i, w)` picks the
+implementation.
+
+All products and sums are float64.  A sum over a row is made of four partial sums, s0 to s3, to which entries go in turn
+by their position in the row; they are added as (s0 + s1) + (s2 + s3).  So the chain of additions is four times shorter,
+and a dense row gives the same bits as the same row stored as CSR with every entry.  Values of 8 bits become float32 as
+they are read, and give the same bits as these values do in float32.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def n_rows_of(X):
 
 
 def take_rows(X, start, stop):
-    """Rows [start, stop) as the same kind of matrix: a view of the values, a rebased indptr."""
+    """Rows [start, stop) as the same kind of matrix: a view of the values, and a new indptr that begins with 0."""
     if isinstance(X, CSR):
         a, b = X.indptr[start], X.indptr[stop]
         return CSR(X.data[a:b], X.indices[a:b], X.indptr[start : stop + 1] - a)
@@ -34,7 +36,7 @@ def take_rows(X, start, stop):
 
 
 def _number(x):
-    """A value of X to compute with: 8 bits as float32, others as they are."""
+    """A value of X as it is used in products: int8 and uint8 as float32, other types unchanged."""
     return np.float32(x) if isinstance(x, np.int8 | np.uint8) else x
 
 
@@ -119,7 +121,7 @@ def _dense_row_sqnorm(X, i):
 
 @register_jitable
 def _norm_of(values, k, end):
-    """Of values[k:end].  Four sums that do not wait for one another."""
+    """The norm of values[k:end], from four partial sums that do not wait for one another."""
     s0 = s1 = s2 = s3 = 0.0
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     while k + four <= end:
@@ -207,7 +209,10 @@ def row_sqnorm(X, i):
 
 
 def row_norm(X, i):
-    """Norm of row i, in a quarter of the time of `row_sqnorm` and not its root to the bit.  Compiled code only."""
+    """Norm of row i, in a quarter of the time of `row_sqnorm`; the bits may differ from those of its root.
+
+    Compiled only.
+    """
     raise NotImplementedError
 
 
@@ -242,7 +247,7 @@ def _row_dot(X, i, w):
         return (s0 + s1) + (s2 + s3)
 
     if isinstance(X, types.Array):
-        # The compiler makes no vectors of the four sums, which then take three times as long.
+        # The compiler itself does not put the four sums in a vector, and its code takes three times as long.
         return in_lanes if has_lanes(X) and has_lanes(w) else (lambda X, i, w: _dense_row_dot(X, i, w))
     return (lambda X, i, w: _csr_row_dot(X, i, w)) if _is_csr(X) else None
 

@@ -1,4 +1,4 @@
-"""Numbers of a row that tell an ordered data set from a shuffled one."""
+"""Statistics of single rows, by which an ordered data set can be told from a shuffled one."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def row_statistics(X, out):
 
 @njit(cache=True, nogil=True)
 def count_features(indices, counts):
-    """counts[j] += 1 for every entry of feature j."""
+    """counts[j] += 1 for every entry of feature j.  counts : int64, shape (n_features,)"""
     for k in range(indices.shape[0]):
         counts[np.uint64(indices[k])] += 1

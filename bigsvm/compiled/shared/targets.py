@@ -1,4 +1,4 @@
-"""The y of rows, class codes or targets, behind the same functions.
+"""What y means for a row: the same functions for class codes and for targets.
 
 y is an integer array of class codes, or a float64 array of targets.  The sign of a row for a model is +1 if its code is
 the positive class of the model, and -1 otherwise; with targets it is 1.  The slack of a row is target - sign f(x), with
@@ -16,7 +16,10 @@ from bigsvm.compiled.shared.losses import gap_term, loss_value, residual_gap_ter
 
 
 def sign_of(y, i, positive):
-    """+1 or -1 for row i; `positive`: the positive class of the model, or 1 or 0 for each code.  1 for a target."""
+    """+1 or -1 for row i; 1 for a target.
+
+    positive : the code of the model's positive class; or an array with 1 or 0 for each code of a set of labels
+    """
     raise NotImplementedError
 
 
@@ -64,21 +67,28 @@ def dual_gain(y, i, box, alpha):
 
 
 def projected_gradient(y, box, G, alpha, lower, upper, high, low):
-    """(the gradient as far as the box lets alpha follow it, whether the row is shrunk away).
+    """(the projected gradient, whether the row is shrunk away).
 
-    G : derivative of the dual (to be minimised) without epsilon |alpha|
-    high, low : shrinking: a row at a bound, or at its kink 0, leaves where the gradient is beyond
+    The projected gradient is 0 where alpha cannot follow the negative gradient, because it is at a bound.
+
+    G : derivative of the dual, which is to be minimised, without the term epsilon |alpha|
+    alpha : in [lower, upper]
+    high, low : thresholds of shrinking: a row at its lower bound leaves if the gradient is above `high`, one at its
+        upper bound if it is below `low`; a target's row at the kink 0 if both of its one-sided derivatives are beyond
     """
     raise NotImplementedError
 
 
 def best_alpha(y, box, G, H, alpha, lower, upper):
-    """The minimiser over alpha alone in [lower, upper], H the second derivative."""
+    """The minimiser of the dual over this alpha alone, in [lower, upper].  G, H : first and second derivative"""
     raise NotImplementedError
 
 
 def beyond(y, s, step, epsilon):
-    """(whether a row violates once its slack is s - step, the end of the tube that it is beyond: 0 of a class)."""
+    """(whether a row violates at the slack s - step, the end of the tube that it is beyond: epsilon or -epsilon).
+
+    For a class the second is 0.
+    """
     raise NotImplementedError
 
 

@@ -1,8 +1,8 @@
-"""Random orders of rows that are functions of (seed, epoch, place) only, and kind to caches.
+"""Random orders in which to visit rows: functions of (seed, epoch, place) alone, and kind to caches.
 
-Rows are visited in runs of RUN_ROWS neighbours.  The order of the runs is random; rows inside a run keep their
-order, or `mixed_runs` runs at a time are shuffled together.  Runs alone converge like a full shuffle where rows
-are in no order (`docs/order-of-rows.md`), at several times its speed: memory is read forward.
+Rows are visited in *runs* of RUN_ROWS neighbours, which come in random order.  The rows of a run keep their order, or
+`mixed_runs` runs at a time are shuffled together, row by row.  If the rows are in no particular order, runs alone
+converge like a full shuffle (`docs/order-of-rows.md`) at several times its speed, because memory is read forward.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
 RUN_ROWS = 64
-MIXED_BYTES = 6 << 20  # of values and indices: what caches hold; data of this size is shuffled as a whole
-WITH_REPLACEMENT = -1  # in place of `mixed_runs`: every visit is to a row drawn anew
-AS_GIVEN = -2  # in place of `mixed_runs`: the order is there already
+MIXED_BYTES = 6 << 20  # bytes of runs that are shuffled together, about what caches hold
+WITH_REPLACEMENT = -1  # a value of `mixed_runs`: every visit is to a row that is drawn anew
+AS_GIVEN = -2  # a value of `mixed_runs`: the order is given by the caller
 
 
 class VisitingOrder(NamedTuple):
-    """The key of a random order of rows, all int: see `fill_order`.
+    """The key of a random order of rows; all are int.  See `fill_order`.
 
-    mixed_runs : runs that are shuffled together; WITH_REPLACEMENT: rows are drawn anew, and nothing is shrunk
-    seed, epoch, start : epoch counts up with each sweep, start tells blocks of an epoch apart
+    mixed_runs : runs that are shuffled together; 0, WITH_REPLACEMENT (then nothing is shrunk) or AS_GIVEN
+    seed : seed of the fit;  epoch : number of the sweep;  start : first row of the block, to tell blocks apart
     """
 
     mixed_runs: int
@@ -34,10 +34,10 @@ class VisitingOrder(NamedTuple):
 
 
 def mixed_runs_of(X, with_bias):
-    """How many runs to shuffle together: a function of shape and entries only.
+    """The number of runs to shuffle together, from the shape and the number of entries of X alone.
 
-    Data that caches hold is shuffled as a whole.  Larger data needs it only with a bias, whose weight couples
-    all rows: without, runs stay in order (0).
+    Data that fit in caches are shuffled as a whole.  Larger data are mixed only with a bias, whose weight couples all
+    rows.  Without a bias the result is 0: rows of a run stay in order.
     """
     n_rows, entries = (len(X.indptr) - 1, len(X.data)) if isinstance(X, CSR) else (len(X), X.size)
     runs = max(int(MIXED_BYTES * n_rows // max(8 * entries * RUN_ROWS, 1)), 1)
@@ -53,7 +53,7 @@ def _mix64(z):
 
 @register_jitable
 def stream_of(seed, epoch, start):
-    """Start of a stream of random numbers that is a function of (seed, epoch, start) only."""
+    """The state, uint64, of a stream of random numbers that depends on (seed, epoch, start) alone."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     state = _mix64(np.uint64(seed) + golden)
     state = _mix64(state ^ (np.uint64(epoch) * golden))
@@ -62,14 +62,14 @@ def stream_of(seed, epoch, start):
 
 @register_jitable
 def pick(state, n):
-    """(the stream's new state, a random number in range(n))"""
+    """(the new state of the stream, a random number in range(n))."""
     state += np.uint64(0x9E3779B97F4A7C15)
     return state, np.int64(((_mix64(state) >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 
 @register_jitable
 def _shuffle(order, first, stop, state):
-    """Fisher-Yates on order[first:stop] with splitmix64; returns the stream's new state."""
+    """Shuffle order[first:stop] by Fisher and Yates with splitmix64; returns the new state of the stream."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     for t in range(stop - 1, first, -1):
         state += golden
@@ -81,19 +81,19 @@ def _shuffle(order, first, stop, state):
 
 @register_jitable
 def row_at(at, i):
-    """The working row of local row i: at[i], or i itself where `at` is empty."""
+    """The number in working order of row i of a block: at[i], or i itself if `at` is empty."""
     return at[i] if at.shape[0] else i
 
 
 @register_jitable
 def _rows_of_runs(runs, first, stop, n_rows, at, active, order, mixed_runs, state):
-    """Fill `order` with the active rows of runs[first:stop]; returns how many.  All else as for `fill_order`."""
+    """Fill `order` with the active rows of runs[first:stop]; returns their number.  Other arguments: `fill_order`."""
     n = 0
     mixed = 0
     for b in range(first, stop):
         a = runs[b] * RUN_ROWS
         for i in range(a, min(a + RUN_ROWS, n_rows)):
-            # No branch, which nothing could guess where some rows are active: the next row may take the place.
+            # Without a branch, which could not be predicted: a row that is not active is overwritten by the next.
             order[n] = i
             n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
         if mixed_runs > 0 and ((b - first) % mixed_runs == mixed_runs - 1 or b == stop - 1):
@@ -104,16 +104,16 @@ def _rows_of_runs(runs, first, stop, n_rows, at, active, order, mixed_runs, stat
 
 @register_jitable
 def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
-    """Fill `order` with the local rows whose working row is active, in visiting order; returns how many.
+    """Fill `order` with the active rows of a block, in the order in which to visit them; returns their number.
 
-    n_rows : int               local rows
-    at : int64, (n_rows,) or (0,)
-    active : uint8, by working row; (0,) where all are
-    order : int64, (n_rows,)   filled
+    n_rows : int               rows of the block
+    at : int64, (n_rows,)      their numbers in working order; or (0,) if these are 0, 1, ...
+    active : unsigned integers, by number in working order, 0 for rows to leave out; (0,) if all are active
+    order : int64, (n_rows,)   filled with numbers of rows in the block
     runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
     mixed_runs : int           runs shuffled together row by row; 0: rows of a run stay in order
-                               WITH_REPLACEMENT: n_rows draws from all rows, whether active or not
-                               AS_GIVEN: `order` stays as it is, all n_rows of it
+                               WITH_REPLACEMENT: n_rows draws from all rows, active or not
+                               AS_GIVEN: `order` is used as it is; n_rows is returned
     """
     if mixed_runs == AS_GIVEN:
         return n_rows
@@ -131,17 +131,17 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
 
 @njit(cache=True)
 def part_of_order(n_rows, n_runs, first, stop, mixed_runs, key, number):
-    """Rows of some of the runs, in the order in which a sweep over all visits them: int64, (number of rows,).
+    """A part of the order in which a sweep visits rows: int64, (number of rows in the part,).
 
-    n_rows : int       rows at present, of `n_runs` runs that there may be
-    first, stop : of the runs in their random order: parts that follow one another are the whole sweep
-    mixed_runs : as for `fill_order`;  key : (seed, epoch);  number : of the sweep
+    n_rows, n_runs : int   rows at present, and runs that there may be; n_rows may grow between two parts
+    first, stop : int      the part has the runs [first, stop) of their random order; consecutive parts make a sweep
+    mixed_runs : as for `fill_order`;  key : (seed, epoch);  number : int, of the sweep
     """
     runs = np.arange(n_runs)
     state = _shuffle(runs, 0, n_runs, stream_of(key[0], key[1], number))
     order = np.empty((stop - first) * RUN_ROWS, np.int64)
     everything = np.empty(0, np.uint8)
-    state = _mix64(state ^ np.uint64(first))  # parts are mixed apart
+    state = _mix64(state ^ np.uint64(first))  # each part has a stream of its own
     return order[: _rows_of_runs(runs, first, stop, n_rows, order[:0], everything, order, mixed_runs, state)]
 
 
@@ -155,7 +155,10 @@ def shuffled(n, seed, epoch, start):
 
 @njit(cache=True)
 def visiting_order(active, mixed_runs, seed, epoch, start):
-    """The rows that sweep `epoch` visits, in order: int64, shape (number of active rows,)."""
+    """The active rows in the order in which sweep `epoch` visits them: int64, (number of active rows,).
+
+    active : uint8, (n_rows,);  other arguments as for `fill_order`
+    """
     n = active.shape[0]
     order, runs = np.empty(n, np.int64), np.empty(-(-n // RUN_ROWS), np.int64)
     return order[: fill_order(n, np.empty(0, np.int64), active, order, runs, mixed_runs, seed, epoch, start)]
@@ -165,9 +168,9 @@ def visiting_order(active, mixed_runs, seed, epoch, start):
 def rows_of(ranges, n):
     """The rows of some ranges, one range after another: int64, (n,).
 
-    ranges : int64, (n_ranges, 2)   first row, and the row behind the last
+    ranges : int64, (n_ranges, 2)   first row of each, and the row after its last
 
-    Short, and so it keeps the interpreter's lock: to get that back from threads that read takes longer.
+    The call is short, so it keeps the interpreter's lock: to get the lock back from threads that read takes longer.
     """
     rows = np.empty(n, np.int64)
     place = 0
@@ -180,7 +183,7 @@ def rows_of(ranges, n):
 
 @njit(cache=True, nogil=True)
 def draw(start, seed, epoch, out):
-    """out[i] = a number in [0, 1) that belongs to row start + i in this epoch; out is float64, shape (n_rows,)."""
+    """out[i] = the random number in [0, 1) of row start + i in this epoch.  out : float64, shape (n_rows,), filled"""
     key = stream_of(seed, epoch, np.uint64(1) << np.uint64(59))
     for i in range(out.shape[0]):
         out[i] = (

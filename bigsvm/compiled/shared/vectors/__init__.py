@@ -1,1 +1,1 @@
-"""Numbers side by side in vector registers, as values of compiled code; and moves of whole rows."""
+"""Vectors of numbers as values of compiled code, and moves of whole rows."""

@@ -1,8 +1,9 @@
-"""A few float64 numbers side by side, as one value of compiled code that stays in vector registers.
+"""A vector of a few float64 numbers, as one value of compiled code that stays in vector registers.
 
-numba has no vector types, and makes none of sums that are carried around a loop: those of many models would go to
-memory and back at every entry of a row.  LLVM has, and splits them where a processor has none as wide.
-Each lane is computed as its number would be alone: bits depend neither on the width nor on the processor.
+numba has no vector types, and does not put the sums of a loop into vectors: the sums of many models would be read from
+memory and written back at every entry of a row.  LLVM has vector types, and splits them where a processor has no
+registers of that width.  Each *lane* (element of a vector) is computed as its number would be by itself, so the bits
+depend neither on the width nor on the processor.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba.extending import intrinsic
 
 
 class Lanes(types.Type):
-    """The type of `count` numbers."""
+    """The numba type of a vector of `count` float64 numbers."""
 
     def __init__(self, count):
         self.count = count
@@ -33,19 +34,19 @@ def _wide(kind):
 
 
 def splat(builder, value, vector):
-    """A vector of one number."""
+    """A vector with `value` in every lane."""
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
     zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), [0] * vector.count)
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
 
 
 def constant(vector, value):
-    """A vector of one number that is known when compiled."""
+    """A vector with the same number in every lane, a Python number that is known when the code is compiled."""
     return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
 
 
 def halves(builder, vector):
-    """The first half of a vector's numbers, and the second."""
+    """[the first half of the lanes of a vector, the second half]."""
     count, none = vector.type.count // 2, ir.Constant(vector.type, ir.Undefined)
     of = ir.VectorType(ir.IntType(32), count)
     return [
@@ -54,7 +55,10 @@ def halves(builder, vector):
 
 
 def place_of(context, builder, signature, arguments, array, j, m):
-    """Pointer to array[j, m] in C order, or to array[m]; the last three are numbers of arguments."""
+    """Pointer to array[j, m] in C order, or to array[m].
+
+    array, j, m : positions, among the arguments of the intrinsic, of the array and the two indices
+    """
     kind = signature.args[array]
     values = context.make_array(kind)(context, builder, arguments[array])
     row, column = (context.cast(builder, arguments[a], signature.args[a], types.intp) for a in (j, m))
@@ -65,7 +69,10 @@ def place_of(context, builder, signature, arguments, array, j, m):
 
 
 def loaded(builder, pointer, kind, lanes):
-    """`lanes` numbers from memory, of a type that `row_products.has_lanes`, as float64."""
+    """Load as many numbers as `lanes` has, and convert them to float64.
+
+    kind : numba type of the array, for which `row_products.has_lanes` is true
+    """
     nbytes = kind.dtype.bitwidth // 8
     whole = isinstance(kind.dtype, types.Integer)
     element = ir.IntType(8 * nbytes) if whole else ir.FloatType() if nbytes == 4 else ir.DoubleType()
@@ -78,19 +85,19 @@ def loaded(builder, pointer, kind, lanes):
 
 @intrinsic
 def four_zeros(typingctx):
-    """Four lanes."""
+    """A vector of four zeros."""
     return Lanes(4)(), lambda context, builder, signature, arguments: ir.Constant(_wide(Lanes(4)), None)
 
 
 @intrinsic
 def eight_zeros(typingctx):
-    """Eight lanes."""
+    """A vector of eight zeros."""
     return Lanes(8)(), lambda context, builder, signature, arguments: ir.Constant(_wide(Lanes(8)), None)
 
 
 @intrinsic
 def lanes_of(typingctx, like, array, m):
-    """array[m], array[m + 1] ... as many as `like` has."""
+    """array[m], array[m + 1], ... as a vector with as many lanes as `like` has."""
 
     def generate(context, builder, signature, arguments):
         pointer = place_of(context, builder, signature, arguments, 1, 2, 2)
@@ -101,7 +108,7 @@ def lanes_of(typingctx, like, array, m):
 
 @intrinsic
 def plus_products(typingctx, lanes, x, W, j, m):
-    """lanes + x W[j, m], x W[j, m + 1] ..."""
+    """The vector lanes + x (W[j, m], W[j, m + 1], ...)."""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
@@ -113,7 +120,7 @@ def plus_products(typingctx, lanes, x, W, j, m):
 
 @intrinsic
 def moved_weights(typingctx, steps, x, W, j, m):
-    """W[j, m], W[j, m + 1] ... + steps x."""
+    """The vector (W[j, m], W[j, m + 1], ...) + x steps."""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[0]
@@ -125,7 +132,7 @@ def moved_weights(typingctx, steps, x, W, j, m):
 
 @intrinsic
 def put_lanes(typingctx, lanes, W, j, m):
-    """W[j, m], W[j, m + 1] ... = lanes; of an array of one dimension j says nothing."""
+    """Store a vector to W[j, m], W[j, m + 1], ..., or to W[m], W[m + 1], ... if W has one dimension."""
 
     def generate(context, builder, signature, arguments):
         kind = signature.args[1]

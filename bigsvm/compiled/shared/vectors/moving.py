@@ -1,4 +1,4 @@
-"""Moving rows within an array, as the C library does it."""
+"""Moving rows within an array, as C's memmove does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def move_along(typingctx, array, target, first, stop):
-    """array[first:stop] to array[target:] along the first axis, C order; the two may overlap."""
+    """Move array[first:stop] to array[target:], along the first axis; the two may overlap.  array : C order"""
 
     def generate(context, builder, signature, arguments):
         values = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -1,6 +1,6 @@
-"""The product of a dense row and one model's weights, entries side by side in vector registers.
+"""The product of a dense row with the weights of one model, in vector registers.
 
-Each lane adds up its own entries, so that a lane's sum has the bits that it has where entries come one after another.
+Each lane adds up its own entries, in their order, so its sum has the same bits as in a loop over single entries.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from bigsvm.compiled.shared.vectors.lanes import loaded, place_of
 
 
 def has_lanes(kind):
-    """Whether numbers of such an array, a numba type, lie side by side and are exact as float64."""
+    """Whether the numbers of an array, of numba type `kind`, lie side by side and are exact as float64."""
     exact = isinstance(kind.dtype, types.Integer) and kind.dtype.bitwidth <= 32
     return kind.layout == "C" and (exact or kind.dtype in (types.float32, types.float64))
 
 
 @intrinsic
 def plus_pairs(typingctx, lanes, X, i, w, j):
-    """lanes + X[i, j] w[j], X[i, j + 1] w[j + 1] ..."""
+    """The vector lanes + (X[i, j] w[j], X[i, j + 1] w[j + 1], ...)."""
 
     def generate(context, builder, signature, arguments):
         kind, values, _, weights, _ = signature.args
@@ -32,7 +32,7 @@ def plus_pairs(typingctx, lanes, X, i, w, j):
 
 @intrinsic
 def lane(typingctx, lanes, k):
-    """The number in lane k."""
+    """The number in lane k of a vector, float64."""
 
     def generate(context, builder, signature, arguments):
         return builder.extract_element(

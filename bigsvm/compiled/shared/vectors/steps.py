@@ -1,7 +1,7 @@
-"""The passes over its rows that a step of two variables makes, in LLVM's vectors.
+"""The loops over all rows of a working set that a step of two variables needs, in LLVM's vector types.
 
-The compiler finds no vectors in loops that carry a smallest or a largest number along, and takes one row at a time.
-All arrays are of one dimension, C order and of one length, a multiple of 16.  Numbers that are none are passed by.
+The compiler does not vectorise loops that look for the smallest or largest number, and takes one row at a time.  All
+arrays of a call have one dimension, C order and the same length, a multiple of 16.  NaN is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD, _SINGLE, _DOUBLE = ir.IntType(64), ir.FloatType(), ir.DoubleType()
 
 
 class _Array:
-    """An array of float32 or float64 in compiled code."""
+    """A one-dimensional array of float32 or float64 in compiled code, accessed 16 numbers at a time."""
 
     def __init__(self, context, builder, kind, value):
         array = context.make_array(kind)(context, builder, value)
@@ -30,31 +30,31 @@ class _Array:
         return self._builder.bitcast(self._builder.gep(self._data, [t]), self.vector.as_pointer())
 
     def load(self, t):
-        """Numbers t, t + 1 ..."""
+        """The 16 numbers from t on, as a vector."""
         return self._builder.load(self._at(t), align=self._nbytes)
 
     def load_wide(self, t):
-        """The same as float64."""
+        """The 16 numbers from t on, converted to float64."""
         found = self.load(t)
         return found if found.type.element == _DOUBLE else self._builder.fpext(found, ir.VectorType(_DOUBLE, _LANES))
 
     def store(self, value, t):
-        """Put numbers at t, t + 1 ..."""
+        """Store a vector at the 16 places from t on."""
         self._builder.store(value, self._at(t), align=self._nbytes)
 
 
 def _every(builder, n):
-    """A loop over 0, 16 ... n."""
+    """A loop over 0, 16, 32, ... below n."""
     return cgutils.for_range_slice(builder, ir.Constant(_WORD, 0), n, ir.Constant(_WORD, _LANES))
 
 
 def _extreme(builder, sign, a, b):
-    """In each lane b where it is less ("<") or more (">") than a, else a: also where b is no number."""
+    """In each lane the smaller (sign "<") or larger (">") of a and b; a if b is NaN."""
     return builder.select(builder.fcmp_ordered(sign, b, a), b, a)
 
 
 def _extreme_lane(builder, sign, lanes):
-    """The least or the largest of the lanes."""
+    """The smallest or largest of the lanes."""
     while lanes.type.count > 1:
         lanes = _extreme(builder, sign, *halves(builder, lanes))
     return builder.extract_element(lanes, ir.Constant(ir.IntType(32), 0))
@@ -64,19 +64,19 @@ _WORST = {"<": float("inf"), ">": float("-inf")}
 
 
 class _Extreme:
-    """The least or the largest of what a loop comes by."""
+    """The smallest (sign "<") or largest (">") of the numbers that a loop has seen."""
 
     def __init__(self, builder, sign, vector):
         self._builder, self._sign = builder, sign
         self._lanes = cgutils.alloca_once_value(builder, constant(vector, _WORST[sign]))
 
     def see(self, numbers):
-        """Some more."""
+        """Take account of a vector of numbers."""
         best = self._builder.load(self._lanes)
         self._builder.store(_extreme(self._builder, self._sign, best, numbers), self._lanes)
 
     def found(self):
-        """Of all; infinite where none was a number."""
+        """The smallest or largest of all numbers seen; infinite if all were NaN."""
         return _extreme_lane(self._builder, self._sign, self._builder.load(self._lanes))
 
 
@@ -102,7 +102,7 @@ largest = intrinsic(_extreme_of(">"))
 
 @intrinsic
 def first_of(typingctx, values, number):
-    """The lowest t with values[t] == number; the length of `values` where there is none."""
+    """The lowest t with values[t] == number; the length of `values` if there is none."""
 
     def codegen(context, builder, sig, args):
         array = _Array(context, builder, sig.args[0], args[0])
@@ -123,10 +123,13 @@ def first_of(typingctx, values, number):
 
 @intrinsic
 def gains_of(typingctx, row, diag, curvature, b_up, smallest, down, gain):
-    """gain[t] = b^2 / a of a step with each row that may fall from above b_up, -1 for others; returns the largest.
+    """The second-order gains of steps of row i with each row t (docs/mathematics.md 8.2); returns the largest.
 
-    b = down[t] - b_up, a = curvature + diag[t] - 2 row[t], each rounded to float32; a not below `smallest`
-    row : float32 or float64;  diag, down : float64;  gain : float32
+    gain[t] = b^2 / a if b > 0, else -1, with b = down[t] - b_up and a = curvature + diag[t] - 2 row[t], which are both
+    rounded to float32; a is at least `smallest`
+
+    row : float32 or float64, K_it;  diag : float64, K_tt;  curvature : float64, K_ii;  b_up : float64, F^up of row i
+    down : float64, F^down, -inf for rows that may not fall;  gain : float32, filled
     """
     signature = types.float32(row, diag, types.float64, types.float64, types.float64, down, gain)
 
@@ -153,9 +156,12 @@ def gains_of(typingctx, row, diag, curvature, b_up, smallest, down, gain):
 
 @intrinsic
 def move_all(typingctx, step, row_i, row_j, f, up, down):
-    """f, up and down += step (row_i - row_j); returns the smallest number of up and the largest of down.
+    """Add step (row_i - row_j) to f, up and down; returns (smallest number of up, largest number of down).
 
-    row_i, row_j : float32 or float64;  others : float64
+    This is what a step of rows i and j changes (docs/mathematics.md 8.1).
+
+    step : float64;  row_i, row_j : float32 or float64, rows of K
+    f : float64;  up, down : float64, F^up and F^down, infinite for rows that may not rise or fall
     """
     signature = types.UniTuple(types.float64, 2)(types.float64, row_i, row_j, f, up, down)
 
