@@ -1,6 +1,7 @@
-"""The row buffer's bookkeeping: rows that stay in memory while the others stream by.
+"""Admission to and eviction from the row buffer, which keeps rows in memory while the others stream by.
 
-Slots 0 .. n - 1 hold rows in the order in which they came; a slot's matrix row is packed (`packed.py`).
+A *slot* holds one row.  Slots 0, ..., n - 1 are in use, in the order in which their rows came.  The entries of slot k
+are row k of a matrix A, which is usually packed (`packed.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from bigsvm.compiled.shared.vectors.moving import move_along
 
 
 class Slots(NamedTuple):
-    """What a slot knows of its row besides the packed entries; all arrays have the same capacity.
+    """What belongs to each slot besides the entries of its row; all arrays have the shape (n_slots,).
 
-    row : int64        working row
+    row : int64        number of the row in working order
     y : int32 or float64   class code, or target
     sample_weight : float64, or (0,) for ones
     sqnorm : float64   squared norm of the exact row
-    score : float32    largest violation when it was visited last
+    score : float32    largest violation of the row at its last visit
     """
 
     row: np.ndarray
@@ -33,12 +34,13 @@ class Slots(NamedTuple):
 
 @inner_loop
 def admit(A, slots, n, rows, order, visited, score, threshold, begin, streams):
-    """Append the visited rows whose score is above `threshold`; returns (slots in use, visits looked at).
+    """Append the visited rows whose score is above `threshold`; returns (slots in use, visits considered).
 
-    Fewer visits than `visited` were looked at when a row found no room: it is the next.
+    If a row finds no room, the loop stops there: that visit is not counted as considered.
 
-    A : PackedCSR or PackedDense;  n : slots in use;  rows, order, score : as in `dual_cd_visit`
-    visited : rows in order;  begin : first visit to look at;  streams : uint8 by working row
+    A : PackedCSR, PackedDense, CSR or a dense array;  slots : Slots;  n : slots in use
+    rows, order, score : as `dual_cd_visit` took and filled them;  visited : rows in `order`
+    begin : first visit to consider;  streams : uint8, by number in working order, set to 0 for admitted rows
     """
     at, sample_weight = rows.at, rows.sample_weight
     for t in range(begin, visited):
@@ -58,7 +60,10 @@ def admit(A, slots, n, rows, order, visited, score, threshold, begin, streams):
 
 @inner_loop
 def evict(A, slots, n, threshold, streams):
-    """Let rows go whose score is not above `threshold`, close the gaps; returns the slots in use."""
+    """Remove the rows whose score is not above `threshold`, and close the gaps; returns the slots in use.
+
+    streams : set to 1 for removed rows
+    """
     kept = 0
     slot = 0
     while slot < n:
@@ -82,11 +87,12 @@ def evict(A, slots, n, threshold, streams):
 
 @njit(cache=True)
 def count_by_bits(bits, rows, shift, counts):
-    """counts[bits[i] >> shift] += 1 for each i of `rows`, at most the last of counts.
+    """counts[bits[i] >> shift] += 1 for each i in `rows`: a histogram of float32 numbers by their leading bits.
 
-    bits : int32, those of float32 numbers, whose sign does not matter;  counts : int64
+    bits : int32, the bits of the numbers, whose sign is ignored;  rows : int64
+    counts : int64; larger numbers are counted in the last place
 
-    Short, and so it keeps the interpreter's lock: to get that back from threads that read takes longer.
+    The call is short, so it keeps the interpreter's lock: to get the lock back from threads that read takes longer.
     """
     last = counts.shape[0] - 1
     for i in rows:

@@ -49,8 +49,8 @@ from bigsvm.compiled.shared.targets import (
 )
 from bigsvm.compiled.shared.visiting import RUN_ROWS, WITH_REPLACEMENT, fill_order, row_at
 
-_ROUNDING = 1e-12  # size of a gradient, relative to the target, up to which it is rounding and no step is made
-_AHEAD = 8  # rows in advance that alpha is prefetched, since rows come in random order
+_ROUNDING = 1e-12  # projected gradient, relative to targets below 1, up to which it is rounding and no step is made
+_AHEAD = 8  # rows in advance that alpha is prefetched, because rows come in random order
 _ROWS_AHEAD = 4  # the same for the rows themselves
 _PLACES_AHEAD = 14  # the same for the addresses of rows and of their alpha
 
@@ -65,7 +65,7 @@ class BlockRows(NamedTuple):
     y : integers or float64, (n_rows,)        class codes, or targets of a regression
     sample_weight : float64, (n_rows,) or (0,) for ones; a row whose weight is 0 takes no part
     sqnorm : float64, (n_rows,)               squared norms of the rows, bias not included
-    at : int64, (n_rows,), or (0,) for range(n_rows)   working row of each row, where its alpha lies
+    at : int64, (n_rows,), or (0,) for range(n_rows)   number of each row in working order, where its alpha is found
     """
 
     X: Any
@@ -76,10 +76,10 @@ class BlockRows(NamedTuple):
 
 
 class Stiffness(NamedTuple):
-    """How much the local problem is stiffened, because its change of w is added to those of other shards.
+    """How much the steps of a shard are damped, because its change of w is added to those of other shards.
 
-    features : float32, (n_features,), of the weight of each, or (0,) for ones
-    bias : of the bias weight, which every row of everybody pushes
+    features : float32, (n_features,), a factor for each feature, at least 1; or (0,) for ones
+    bias : the factor of the bias, which the rows of all shards change; 0 if it must not move
     """
 
     features: np.ndarray
@@ -87,18 +87,18 @@ class Stiffness(NamedTuple):
 
 
 EXACT = Stiffness(np.empty(0, np.float32), 1.0)
-"""Of a problem that nobody else works on."""
+"""No damping: no other shard changes w."""
 
 
 class Limits(NamedTuple):
     """Limits at which sweeps over one block end.
 
-    n_sweeps : sweeps at most; 1 where the caller sees other blocks before this one again
-    whole : these are all the rows: thresholds are renewed and the ends below hold
-    eps : sweeps end when no projected gradient of the active rows spreads wider
-    target : sweeps end when the stale relative gap of every model falls to this
-    floor : float64, (n_models,)   proved lower bounds of the primal, so that rows shrunk away at a bound, whose
-        losses are not seen, do not make the relative gap look large
+    n_sweeps : most sweeps; 1 if the caller visits other blocks before this one again
+    whole : the block has all rows; then the thresholds of shrinking are renewed, and the limits below hold
+    eps : sweeps end when the largest minus the smallest projected gradient of the active rows is at most this
+    target : sweeps end when the relative gap of every model, as seen at the visits, is at most this
+    floor : float64, (n_models,)   proved lower bounds of the primal value.  The losses of rows that were shrunk away
+        are not seen, and without this bound the relative gap would look too large
     """
 
     n_sweeps: int
@@ -109,9 +109,11 @@ class Limits(NamedTuple):
 
 
 def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    """Visit local rows order[:n] once; adds to stats, fills score, may clear entries of active.
+    """Visit the rows order[:n] of the block once, and take the step of each.
 
-    work : float64, shape (2, n_models)
+    Adds to `stats`, fills `score`, clears bits of `active` for rows that are shrunk away.
+
+    work : float64, shape (2, n_models), work space;  other arguments as for `dual_cd_sweeps` and `dual_cd_visit`
     """
     X, y, sample_weight, sqnorm, at = rows
     class_weight, positive, C, box = models
@@ -151,7 +153,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
         live = np.uint64(active[row]) if active.shape[0] else everybody
         model_dots(X, i, W, z, live)
         h = sqnorm[i] + sigma.bias * (bias * bias)
-        norm_due = stiff  # a row that does not move is not asked for it
+        norm_due = stiff  # it is computed only for rows that move
         moved = False
         violation = 0.0
         for m in range(n_models(W)):
@@ -169,7 +171,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
             a = alpha[row, m]
             margin = sign * (z[m] + bias * weight(W, last, m))
             s = target_of(y, i) - margin
-            # alpha may start outside of its box (momentum): what is seen of the gap is then of its nearest end.
+            # alpha may be outside of its box before the visit (momentum).  Then the nearest bound counts for the gap.
             stats[m, 2] += row_gap(y, box, s, min(max(a, lower), upper), c)
             stats[m, 3] += row_loss(y, box, s, c)
             G = margin - target_of(y, i) + diag * a
@@ -203,7 +205,7 @@ def _sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, s
 
 
 def sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    """Visit local rows order[:n] once, with the step of the models' loss.  Compiled only."""
+    """Visit the rows order[:n] of the block once: `_sweep`, or `joint_sweep` for JointModels.  Compiled only."""
     raise NotImplementedError
 
 
@@ -214,19 +216,19 @@ def _sweep_of(rows, models, alpha, W, active, sigma, thresholds, order, n, stats
 
 @register_jitable
 def _clear(stats, C, everybody):
-    """Statistics before any row was seen, for the models that are trained, or for all."""
+    """Reset the statistics of the models that are still trained, or of all models."""
     for m in range(stats.shape[0]):
         if everybody or model_moves(C, m):
             stats[m, 0], stats[m, 1], stats[m, 2], stats[m, 3] = -np.inf, np.inf, 0.0, 0.0
 
 
 class _Workspace(NamedTuple):
-    """Work space for visits of n rows; its content before a call is not used.
+    """Arrays for visits of n_rows rows, whose content before a call is not used.
 
-    order : int64, (n_rows,)                   filled with the rows visited
-    runs : int64, (ceil(n_rows / RUN_ROWS),)
-    score : float32, (n_rows,) or (0,)         filled where visited: the row's largest violation before its step
-    work : float64, (2, n_models)
+    order : int64, (n_rows,)                   filled with the rows visited, in their order
+    runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
+    score : float32, (n_rows,) or (0,)         filled, for rows visited, with the largest violation before the step
+    work : float64, (2, n_models)              work space
     """
 
     order: np.ndarray
@@ -240,8 +242,9 @@ def _workspace(order: np.ndarray, score: np.ndarray, W: np.ndarray) -> _Workspac
 
 
 def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limits, stats):
-    """Sweeps over the active rows of a block, as many as `limits` allow; returns
-    (sweeps done, row visits, rows visited by the last sweep, settled).
+    """Sweeps over the active rows of a block, as many as `limits` allow.
+
+    Returns (sweeps done, row visits, rows visited by the last sweep, settled).
 
     Parameters
     ----------
@@ -250,16 +253,17 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     alpha : float64, shape (n_rows, n_models)   may lie outside of its box; it does not once its row was visited
     W : float32 or float64, shape (n_features + 1,) for one model or (n_features + 1, n_models)
     active : uint8 or uint64, shape (n_rows,)   bit m: the row has not been shrunk away by model m
-    sigma : Stiffness   of the local problem; w changes by it times the sum, feature by feature
-    thresholds : float64, shape (2, n_models)   shrinking: a bound row leaves above [0] or below [1]
+    sigma : Stiffness   w changes by this factor times sum_i (change of alpha_i) y_i x_i, feature by feature
+    thresholds : float64, shape (2, n_models)   shrinking: a row with alpha = 0 leaves if its gradient is above [0],
+        one at its upper bound if it is below [1]
     key : VisitingOrder;  limits : Limits
-    stats : float64, shape (n_models, 4), filled: largest and smallest projected gradient, gap and loss as
-            seen at each row's visit, of the last sweep
+    stats : float64, shape (n_models, 4), filled with statistics of the last sweep: largest and smallest projected
+        gradient, sums of the gap terms and of the losses, each as seen at the visit of the row
 
-    `settled` is 1 when eps was met on the active rows, 2 when target was met, else 0.
+    `settled` is 1 if eps was met on the active rows, 2 if the target was met, else 0.
 
-    A model whose own gap falls to the target rests from then on, with the gap and the loss that it had: `models.C` says
-    so, an array that is changed.
+    A model whose own gap falls to the target is not trained any more, and keeps its gap and its loss in `stats`.  It is
+    marked in the array `models.C`, which changes.
     """
     workspace = _workspace(np.empty(len(active), np.int64), np.empty(0, np.float32), W)
     return _sweeps(rows, models, alpha, W, active, active, sigma, thresholds, key, limits, stats, workspace)
@@ -267,7 +271,7 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
 
 @inner_loop
 def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limits, stats, workspace):
-    """Sweeps over those rows that are not 0 in `among`, which is `active` or stays as it is; see `dual_cd_sweeps`."""
+    """`dual_cd_sweeps` over the rows that are not 0 in `among`, which is `active` or an array that does not change."""
     order, runs, score, work = workspace
     visits = 0
     n = 0
@@ -283,7 +287,7 @@ def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limit
         reached = True
         for m in range(stats.shape[0]):
             norm = 0.0
-            for k in range(m, n_models(W), stats.shape[0]):  # all of them where one loss is of all
+            for k in range(m, n_models(W), stats.shape[0]):  # all models, if one loss couples them
                 for j in range(W.shape[0]):
                     norm += np.float64(weight(W, j, k)) ** 2
             if stats[m, 2] <= limits.target * max(0.5 * norm + stats[m, 3], limits.floor[m]):
@@ -296,19 +300,19 @@ def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limit
             return number + 1, visits, n, 2
         if widest_spread(stats) <= limits.eps:
             return number + 1, visits, n, 1
-        if key.mixed_runs != WITH_REPLACEMENT:  # else the rows seen do not speak for the others
+        if key.mixed_runs != WITH_REPLACEMENT:  # else not all rows were visited
             next_thresholds(stats, thresholds)
     return limits.n_sweeps, visits, n, 0
 
 
 def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, score):
-    """One step for each row of a block, in a random order; returns how many were visited.
+    """One step for each row of a block, in a random order; returns the number of rows visited.
 
-    As `dual_cd_sweeps` without shrinking, and alpha may be that of all rows: `rows.at` says where.
+    It works as `dual_cd_sweeps` without shrinking.  `alpha` may be that of all rows, with `rows.at` for the block.
 
-    streams : uint8, by working row, or (0,) for all ones   rows that are kept elsewhere (the row buffer) have 0
-    order : int64, shape (n_rows,)    filled with the rows visited
-    score : float32, shape (n_rows,) or (0,)  filled where visited: the row's largest violation before its step
+    streams : uint8, by number in working order, 0 for rows to leave out, which are in the row buffer; (0,) for none
+    order : int64, shape (n_rows,)    filled with the rows visited, in their order
+    score : float32, shape (n_rows,) or (0,)  filled, for rows visited, with the largest violation before the step
     """
     thresholds = np.empty((2, n_models(W)))
     thresholds[0], thresholds[1] = np.inf, -np.inf
@@ -319,12 +323,12 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
 
 
 _ONCE = Limits(1, False, 0.0, 0.0, np.empty(0))
-"""One sweep, whose end the caller knows."""
+"""A single sweep over a part of the rows."""
 
 
 @njit(cache=True, nogil=True)
 def widest_spread(stats):
-    """Largest over the models of (largest - smallest projected gradient); -inf when no row was active."""
+    """Largest minus smallest projected gradient, the largest over the models; -inf if no row was active."""
     spread = -np.inf
     for m in range(stats.shape[0]):
         spread = max(spread, stats[m, 0] - stats[m, 1])
@@ -333,7 +337,7 @@ def widest_spread(stats):
 
 @njit(cache=True, nogil=True)
 def next_thresholds(stats, thresholds):
-    """Shrinking thresholds of the next sweep from the projected gradients of this one, in place."""
+    """Set the thresholds of shrinking for the next sweep, from the projected gradients of this one."""
     for m in range(stats.shape[0]):
         thresholds[0, m] = stats[m, 0] if stats[m, 0] > 0.0 else np.inf
         thresholds[1, m] = stats[m, 1] if stats[m, 1] < 0.0 else -np.inf

@@ -1,6 +1,6 @@
-r"""The terms of one block in the duality gap, in P and D, and in w(alpha).
+r"""The terms of the rows of one block in the duality gap, in P and D, and in w(alpha).
 
-For any w and any alpha in the box, with v = sum_i alpha_i y_i x_i,
+For any w and any alpha in its box, with v = w(alpha) = sum_i alpha_i y_i x_i,
 
     P(w) - D(alpha) = sum_i [ C_i loss(s_i) + loss*(alpha_i) - alpha_i s_i ] + 1/2 ||w - v||^2,   s_i = 1 - y_i w.x_i
 
@@ -37,11 +37,13 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     alpha : float64, shape (n_rows, n_models)   clipped to its box before use, so always feasible
     W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
-    scales : float64, shape (n_scales,)         multiples t of W whose gap brackets and losses are wanted, too
-    sums : float64, shape (n_models, 10 + 2 n_scales)   grows by: gap brackets, losses, the linear part of the dual,
-        D alpha^2 / 2, the number of rows with alpha != 0, |alpha|, (|target| + epsilon) |alpha|; what decides how much
-        rounding is worth (`problem/linear_rounding.py`), with r = ||x_i|| + bias: |alpha| r, slopes of brackets times
-        r, C_i r (of squared losses C_i r^2); then brackets and losses of t W
+    scales : float64, shape (n_scales,)         multiples t of W for which brackets and losses are summed too
+    sums : float64, shape (n_models, 10 + 2 n_scales)   grows by the sums over the rows of
+        0 brackets   1 losses   2 the linear part of the dual   3 D alpha^2 / 2   4 the number of rows with alpha != 0
+        5 |alpha|    6 (|target| + epsilon) |alpha|
+        and, with r = ||x_i|| + bias, of what bounds the effect of rounding (`problem/linear_rounding.py`):
+        7 |alpha| r   8 slopes of brackets times r   9 C_i r (for squared losses C_i r^2)
+        and for each t in `scales`: the brackets and the losses of t W
     """
     n = n_models(W)
     run = np.zeros((n, sums.shape[1]))
@@ -50,7 +52,7 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
 
 @inner_loop
 def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
-    """`certify_rows` with its work space: work float64 (2, n_models), run of the shape of sums, zeros."""
+    """`certify_rows` with its work space.  work : float64, (2, n_models);  run : float64, the shape of sums, zeros"""
     box, positive = models.box, models.positive
     z, step = work[0], work[1]
     last = W.shape[0] - 1
@@ -69,7 +71,7 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
             for m in range(n_models(W)):
                 sign = sign_of(y, i, positive[m])
                 c = model_cost(models.C, m, y, i, i) * cost[i]
-                if c == 0.0:  # held out of this model: neither its primal nor its dual knows the row
+                if c == 0.0:  # held out of this model: the row is part of neither its primal nor its dual problem
                     step[m] = 0.0
                     continue
                 a = min(max(alpha[i, m], box.lower_factor * c), box.upper_factor * c)
@@ -108,11 +110,11 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
 
 @njit(cache=True, nogil=True)
 def distances(W, scale, V, out, without):
-    """out[m] += (squared norm of scale W, squared norm of scale W - V, largest |W - V|) of each model; no copies.
+    """out[m] = (squared norm of scale W, squared norm of scale W - V, largest |W - V|) for each model, without copies.
 
-    W : float32 or float64;  V : float64, shape of W;  scale : float64, (n_models,)
-    out : float64, (n_models, 3), zeros
-    without : entries at the end that are left out: 1 for a bias that costs nothing
+    W : float32 or float64, (n_features + 1,) or (n_features + 1, n_models);  V : float64, shape of W
+    scale : float64, (n_models,);  out : float64, (n_models, 3), zeros before
+    without : int, entries at the end that are left out: 1 for a bias that is not regularised, else 0
     """
     models = n_models(W)
     run = np.zeros((models, 2))

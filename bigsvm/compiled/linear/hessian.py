@@ -1,11 +1,12 @@
-"""Sums of outer products of rows, and the solution of symmetric systems with them.
+"""Hessians, which are sums of outer products of rows, and the solution of symmetric systems by Cholesky.
 
-This is own code instead of a BLAS, because the bits must not depend on the number of threads or on the processor that a
-BLAS was tuned for.  All loops run over contiguous rows of the upper triangle, and make eight rank-one updates at a
-time, which the compiler turns into vector instructions.
+These loops take the place of a BLAS, because the bits must not depend on the number of threads or on the processor for
+which a BLAS was tuned.  They run over contiguous rows of the upper triangle and make eight rank-one updates at a time,
+which the compiler turns into vector instructions.
 
-A matrix is a square array, or its upper triangle alone, row by row, in half the memory (`triangle_size`); both give
-the same bits.
+A symmetric matrix is given as a square array, float64, (n, n), or as its upper *triangle* alone, row by row, in half
+the memory: float64, (triangle_size(n),).  Both give the same bits.  Entries of a square array below the diagonal are
+neither read nor defined.
 """
 
 from __future__ import annotations
@@ -16,27 +17,28 @@ from numba import types
 from bigsvm.compiled.shared.compile import inner_loop, njit, overload, part_of_loop, register_jitable
 from bigsvm.compiled.shared.rows import CSR
 
-PANEL = 32  # rows that are widened together
-_WIDE = 8
-_TILE = 96  # columns of H, even
-# A pivot below is what rounding left: of its own entry of the diagonal, and not of the largest, since columns may
-# differ in scale by 1e8, and H by the square; or of the regulariser's 1, where the weight of a free bias has less.
+PANEL = 32  # rows that are copied to float64 together
+_WIDE = 8  # rank-one updates that are made at a time
+_TILE = 96  # columns of H that are updated together; even
+# A pivot below this part of a diagonal entry is what rounding has left of 0.  The entry is that of the pivot's own
+# column and not the largest, because columns may differ in scale by 1e8, and entries of H by the square of that.  It
+# counts as at least 1, the part of the regulariser (which the weight of a free bias lacks), and as at most the largest.
 _EATEN = 1e-15
 
 
 def triangle_size(n: int) -> int:
-    """Numbers of the upper triangle of a matrix of n rows."""
+    """The number of entries in the upper triangle of a matrix with n rows."""
     return n * (n + 1) // 2
 
 
 def triangle_diagonal(n: int) -> np.ndarray:
-    """Where a triangle of n rows has its diagonal, int64, (n,)."""
+    """Places of the diagonal entries in the triangle of a matrix with n rows, int64, (n,)."""
     j = np.arange(n)
     return np.asarray(j * n - j * (j - 1) // 2)
 
 
 def _flat(H):
-    """(numbers, n, half): a matrix of n rows as one row of numbers, and whether they are its triangle alone."""
+    """(numbers, n, half): the entries of H as a one-dimensional array, its rows, and whether it is a triangle."""
     raise NotImplementedError
 
 
@@ -55,7 +57,10 @@ def _overload_flat(H):
 
 @register_jitable
 def _row(j, n, half):
-    """Where H[j, 0] is, or would be: H[j, k] comes k numbers later.  Unsigned: no test for negative places."""
+    """The place of H[j, 0] in `numbers`, from which H[j, k] is k places away; in a triangle it may be another entry.
+
+    It is unsigned, so that compiled code need not test for negative places.
+    """
     return np.uint64(j * (n - 1) - j * (j - 1) // 2) if half else np.uint64(j * n)
 
 
@@ -66,7 +71,7 @@ def _col(k):
 
 @register_jitable
 def _eight(h, A, r, j):
-    """h A of eight rows at column j."""
+    """h[r] A[r, j] for eight rows from r on."""
     return (
         h[r] * A[r, j], h[r + 1] * A[r + 1, j], h[r + 2] * A[r + 2, j], h[r + 3] * A[r + 3, j],
         h[r + 4] * A[r + 4, j], h[r + 5] * A[r + 5, j], h[r + 6] * A[r + 6, j], h[r + 7] * A[r + 7, j],
@@ -75,7 +80,7 @@ def _eight(h, A, r, j):
 
 @register_jitable
 def _eight_times(h, A, r, j):
-    """What eight rows add to the diagonal at column j."""
+    """The sum of h[r] A[r, j]^2 over eight rows from r on, which they add to the diagonal entry of column j."""
     a0, a1, a2, a3, a4, a5, a6, a7 = _eight(h, A, r, j)
     return ((a0 * A[r, j] + a1 * A[r + 1, j]) + (a2 * A[r + 2, j] + a3 * A[r + 3, j])) + (
         (a4 * A[r + 4, j] + a5 * A[r + 5, j]) + (a6 * A[r + 6, j] + a7 * A[r + 7, j])
@@ -84,9 +89,12 @@ def _eight_times(h, A, r, j):
 
 @part_of_loop
 def _add_panel(A, h, n, H, half):
-    """H[j, k >= j] += sum over the first n rows of h[r] A[r, j] A[r, k]; n is a multiple of 8, rows padded by h = 0.
+    """H[j, k] += sum of h[r] A[r, j] A[r, k] over the rows r < n, for k >= j.
 
-    Two rows of H at a time, and as many columns as stay in the first cache with their part of A.
+    n is a multiple of 8; the caller pads with rows whose h is 0.  Two rows of H are updated at a time, over as many
+    columns as stay in the L1 cache together with their part of A.
+
+    A : float64, (PANEL, width);  h : float64, (PANEL,);  H : the entries, from `_flat`
     """
     width = A.shape[1]
     for first in range(0, width, _TILE):
@@ -171,9 +179,9 @@ def _overload_add_outer(X, h, bias, H, half, A, weights):
 
 @njit(cache=True, nogil=True)
 def add_hessian(X, h, bias, H):
-    """Upper triangle of H += sum_i h[i] [x_i, bias] [x_i, bias]'; entries below the diagonal are undefined.
+    """H += sum_i h[i] [x_i, bias] [x_i, bias]'; only the upper triangle changes.
 
-    h : float64, (n_rows,), rows of 0 are skipped
+    X : dense or CSR;  h : float64, (n_rows,); rows with h = 0 are skipped
     H : float64, (n_features + 1, n_features + 1), or its triangle
     """
     numbers, width, half = _flat(H)
@@ -183,7 +191,7 @@ def add_hessian(X, h, bias, H):
 
 @register_jitable
 def _take_eight(U, f, i, tile, stop, n, half):
-    """Rows i and i + 1 of U, columns from `tile` to stop, less what eight rows of the factor from f on are in them."""
+    """Subtract from rows i and i + 1 of U, in columns [tile, stop), the products of rows f to f + 7 of the factor."""
     f0, f1, f2, f3 = _row(f, n, half), _row(f + 1, n, half), _row(f + 2, n, half), _row(f + 3, n, half)
     f4, f5, f6, f7 = _row(f + 4, n, half), _row(f + 5, n, half), _row(f + 6, n, half), _row(f + 7, n, half)
     upper, lower, a, b = _row(i, n, half), _row(i + 1, n, half), _col(i), _col(i + 1)
@@ -203,7 +211,7 @@ def _take_eight(U, f, i, tile, stop, n, half):
 
 @register_jitable
 def _take_eight_of_one(U, f, i, n, half):
-    """The same for the diagonal entry of row i alone."""
+    """As `_take_eight`, for the diagonal entry of row i alone."""
     total = 0.0
     for r in range(f, f + _WIDE):
         x = U[_row(r, n, half) + _col(i)]
@@ -213,9 +221,12 @@ def _take_eight_of_one(U, f, i, n, half):
 
 @part_of_loop
 def _factor(U, n, half, smallest):
-    """Cholesky: replace the upper triangle of U by its factor.  A pivot lost to rounding becomes infinite, its entry 0.
+    """Replace the upper triangle of U by its Cholesky factor.
 
-    smallest : float64, (n,)   pivots from there on are believed, each by the scale of its own column
+    If a pivot is no more than rounding, it becomes infinite and the rest of its row 0, so that its variable is 0 in
+    every solution.
+
+    smallest : float64, (n,)   pivots up to this size count as rounding
     """
     for first in range(0, n, _WIDE):
         stop = min(first + _WIDE, n)
@@ -275,9 +286,9 @@ def _subtract_product(H, half, x, out):
 
 @njit(cache=True, nogil=True)
 def factor_symmetric(H, U):
-    """The factor U of H = U'U, from the upper triangle of a positive semidefinite matrix, float64, (n, n).
+    """Fill the upper triangle of U with the Cholesky factor of H = U'U.
 
-    H, U : float64, (n, n), or their triangles;  U is the result, in its upper triangle
+    H : float64, (n, n), positive semidefinite, or its triangle;  U : in the same form, filled
     """
     (source, n, half), (target, _, _) = _flat(H), _flat(U)
     largest = 0.0
@@ -294,9 +305,12 @@ def factor_symmetric(H, U):
 
 @njit(cache=True, nogil=True)
 def solve_factored(H, U, g, x):
-    """x = H^-1 g, once refined, by the factor that `factor_symmetric` gave; g and x are float64, (n,)."""
+    """x = H^-1 g, from the factor U of `factor_symmetric`, with one step of iterative refinement.
+
+    g : float64, (n,);  x : float64, (n,), filled
+    """
     (numbers, n, half), (factor, _, _) = _flat(H), _flat(U)
-    for j in range(n):  # not `x[:] = g`: compiling what it would say of differing shapes takes seconds
+    for j in range(n):  # not `x[:] = g`, whose message for different shapes takes seconds to compile
         x[j] = g[j]
     _solve(factor, half, x)
     residual = g.copy()
@@ -306,7 +320,7 @@ def solve_factored(H, U, g, x):
 
 
 def times_symmetric(H: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """H x of a symmetric matrix by its triangle; x is float64, (n,)."""
+    """The product H x.  H : float64, (triangle_size(n),), a triangle;  x : float64, (n,)"""
     out = np.zeros(len(x))
     _subtract_product(H, True, x, out)
     return -out
@@ -314,10 +328,10 @@ def times_symmetric(H: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def solve_symmetric(H, g, U, x):
-    """x = H^-1 g by Cholesky, once refined; directions in which H is flat get 0.
+    """x = H^-1 g by Cholesky, with one step of iterative refinement.  Variables whose pivot is only rounding get 0.
 
-    H : float64, (n, n), upper triangle, positive semidefinite;  g : float64, (n,)
-    U : float64, (n, n), work space;  x : float64, (n,), the result
+    H : float64, (n, n), positive semidefinite, of which the upper triangle is read;  g : float64, (n,)
+    U : float64, (n, n), work space;  x : float64, (n,), filled
     """
     factor_symmetric(H, U)
     solve_factored(H, U, g, x)

@@ -1,4 +1,4 @@
-"""Sums of squares of columns, weighted by row: the diagonal of a Hessian, for any number of features."""
+"""The diagonal of a Hessian: sums of squares of each column, weighted by row, for any number of features."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _overload_add_squares(X, i, h, m, D):
 
 @njit(cache=True, nogil=True)
 def add_hessian_diagonal(X, h, bias, D):
-    """D[:, m] += sum_i h[i, m] [x_i, bias]^2; rows of h = 0 are skipped.
+    """D[:, m] += sum_i h[i, m] [x_i, bias]^2; feature by feature; rows with h = 0 are skipped.
 
-    h : float64, (n_rows, n_models);  D : float64, (n_features + 1,) or (n_features + 1, n_models)
+    X : dense or CSR;  h : float64, (n_rows, n_models);  D : float64, (n_features + 1,) or (n_features + 1, n_models)
     """
     last = D.shape[0] - 1
     for i in range(h.shape[0]):

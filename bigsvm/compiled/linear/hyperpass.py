@@ -19,9 +19,9 @@ from bigsvm.compiled.shared.fingerprint import row_sums
 from bigsvm.compiled.shared.rows import row_axpy, row_dot
 
 _SWEEPS = 4  # sweeps over single rows before rows are moved together
-_WORK = 3e7  # multiplications in one round, about
-_TURNS = 64  # most Newton steps in one round, over the number of rows; once G is only rounding, each step seems to gain
-_TIE = 1e-13
+_WORK = 3e7  # multiplications up to which one round begins another Newton step
+_TURNS = 64  # most Newton steps in one round, per row: when G changes only by rounding, every step seems to gain
+_TIE = 1e-13  # relative difference up to which two rows violate equally
 _RIDGE = 1e-8  # ridge, relative to the largest diagonal entry; if G is flat, steps are long and end at a bound
 
 
@@ -35,16 +35,19 @@ def row_keys(X, out):
 
 @register_jitable
 def crosses(s, p, reach):
-    """Whether a row comes to its hyperplane, and is not one of the nearest."""
+    """Whether a row reaches its hyperplane in the direction, and is not a near row, with |s| <= reach."""
     return abs(s) > reach and ((s > 0.0 and p > 0.0) or (s < 0.0 and p < 0.0))
 
 
 @njit(cache=True, nogil=True)
 def add_binned(X, codes, positive, cost, C, s, p, bias, edges, reach, S):
-    """S[m, b] += what the rows whose breakpoint s / p lies in bin b change in the sum of C_i z_i when they cross.
+    """S[m, b] += the change of sum_i C_i z_i, over violating rows, when the rows of bin b cross their hyperplanes.
 
-    X, codes, positive, cost, C : as in `certify_rows`;  s, p : float64, (n_rows, n_models)
-    edges : float64, (n_models, n_bins - 1), ascending; bin b ends at edges[b], the last is open
+    A row is in the bin of its breakpoint s / p.
+
+    X : dense or CSR;  codes : int32, (n_rows,), class codes;  positive : int32, (n_models,), the code that is +1
+    cost : float64, (n_rows,);  C : float64, (n_models,);  s, p : float64, (n_rows, n_models);  bias : constant feature
+    edges : float64, (n_models, n_bins - 1), ascending; bin b ends at edges[b], and the last is open
     reach : float64, (n_models,)   rows with |s| <= reach are left out
     S : float64, (n_models, n_bins, n_features + 1)
     """
@@ -61,7 +64,10 @@ def add_binned(X, codes, positive, cost, C, s, p, bias, edges, reach, S):
 
 @njit(cache=True, nogil=True)
 def foresee(s, p, cost, edges, whole, reach, out):
-    """out[i] = whether a row of one model violates once all rows of the first `whole` bins have crossed; uint8."""
+    """out[i] = whether row i violates after exactly the rows of the first `whole` bins have crossed, for one model.
+
+    s, p, cost : float64, (n_rows,);  edges, reach : as for `add_binned`, of this model;  out : uint8, (n_rows,), filled
+    """
     for i in range(s.shape[0]):
         violates = s[i] > 0.0
         if cost[i] > 0.0 and crosses(s[i], p[i], reach) and np.searchsorted(edges, s[i] / p[i]) < whole:
@@ -71,11 +77,11 @@ def foresee(s, p, cost, edges, whole, reach, out):
 
 @njit(cache=True, nogil=True)
 def gram(X, sign, bias, dense, Q):
-    """Q[i, j] = z_i.z_j of the q rows of X.
+    """Q[i, j] = z_i.z_j for the q rows of X: their Gram matrix.
 
     X : dense or CSR;  sign : float64 (q,), y of the rows
-    bias : the constant feature as the regulariser sees it, 0 where it is free
-    dense : float64, (n_features + 1,), zeros, work space;  Q : float64 (q, q)
+    bias : the constant feature; 0 without a bias, and with a free one, which is not regularised
+    dense : float64, (n_features + 1,), zeros, work space;  Q : float64 (q, q), filled
     """
     q = sign.shape[0]
     for i in range(q):
@@ -88,7 +94,7 @@ def gram(X, sign, bias, dense, Q):
 
 @register_jitable
 def _shift(Q, g, a, i, change):
-    """a_i += change, g with it."""
+    """Add `change` to a_i, and update the gradient g."""
     a[i] += change
     for j in range(g.shape[0]):
         g[j] -= Q[i, j] * change
@@ -96,7 +102,7 @@ def _shift(Q, g, a, i, change):
 
 @register_jitable
 def _one_by_one(Q, g, a, C):
-    """A cycle of coordinate descent."""
+    """One sweep of coordinate ascent on G over all rows."""
     for i in range(g.shape[0]):
         if Q[i, i] > 0.0:
             to = min(max(a[i] + g[i] / Q[i, i], 0.0), C[i])
@@ -109,9 +115,10 @@ def _one_by_one(Q, g, a, C):
 
 @register_jitable
 def _level(g, a, C, sign):
-    """(up, low, i, j): the most violating pair of a problem with sum y a = const; of pairs as good, the first.
+    """(up, low, i, j): the pair that violates most, with sum y a = const; i is the row for `up` and j that for `low`.
 
-    Two rows that were moved together violate equally but for rounding, which must not choose between them.
+    Among rows that violate equally up to rounding, such as two that were moved together, the first is taken, so that
+    rounding does not choose.
     """
     up, low, i, j = -np.inf, np.inf, -1, -1
     largest = 0.0
@@ -133,7 +140,7 @@ def _level(g, a, C, sign):
 
 @register_jitable
 def _pair_by_pair(Q, g, a, C, sign):
-    """As many steps of two rows as there are rows (docs/mathematics.md 8.1)."""
+    """As many steps of the pair that violates most as there are rows (docs/mathematics.md 8.1)."""
     for _ in range(g.shape[0]):
         up, low, i, j = _level(g, a, C, sign)
         if i < 0 or j < 0 or i == j or not up > low:
@@ -155,7 +162,7 @@ def _pair_by_pair(Q, g, a, C, sign):
 
 @register_jitable
 def _multiplier(g, a, C, sign, free):
-    """Of sum y a = const: what a free bias adds to sign * g."""
+    """The multiplier of sum y a = const if the bias is free, else 0: what a free bias adds to sign * g."""
     if not free:
         return 0.0
     up, low, i, j = _level(g, a, C, sign)
@@ -175,7 +182,10 @@ def _gap(g, a, C, sign, mu):
 
 @register_jitable
 def _projected(Q, g, a, C, inside, step):
-    """Take a step cut at the bounds row by row, if G gains at least half of what it would without bounds."""
+    """Take the Newton step with each row cut at its bounds, if G gains at least half of what it would without bounds.
+
+    inside : rows strictly inside their box;  step : their Newton step.  Returns whether the step was taken.
+    """
     change, after = np.zeros(g.shape[0]), g.copy()
     hoped = rounding = 0.0
     for r in range(inside.shape[0]):
@@ -185,7 +195,7 @@ def _projected(Q, g, a, C, inside, step):
         rounding += C[i] * abs(g[i])
         for j in range(g.shape[0]):
             after[j] -= Q[i, j] * change[i]
-    # A gain of rounding alone would be hoped for again and again.
+    # Without the first condition, a gain that is only rounding would be tried again and again.
     if hoped <= 1e-16 * rounding or not 0.5 * np.sum(change * (g + after)) >= hoped:
         return False
     for j in range(g.shape[0]):
@@ -199,7 +209,10 @@ def _projected(Q, g, a, C, inside, step):
 
 @register_jitable
 def _together(Q, g, a, C, sign, free):
-    """Newton's step of the rows strictly inside their box, cut at the first bound; again without that row."""
+    """Newton steps of all rows strictly inside their box, until one of them reaches no bound.
+
+    A step is cut at the first bound that a row reaches, and the next step leaves that row out.
+    """
     q = g.shape[0]
     work, turns = _WORK, _TURNS * (q + 1)
     while work > 0.0 and turns > 0:
@@ -212,7 +225,7 @@ def _together(Q, g, a, C, sign, free):
                 n += 1
                 largest = max(largest, Q[i, i])
         if free:
-            n -= 1  # the last one gives way, so that sum y a stays
+            n -= 1  # the last row balances the changes of the others, so that sum y a does not change
         if n <= 0:
             return
         work -= float(n) * n * n + q * q
@@ -261,15 +274,17 @@ def _together(Q, g, a, C, sign, free):
 
 @njit(cache=True, nogil=True)
 def best_shares(Q, g, a, C, sign, free, missing, part, floor, rounds):
-    """Maximise G in rounds: cycles of single rows (pairs if the bias is free), then all rows inside their box together.
+    """Maximise G in rounds of sweeps over single rows (pairs if the bias is free) and Newton steps of several.
 
-    Q : float64 (q, q), z_i.z_j;  g : float64 (q,), s_i + z_i.r at `a`, kept in step
-    a, C, sign : float64 (q,)   in the box, and balanced where `free`;  the result is left in `a`
-    missing : what the dual value lacks to the primal one at `a`, all other rows standing still
-    part, floor : stop where the gap of this small problem is at most `part` of what is missing then, or `floor`
-    rounds : at most so many turns
+    Q : float64 (q, q), the Gram matrix z_i.z_j
+    g : float64 (q,), the gradient s_i + z_i.r of G at `a`; updated
+    a : float64 (q,), the shares, in [0, C]; updated to the solution
+    C, sign : float64 (q,), upper bounds and y of the rows;  free : bool, the bias is free: sum y a must not change
+    missing : primal minus dual value at `a`, with alpha of all other rows fixed
+    part, floor : stop when the gap of this small problem is at most `part` of what is missing then, or at most `floor`
+    rounds : most rounds
 
-    Returns the multiplier of sum y a = const, 0 where the bias is not free.
+    Returns the multiplier of sum y a = const, 0 if the bias is not free.
     """
     a_0, g_0 = a.copy(), g.copy()
     mu = 0.0

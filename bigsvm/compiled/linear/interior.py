@@ -60,7 +60,7 @@ def centre(rows, C, mu):
 
 @inner_loop
 def weigh(rows, h):
-    """h = 1 / (xi / room + eta / alpha); returns sum alpha eta + room xi."""
+    """Fill h with 1 / (xi / room + eta / alpha); returns the sum of alpha eta + room xi over the rows."""
     _, alpha, room, xi, eta = rows
     total = run = 0.0
     n = alpha.shape[0]
@@ -82,6 +82,7 @@ def _change(s, alpha, room, xi, eta, h, p, t1, t2):
 
 @register_jitable
 def _back(product, target):
+    """The change of a target that brings back a product which is a factor of more than _FAR away from it."""
     if product < target / _FAR:
         return target / _FAR - product
     if product > target * _FAR:
@@ -91,7 +92,10 @@ def _back(product, target):
 
 @inner_loop
 def pull(rows, h, targets, out):
-    """out = h rho: the coefficients of the rows on the right-hand side of Newton's equations."""
+    """out = h (t2 / room - t1 / alpha - s): the coefficients of the rows on the right-hand side of Newton's equations.
+
+    h : result of `weigh`;  targets : `Targets`;  out : filled
+    """
     s, alpha, room, _, _ = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
@@ -100,7 +104,7 @@ def pull(rows, h, targets, out):
 
 @inner_loop
 def reach(rows, h, p, targets):
-    """The longest steps (dual, primal) along the direction whose products are p, until a variable is 0."""
+    """(dual, primal): the longest steps along the direction with the products p, at which some variable becomes 0."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     dual = primal = np.inf
@@ -119,7 +123,7 @@ def reach(rows, h, p, targets):
 
 @inner_loop
 def products_after(rows, h, p, targets, dual, primal):
-    """sum alpha eta + room xi after steps of such lengths."""
+    """The sum of alpha eta + room xi over the rows, as it would be after steps of the lengths `dual` and `primal`."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     total = run = 0.0
@@ -146,7 +150,10 @@ def second_order(rows, h, p, C, cap, mu, targets):
 
 @inner_loop
 def recentre(rows, h, p, C, cap, mu, targets, dual, primal, out):
-    """Targets of Gondzio's correctors: `targets`, with products brought back that such steps leave far from the path.
+    """Targets of one of Gondzio's correctors.
+
+    They are `targets`, changed for the products that steps of the lengths `dual` and `primal` would leave far from the
+    central path.
 
     out : `Targets`, filled
     """
@@ -162,7 +169,7 @@ def recentre(rows, h, p, C, cap, mu, targets, dual, primal, out):
 
 @inner_loop
 def step(rows, h, p, targets, dual, primal):
-    """Step along the direction, and update the slacks."""
+    """Make steps of the lengths `dual` and `primal` along the direction, and update the slacks; changes `rows`."""
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     for i in range(s.shape[0]):

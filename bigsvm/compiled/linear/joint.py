@@ -4,15 +4,15 @@ With z_k = w_k.x_i, and C_i the cost of row i of class y = y_i,
 
     P(w) = 1/2 sum_k ||w_k||^2 + sum_i C_i max_k s_ik,     s_ik = [k != y] + z_k - z_y   (s_iy = 0)
 
-In the dual every row has a mass C_i to spread over the classes: q_ik >= 0, sum_k q_ik = C_i.  What lies on its own
-class is unspent.  With alpha_ik = -q_ik of the other classes and alpha_iy = C_i - q_iy, which sum up to 0, and
-w_k = sum_i alpha_ik x_i,
+In the dual every row has a mass C_i, which it distributes over the classes: q_ik >= 0, sum_k q_ik = C_i.  The mass on
+its own class has no effect; the rest is spent.  With alpha_ik = -q_ik for the other classes and alpha_iy = C_i - q_iy,
+which sum up to 0, and w_k = sum_i alpha_ik x_i,
 
     D(alpha) = sum_i alpha_iy - 1/2 sum_k ||w_k||^2,
     P(w) - D(alpha) = sum_i sum_k q_ik (max_l s_il - s_ik) + 1/2 sum_k ||w_k - v_k||^2
 
-where v is the w of alpha: no term is negative (docs/mathematics.md 1.8).  alpha is what is stored, float64
-(n_rows, n_classes); what lies outside of its bounds is brought back before use, so that it is always feasible.
+where v_k = sum_i alpha_ik x_i.  No term is negative (docs/mathematics.md 1.8).  alpha is stored as float64,
+(n_rows, n_classes), and is made feasible before every use.
 
 A step solves the problem of one row exactly (Keerthi, Sundararajan, Chang, Hsieh, Lin, KDD 2008, section 3): with
 h = ||x_i||^2 the new q is the projection of  h q_k + s_k  onto the simplex, divided by h.  The threshold of that
@@ -29,16 +29,16 @@ from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.rows import row_norm
 from bigsvm.compiled.shared.visiting import row_at
 
-_ROUNDING = 1e-12  # of a violation, in units of the margin: smaller ones move nothing
-_AHEAD = 8  # rows: their alpha lies anywhere in memory
-_SMALLEST = 1e-290  # of h C: below it products underflow, and so do the scores of such a row
+_ROUNDING = 1e-12  # violation, in units of the margin, up to which a row takes no step
+_AHEAD = 8  # rows in advance that alpha is prefetched, because rows come in random order
+_SMALLEST = 1e-290  # h C below which products underflow, as do the scores of such a row
 _RUN = 128  # rows whose terms are added before they join the total
 _EVERYBODY = ~np.uint64(0)
 
 
 @register_jitable
 def _slacks(W, bias, y, z):
-    """z, the products of a row, becomes its s; returns the largest, which is never below 0."""
+    """Replace the products z of a row of class y with all w_k by its slacks; returns the largest, at least 0."""
     last = W.shape[0] - 1
     for k in range(n_models(W)):
         z[k] += bias * weight(W, last, k)
@@ -51,7 +51,10 @@ def _slacks(W, bias, y, z):
 
 @register_jitable
 def _masses(alpha, row, y, cost, q):
-    """Fill q with the masses of a row, feasible whatever alpha is; returns what is spent: those of other classes."""
+    """Fill q with the masses of a row, made feasible; returns the mass that is spent on other classes than y.
+
+    cost : C_i of the row
+    """
     spent = 0.0
     for k in range(q.shape[0]):
         q[k] = 0.0 if k == y else max(-alpha[row, k], 0.0)
@@ -66,7 +69,7 @@ def _masses(alpha, row, y, cost, q):
 
 @register_jitable
 def _project(p, mass):
-    """p becomes its projection onto {p >= 0, sum p = mass}."""
+    """Replace p by its Euclidean projection onto {p >= 0, sum p = mass}."""
     most = p[0]
     for k in range(p.shape[0]):
         most = max(most, p[k])
@@ -79,7 +82,7 @@ def _project(p, mass):
             if p[k] > level:
                 total += p[k]
                 count += 1
-        if count >= kept:  # nobody left: the level is that of those who stayed
+        if count >= kept:  # no entry was left out in this round, so the level is final
             break
         kept = count
         level = (total - mass) / count
@@ -88,11 +91,12 @@ def _project(p, mass):
 
 
 def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
-    """Visit local rows order[:n] once; as `_sweep` of `dual_cd.py`, which says what the arguments are.
+    """Visit the rows order[:n] of the block once: the `_sweep` of `dual_cd.py` for this loss, with its arguments.
 
-    stats : float64, (1, 4): largest violation, 0, gap and loss as seen at each visit
-    thresholds : float64, (2, 1): a row whose mass lies on one class leaves where no other slack comes as near as [0]
-    work : float64, (2, n_models)
+    stats : float64, (1, 4), filled: largest violation, 0, sums of gap terms and of losses as seen at each visit
+    thresholds : float64, (2, 1); a row is shrunk away if all of its mass lies on the class with the largest slack, and
+        every other slack is smaller by more than [0, 0]
+    work : float64, (2, n_models), work space
     """
     X, y, sample_weight, sqnorm, at = rows
     class_weight, C, bias = models
@@ -147,7 +151,7 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
             _project(q, h * cost)
             for k in range(n_models(W)):
                 q[k] /= h
-        else:  # nothing but the loss decides
+        else:  # the quadratic term vanishes, so all mass goes to the class with the largest slack
             left = cost
             for k in range(n_models(W)):
                 q[k] = left if s[k] == best else 0.0
@@ -165,14 +169,17 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
 
 
 def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
-    """Add a block's terms of the gap, as `gap_terms.certify_rows`; one row of `sums`, (1, 10), for all models."""
+    """Add the terms of a block of rows, as `gap_terms.certify_rows`, with one row of sums for all models.
+
+    models : JointModels;  sums : float64, (1, 10)
+    """
     run = np.zeros(sums.shape[1])
     _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
 
 
 @inner_loop
 def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
-    """`certify_joint_rows` with its work space: work float64 (2, n_models), run float64 (10,), zeros."""
+    """`certify_joint_rows` with its work space.  work : float64, (2, n_models);  run : float64, (10,), zeros"""
     s, q = work[0], work[1]
     last, n = W.shape[0] - 1, cost.shape[0]
     for i in range(n):
@@ -192,7 +199,7 @@ def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
                     held += 1
                     settled = settled and s[k] == best
             run[1] += c * best
-            if held > 1 or not settled:  # each slack is made of two scores
+            if held > 1 or not settled:  # twice, because a slack is the difference of two scores
                 run[8] += 2.0 * c * norm
             run[9] += 2.0 * c * norm
             if spent > 0.0:

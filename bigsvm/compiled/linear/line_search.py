@@ -23,7 +23,7 @@ _TINY = 1e-300  # |p| below this never changes sides
 
 @register_jitable
 def _term(code, s, p, C):
-    """(da, db) of a row's breakpoint: it leaves the violating rows where s > 0, joins them where s < 0."""
+    """(da, db) at the breakpoint of a row, which stops violating there if s > 0 and starts to violate if s < 0."""
     if code == HINGE:
         return abs(p) * C, 0.0
     a = 2.0 * C * p * s
@@ -38,9 +38,10 @@ def _moves(s, p, C):
 
 @inner_loop
 def at_start(s, p, cost, C, code, out):
-    """out[0], out[1] += slope and curvature of the losses just after t = 0.
+    """Add slope and curvature of the sum of losses just after t = 0 to out[0] and out[1].
 
-    s, p, cost : float64, shape (n_rows,), may be strided;  C : float   the row's own cost is C * cost
+    s, p, cost : float64, shape (n_rows,), may be strided;  C : float; the cost of a row is C * cost
+    code : HINGE or SQUARED_HINGE;  out : float64, (2,)
     """
     run_a = run_b = 0.0
     n = s.shape[0]
@@ -60,7 +61,7 @@ def at_start(s, p, cost, C, code, out):
 
 @inner_loop
 def at_step(s, p, cost, C, code, t, out):
-    """out[0], out[1] += slope and curvature of the losses at t, summed without cancellation."""
+    """Add slope and curvature of the sum of losses at the step t to out[0] and out[1], summed without cancellation."""
     run_a = run_b = 0.0
     n = s.shape[0]
     for i in range(n):
@@ -79,10 +80,10 @@ def at_step(s, p, cost, C, code, t, out):
 
 @inner_loop
 def count_bins(s, p, cost, C, code, prefix, shift, one, bits, histogram):
-    """Add the breakpoints whose bits above `shift + 12` are `prefix` to the bins of the next twelve bits.
+    """Count the breakpoints whose bits above `shift + 12` are `prefix`, in bins by the next twelve bits.
 
     one, bits : float64 and uint64 views of the same 8 bytes, work space
-    histogram : float64, shape (BINS, 3)   number of rows, da, db
+    histogram : float64, shape (BINS, 3)   grows by the number of rows and the sums of da and db in each bin
     """
     for i in range(s.shape[0]):
         c = C * cost[i]
@@ -99,7 +100,7 @@ def count_bins(s, p, cost, C, code, prefix, shift, one, bits, histogram):
 
 @inner_loop
 def gather_bin(s, p, cost, C, code, prefix, shift, one, bits, out, n):
-    """Append (t, da, db) of the breakpoints whose bits above `shift` are `prefix` to out[n:]; the new n."""
+    """Append (t, da, db) of the breakpoints whose bits above `shift` are `prefix` to out[n:]; returns the new n."""
     for i in range(s.shape[0]):
         c = C * cost[i]
         if _moves(s[i], p[i], c):
@@ -113,9 +114,11 @@ def gather_bin(s, p, cost, C, code, prefix, shift, one, bits, out, n):
 
 @njit(cache=True, nogil=True)
 def find_bin(histogram, edges, slope, curvature):
-    """(k, slope, curvature): the first bin at whose upper edge phi no longer falls, and the line of phi' before it.
+    """(k, slope, curvature): the first bin k at whose upper edge phi no longer falls, and the line of phi' before it.
 
-    edges : float64, shape (BINS,)   the largest t of each bin;  k is -1 where phi falls beyond all bins
+    k is -1 if phi still falls at the upper edge of the last bin.
+
+    edges : float64, shape (BINS,)   the largest t of each bin;  slope, curvature : the line of phi' before all bins
     """
     for k in range(histogram.shape[0]):
         after, bent = slope + histogram[k, SLOPE], curvature + histogram[k, CURVATURE]
@@ -127,9 +130,10 @@ def find_bin(histogram, edges, slope, curvature):
 
 @njit(cache=True, nogil=True)
 def walk(breakpoints, slope, curvature):
-    """(t, on_kink): the minimum of phi, from breakpoints in ascending order and the line of phi' before them.
+    """(t, on_kink): the minimum of phi, and whether it lies at a breakpoint.
 
-    breakpoints : float64, shape (n, 3)   t, da, db
+    breakpoints : float64, shape (n, 3)   t, da, db in ascending order of t
+    slope, curvature : the line of phi' before them
     """
     before = 0.0
     for k in range(breakpoints.shape[0]):

@@ -1,7 +1,9 @@
-"""What the momentum of the dual needs of alpha: sums along a direction, what the box would clip, the step itself.
+"""Loops for the momentum of `dcd` (docs/mathematics.md 4.5): sums along a direction, what the box would clip, the step.
 
-alpha, before : float64, shape (n_rows, n_models)   the direction is alpha - before
-cost : float64, shape (n_rows,) or (0,) for ones    class weight times sample weight;  C : float64, (n_models,)
+alpha, before : float64, shape (n_rows, n_models)   alpha now and before the last pass; the direction is the difference
+cost : float64, shape (n_rows,) or (0,) for ones    class weight times sample weight
+C : float64, shape (n_models,)
+run : work space, float64, zeros before and after, in the shape of the sums
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ _RUN = 128  # rows whose terms are added before they join the total: keeps the r
 
 @inner_loop
 def line_sums(alpha, before, cost, C, diag_factor, run, sums):
-    """Add, for each model with d = alpha - before and D_i = diag_factor / C_i, the sums over rows of
+    """Add to sums, float64, (n_models, 6), the sums over rows of alpha, D alpha^2 / 2, d, D alpha d, D d^2 and |d|.
 
-    alpha, D alpha^2 / 2, d, D alpha d, D d^2 and |d|  to  sums : float64, (n_models, 6).   run : likewise, zeros
+    d = alpha - before, and D_i = diag_factor / C_i with C_i = cost[i] C[m].
     """
     n, models = alpha.shape
     for i in range(n):
@@ -45,9 +47,9 @@ def line_sums(alpha, before, cost, C, diag_factor, run, sums):
 
 @inner_loop
 def clipped(alpha, before, cost, C, upper_factor, steps, sums):
-    """sums[k, m] += how far, over all rows, alpha + steps[k, m] (alpha - before) lies outside of [0, upper_factor C_i].
+    """sums[k, m] += sum over rows of the distance of alpha + steps[k, m] (alpha - before) from [0, upper_factor C_i].
 
-    steps, sums : float64, (n_steps, n_models);  a model whose first step is 0 is left out
+    steps, sums : float64, (n_steps, n_models); a model whose first step is 0 is left out
     """
     n, models = alpha.shape
     for i in range(n):
@@ -63,7 +65,10 @@ def clipped(alpha, before, cost, C, upper_factor, steps, sums):
 
 @inner_loop
 def leap(now, before, theta):
-    """now, before = now + theta (now - before), now; of alpha, or of w in the same shape (n_features + 1, n_models)."""
+    """Move `now` to now + theta (now - before), and set `before` to what `now` was.
+
+    now, before : alpha, or w in the shape (n_features + 1, n_models);  theta : float64, (n_models,)
+    """
     n, models = now.shape
     for i in range(n):
         for m in range(models):
@@ -74,9 +79,9 @@ def leap(now, before, theta):
 
 @inner_loop
 def products(w, before, run, out):
-    """out[m] += (w.w, w.d, d.d) of each model with d = w - before; run, out : float64, (n_models, 3), run zeros
+    """out[m] += (w.w, w.d, d.d) of each model, with d = w - before.
 
-    w, before : float32 or float64, (n_features + 1, n_models)
+    w, before : float32 or float64, (n_features + 1, n_models);  out : float64, (n_models, 3)
     """
     n, models = w.shape
     for j in range(n):

@@ -1,6 +1,6 @@
 r"""Mini-batch steps of Pegasos on some rows, for all models at once.
 
-Each step takes the next rows of a random order as its batch A, the batch's slacks at one w, and then
+Each step takes the next rows of a random order as its batch A, computes their slacks at the present w, and then sets
 
     w <- (1 - theta) w + theta (n / |A|) sum_{i in A, s_i > 0} C_i y_i x_i,    theta = 1 / (t + offset)
     w <- min(1, radius / ||w||) w
@@ -8,9 +8,9 @@ Each step takes the next rows of a random order as its batch A, the batch's slac
 with s_i = 1 - y_i w.x_i and C_i = C[m] cost_i.  alpha takes the same steps with the unit vectors in place of
 y_i x_i, so that w = sum_i alpha_i y_i x_i always.
 
-w and alpha are kept as `scale` times arrays, one number a model: a step touches what its violating rows touch,
-and no more.  A batch that is cut short counts as the part of a step that it is: then every row weighs the same,
-and after whole passes alpha is in its box without being cut to it.
+w and alpha are stored as arrays times one number for each model, `scale`.  So a step that shrinks all of w changes only
+this number, and the entries of the violating rows.  A batch that is cut short counts as that fraction of a step.  Then
+every row has the same weight, and after whole passes alpha lies in its box without being clipped.
 
 Source: Shalev-Shwartz, Singer, Srebro, ICML 2007, with the step length as printed by Do and Artieres
 (docs/mathematics.md 7.5).
@@ -30,8 +30,8 @@ from bigsvm.compiled.shared.prefetch import ask_row, prefetch
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import row_at, visiting_order
 
-_AHEAD = 8  # rows: their alpha lies anywhere in memory
-_SMALLEST_SCALE = 1e-120  # its square times that of 1 / scale is still a number
+_AHEAD = 8  # rows in advance that alpha is prefetched, because rows come in random order
+_SMALLEST_SCALE = 1e-120  # scale below which it is multiplied into the arrays, so that squares of 1 / scale stay finite
 
 # columns of `stats`
 GAP, LOSS = 0, 1
@@ -42,8 +42,8 @@ class LabelledRows(NamedTuple):
 
     X : dense (n_rows, n_features) or CSR
     codes : int32, (n_rows,)     class codes
-    cost : float64, (n_rows,)    cost of each row beside C; a row of cost 0 has no loss
-    at : int64, (n_rows,), where alpha has each row, or (0,)   see `visiting.row_at`
+    cost : float64, (n_rows,)    class weight times sample weight; a row of cost 0 has no loss
+    at : int64, (n_rows,), or (0,) for range(n_rows)   number of each row in working order, where its alpha is found
     """
 
     X: np.ndarray | CSR
@@ -53,11 +53,11 @@ class LabelledRows(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What each model is to learn.
+    """The problem of each model.
 
     positive : int32, (n_models,)   class code that is +1
     C : float64, (n_models,);  bias : float   the constant feature, 0 for none
-    radius : float64, (n_models,)   of the ball that w is projected on; inf for none
+    radius : float64, (n_models,)   radius of the ball onto which w is projected; inf for none
     """
 
     positive: np.ndarray
@@ -67,10 +67,10 @@ class Models(NamedTuple):
 
 
 class ScaledPoint(NamedTuple):
-    """w and alpha of each model, kept as arrays and a factor; a visit changes all of it.
+    """The point of each model, w = scale W and its dual variables scale alpha; a visit changes all four arrays.
 
     W : float64, (n_features + 1,) or (n_features + 1, n_models);  alpha : float64, (n_samples, n_models)
-    scale : float64, (n_models,)    w and alpha are so many times W and alpha
+    scale : float64, (n_models,)
     sqnorm : float64, (n_models,)   squared norm of W
     """
 
@@ -81,11 +81,11 @@ class ScaledPoint(NamedTuple):
 
 
 class StepLength(NamedTuple):
-    """What theta of a step follows from.
+    """The numbers that determine theta.
 
-    n_samples, batch : int   rows of the whole data, and of a step
-    offset : float           added to the number of the step
-    seen : int               rows visited before, since the start
+    n_samples : int   rows of the whole data;  batch : int   rows of a step
+    offset : float    added to the number of the step
+    seen : int        rows visited since the start of the fit
     """
 
     n_samples: int
@@ -95,13 +95,13 @@ class StepLength(NamedTuple):
 
 
 def pegasos_visit(rows, models, point, length, key, stats):
-    """Visit every row once, in a random order, a batch after another; returns how many steps that took.
+    """Visit every row once, in a random order, one batch after another; returns the number of steps.
 
     Parameters
     ----------
-    rows : `LabelledRows`;  models : `Models`;  point : `ScaledPoint`
-    length : `StepLength`, as of the first of these rows;  key : `VisitingOrder`
-    stats : float64, (n_models, 2)   grows by each row's gap term and loss, at its visit
+    rows : `LabelledRows`;  models : `Models`;  point : `ScaledPoint`, changed
+    length : `StepLength` before the first of these rows;  key : `VisitingOrder`
+    stats : float64, (n_models, 2)   grows by the gap term and the loss of each row at its visit
     """
     n = rows.codes.shape[0]
     order = visiting_order(np.ones(n, np.uint8), *key)
@@ -111,7 +111,10 @@ def pegasos_visit(rows, models, point, length, key, stats):
 
 @inner_loop
 def _visit(rows, models, point, length, order, stats, z, work):
-    """`pegasos_visit` in the order given; z : float64, (n_models,);  work : float64, (batch, n_models)."""
+    """`pegasos_visit` in a given order, with its work space.
+
+    order : int64, (n_rows,);  z : float64, (n_models,);  work : float64, (batch, n_models)
+    """
     X, codes, cost, at = rows
     positive, C, bias, radius = models
     W, alpha, scale, sqnorm = point
@@ -145,7 +148,7 @@ def _visit(rows, models, point, length, order, stats, z, work):
         theta = size / batch / clock
         share = n_samples / batch / clock  # theta n / |A|
         for m in range(count):
-            if theta < 1.0:  # the very first step without an offset starts at 0 anyway
+            if theta < 1.0:  # theta is 1 only in the first step with offset 0, and w is 0 there
                 scale[m] *= 1.0 - theta
         for q in range(size):
             i = order[first + q]
@@ -172,7 +175,7 @@ def _visit(rows, models, point, length, order, stats, z, work):
 
 @register_jitable
 def _add_row(step, X, i, bias, W, sqnorm):
-    """W[:, m] += step[m] [x_i, bias], and its squared norm."""
+    """W[:, m] += step[m] [x_i, bias]; updates the squared norms too."""
     a, b = row_span(X, i)
     for k in range(a, b):
         j, x = row_entry(X, i, k)
@@ -190,7 +193,7 @@ def _add_row(step, X, i, bias, W, sqnorm):
 
 
 def _scale_weight(W, j, m, factor):
-    """W[j] of model m *= factor.  Compiled only."""
+    """Multiply W[j] of model m by `factor`.  Compiled only."""
     raise NotImplementedError
 
 
@@ -219,6 +222,6 @@ def _fold(W, alpha, scale, sqnorm, m):
 
 @inner_loop
 def fold_scales(W, alpha, scale, sqnorm):
-    """Multiply W and alpha out, and take the rounding out of the squared norms."""
+    """Multiply `scale` into W and alpha, set it to 1, and compute the squared norms anew, without rounding errors."""
     for m in range(n_models(W)):
         _fold(W, alpha, scale, sqnorm, m)

@@ -1,4 +1,4 @@
-"""Margins of rows and sums of rows: what a pass of a primal solver computes, one function for any matrix."""
+"""What a pass of a primal solver computes: margins of rows and weighted sums of rows, for any kind of matrix."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from bigsvm.compiled.shared.targets import sign_of, target_of
 
 
 def signed_margins(X, y, positive, W, bias, start, factor, out):
-    """out[i, m] = start target_i + factor y_i (x_i.w + bias w_last): slacks with (1, -1), z_i.d with (0, 1).
+    """out[i, m] = start target_i + factor y_i (x_i.w + bias w_last) for model m with the weights w = W[:, m].
 
-    X : dense or CSR;  y : int32 (n_rows,), class codes, whose target is 1, or float64 targets, whose sign is 1
-    positive : int32 (n_models,), the code that is +1
-    W : float64, (n_features + 1,) or (n_features + 1, n_models);  out : float64, (n_rows, n_models)
+    With (start, factor) = (1, -1) these are slacks; with (0, 1) and a direction in W they are products z_i.d.
+
+    X : dense or CSR
+    y : int32 (n_rows,), class codes, whose target counts as 1; or float64 targets, whose y_i counts as 1
+    positive : int32 (n_models,), the class code that is +1 for each model;  bias : the constant feature, 0 for none
+    W : float64, (n_features + 1,) or (n_features + 1, n_models);  out : float64, (n_rows, n_models), filled
     """
     _signed_margins(X, y, positive, W, bias, start, factor, out, np.empty(n_models(W)))
 
@@ -32,9 +35,10 @@ def _signed_margins(X, y, positive, W, bias, start, factor, out, z):
 
 
 def add_rows(X, y, positive, coefficients, bias, V):
-    """V[:, m] += sum_i coefficients[i, m] y_i [x_i, bias]; rows without a coefficient are not read.
+    """V[:, m] += sum_i coefficients[i, m] y_i [x_i, bias]; rows whose coefficients are all 0 are not read.
 
-    coefficients : float64, (n_rows, n_models);  V : float64, (n_features + 1,) or (n_features + 1, n_models)
+    X, y, positive, bias : as for `signed_margins`;  coefficients : float64, (n_rows, n_models)
+    V : float64, (n_features + 1,) or (n_features + 1, n_models)
     """
     _add_rows(X, y, positive, coefficients, bias, V, np.empty(n_models(V)))
 

@@ -5,8 +5,8 @@ Along column j the objective of one model is
     phi(t) = linear t + quadratic t^2 / 2 + sum_i C_i e(s_i - t p_i)^2,   p_i = y_i x_ij,   e(s) = max(0, s)
 
 (docs/mathematics.md 6).  phi is differentiable, and quadratic between the breakpoints s_i / p_i.  For a regression
-y_i = 1, and e(s) is s reduced by up to epsilon.  A matrix here has the columns of the data as its rows, dense or CSR,
-so that the functions for rows read columns.
+y_i = 1, and e(s) is the part of |s| above epsilon, with the sign of s.  The matrix X has the columns of the data as its
+rows, dense or CSR, so the functions for rows read columns.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _MOST = 200  # evaluations of a search; the bracket alone ends it before
 
 
 class SearchRows(NamedTuple):
-    """The vectors of rows for a search along a column.
+    """What a search along a column needs of the rows.
 
-    s : float64, (n_samples, n_models)    slacks, which follow
+    s : float64, (n_samples, n_models)    slacks, updated with each step
     y : int32 or float64, (n_samples,)    class codes, or targets of a regression
     positive : int32, (n_models,)         class code that is +1 for each model
-    cost : float64, (n_samples,)          class weight times sample weight;  C : float64, (n_models,)
-    epsilon : float                       residuals up to this cost nothing; 0 of classes
+    cost : float64, (n_samples,)          class weight times sample weight
+    C : float64, (n_models,)
+    epsilon : float                       residuals up to this size cost nothing; 0 for classes
     """
 
     s: np.ndarray
@@ -45,10 +46,11 @@ class SearchRows(NamedTuple):
 
 @register_jitable
 def _slopes(X, j, m, rows, t):
-    """(a, b, h): sums of 2 C_i p_i s_i and of 2 C_i p_i^2 where s_i > t p_i, and of 2 C_i p_i^2 of all rows.
+    """(a, b, h), from which phi'(t) = linear - a + (quadratic + b) t follows.
 
-    Of a regression where |s_i - t p_i| > epsilon, and s_i less the end of the tube that is nearer.
-    phi'(t) = linear - a + (quadratic + b) t
+    a and b are the sums of 2 C_i p_i s_i and of 2 C_i p_i^2 over the rows with s_i > t p_i, and h is the sum of
+    2 C_i p_i^2 over all rows.  For a regression a and b are over the rows with |s_i - t p_i| > epsilon, and the nearer
+    end of the tube, epsilon or -epsilon, is subtracted from s_i.
     """
     C = rows.C[m]
     a = b = h = 0.0
@@ -95,10 +97,12 @@ def _loss(X, j, m, rows, t):
 
 @register_jitable
 def _exact(X, j, m, rows, linear, quadratic, a, b):
-    """The root of phi', from the line that phi' follows at 0.
+    """The root of phi', by Newton's method inside a bracket.
 
-    Newton's method inside a bracket.  It has ended when the line at t has its root at t: the same rows violate, so
-    the sums have the same bits, and the root is that of the true piece, exact but for rounding.
+    phi' is linear between breakpoints.  The method ends when the line at t has its root at t.  Then the same rows
+    violate as in the iteration before, the sums have the same bits, and the root is exact up to rounding.
+
+    a, b : the results of `_slopes` at t = 0
     """
     low, high, t = -np.inf, np.inf, 0.0
     for _ in range(_MOST):
@@ -123,7 +127,10 @@ def _exact(X, j, m, rows, linear, quadratic, a, b):
 
 @register_jitable
 def _armijo(X, j, m, rows, linear, quadratic, d, longest):
-    """The first of d, d/2, d/4, ... that decreases phi by SIGMA times its square; sure where shares <= `longest`."""
+    """The first step t of d, d/2, d/4, ... that lowers phi by at least SIGMA t^2; 0 if none does.
+
+    longest : a step of at most `longest` times d surely does, and is taken without computing phi
+    """
     share = 1.0
     now = _loss(X, j, m, rows, 0.0)
     while share > longest:
@@ -144,7 +151,7 @@ def _value(X, j, m, rows, linear, quadratic, t):
 
 @register_jitable
 def _global_newton(X, j, m, rows, linear, quadratic, eps2):
-    """The search of the Rosenbrock paper: Newton from t = 1 with a step of 1, 1/2, 1/4, ..., until |phi'| < eps2."""
+    """The search of Liu, Liu and Gu: Newton's method from t = 1 until |phi'| < eps2, with steps shortened by halves."""
     t = 1.0
     value = _value(X, j, m, rows, linear, quadratic, t)
     for _ in range(_MOST):
@@ -179,7 +186,7 @@ def _search(X, j, m, rows, linear, quadratic, rule, eps2):
     curvature = quadratic + b
     if curvature <= 0.0:
         return 0.0
-    # No function value is needed where this holds for the whole step, and it nearly always does.
+    # Shares of the Newton step up to this lower phi enough.  The whole step nearly always does, and needs no value.
     longest = curvature / (0.5 * (quadratic + h) + SIGMA)
     d = (a - linear) / curvature
     if longest >= 1.0 or d == 0.0:
@@ -197,11 +204,12 @@ def _move(X, j, m, rows, t):
 
 @inner_loop
 def search(X, j, m, rows, linear, quadratic, rule, eps2):
-    """Search along column j for model m by the rule; returns the step, and updates s of the rows.
+    """Search along column j for model m; returns the step t, and updates the slacks of the rows.
 
-    X : the columns;  rows : SearchRows;  linear, quadratic : of the regulariser along the column
-    rule : EXACT, the least of phi (any quadratic >= 0);  GLOBAL_NEWTON, up to |phi'| < eps2;  NEWTON_STEP, one step
-        with sufficient decrease (docs/mathematics.md 6.1, 6.2)
+    X : the columns;  rows : SearchRows
+    linear, quadratic : float, slope and curvature of the regulariser along the column
+    rule : EXACT: the minimum of phi;  GLOBAL_NEWTON: until |phi'| < eps2;  NEWTON_STEP: one Newton step with sufficient
+        decrease (docs/mathematics.md 6.1, 6.2)
     """
     t = _search(X, j, m, rows, linear, quadratic, rule, eps2)
     if t != 0.0:
@@ -211,7 +219,7 @@ def search(X, j, m, rows, linear, quadratic, rule, eps2):
 
 @inner_loop
 def column_total(X, j, m, alpha, y, positive):
-    """sum_i alpha[i, m] y_i x_ij of model m; alpha is float64, (n_samples, n_models)."""
+    """The sum over rows of alpha[i, m] y_i x_ij for model m.  alpha : float64, (n_samples, n_models)"""
     total = 0.0
     start, stop = row_span(X, j)
     while start < stop:
@@ -227,13 +235,14 @@ def column_total(X, j, m, alpha, y, positive):
 
 @inner_loop
 def sweep(X, order, first, rows, w, rule, eps2, alpha, V, moved):
-    """Search along the columns of a block one after another, for all models; w and the rows' s follow.
+    """Search along the columns of a block one after another, for all models; updates w and the slacks.
 
-    order : int64, (n_columns,)   the block's columns, from 0, in the order of the visits
-    first : int   the feature that is column 0
-    w : float64, (n_features + 1, n_models);  other arguments as of `search`
-    alpha : float64, (n_samples, n_models);  V : float64, like w, out   sum_i alpha_i y_i x_ij
-    moved : float64, (n_models,)   the squared steps are added
+    order : int64, (n_columns,)   columns of the block, counted from 0, in the order of the visits
+    first : int   the feature number of column 0
+    w : float64, (n_features + 1, n_models)
+    alpha : float64, (n_samples, n_models);  V : float64, the shape of w, receives sum_i alpha_i y_i x_ij
+    moved : float64, (n_models,), grows by the squared steps
+    rows, rule, eps2 : as for `search`
     """
     for k in range(order.shape[0]):
         j = order[k]
@@ -249,10 +258,11 @@ def sweep(X, order, first, rows, w, rule, eps2, alpha, V, moved):
 
 @njit(cache=True, nogil=True)
 def model_sweep(H, D, r, x, steps):
-    """Exact searches along the rows of D, one after another, on the model r.d + d'Hd / 2; its gradient r follows.
+    """Exact searches along the rows of D, one after another, on a quadratic function with the Hessian H.
 
-    H : float64, (n, n), symmetric;  D : float64, (n_directions, n);  r, x : float64, (n,), in place
-    steps : float64, (n_directions,), out
+    H : float64, (n, n), symmetric;  D : float64, (n_directions, n)
+    r : float64, (n,), the gradient, updated;  x : float64, (n,), the point, updated
+    steps : float64, (n_directions,), filled with the step along each direction
     """
     n = H.shape[0]
     u = np.empty(n)

@@ -1,6 +1,7 @@
-"""A row in a local problem that is stiffer than the problem it is a part of, feature by feature.
+"""Norm and update of a row in the problem of a shard, whose steps are damped by a factor for each feature.
 
-stiffness : float32, (n_features,), at least 1.  Written once for every kind of row, as in `shared/many.py`.
+The factor is the *stiffness* of docs/mathematics.md 4.6: float32, (n_features,), at least 1.  X holds rows of any kind,
+as in `shared/many.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bigsvm.compiled.shared.many import row_entry, row_scale, row_span
 
 @register_jitable
 def stiff_sqnorm(X, i, stiffness):
-    """Sum over features of stiffness[j] X[i, j]^2.  Compiled only."""
+    """The sum over features j of stiffness[j] X[i, j]^2, float64.  Compiled only."""
     first, stop = row_span(X, i)
     total = 0.0
     for k in range(first, stop):
@@ -24,7 +25,7 @@ def stiff_sqnorm(X, i, stiffness):
 
 
 def stiff_axpys(a, X, i, stiffness, W):
-    """W[j, m] += a[m] stiffness[j] X[i, j].  Compiled only."""
+    """W[j, m] += a[m] stiffness[j] X[i, j] for all features j and models m.  Compiled only."""
     raise NotImplementedError
 
 
@@ -41,7 +42,7 @@ def _stiff_axpys(a, X, i, stiffness, W):
         first, stop = row_span(X, i)
         scale = row_scale(X, i)
         for m in range(np.uint64(W.shape[1])):
-            if a[m] != 0.0:  # few models move at a row
+            if a[m] != 0.0:  # at most rows few models move
                 step = a[m] * scale
                 for k in range(first, stop):
                     feature, x = row_entry(X, i, k)
