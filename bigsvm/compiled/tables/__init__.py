@@ -1,1 +1,1 @@
-"""Loops that take in rows as readers of tables give them."""
+"""Loops that read rows from the memory of Arrow tables."""

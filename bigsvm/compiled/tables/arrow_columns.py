@@ -1,4 +1,4 @@
-"""Columns of Arrow as dense rows: found by its C data interface, and turned a small square at a time."""
+"""Read Arrow columns as dense rows: find them by the C data interface, and transpose them in small rectangles."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from bigsvm.compiled.shared.compile import inner_loop
 from bigsvm.compiled.tables.arrow_memory import BUFFERS, CHILDREN, NULLS, OFFSET, read_at, release
 
 _ROWS, _COLUMNS = 256, 8
-"""Of a part that is turned.  The nearest cache has eight places for what lies a power of two apart, as columns may."""
+"""Size of a rectangle.  The L1 cache has only eight places for addresses that differ by certain powers of two, as those
+of columns may."""
 
 
 @inner_loop
 def find_columns(batch, places, itemsize, addresses):
-    """Where the values of some columns of a batch lie; False where one of them may have nulls.
+    """Find the addresses of the values of some columns in a batch; returns False if one of them may have nulls.
 
-    batch : int            address of an ArrowArray of structs, each a row; released
-    places : int64, shape (n_columns,)      of the columns, all of numbers of `itemsize` bytes
-    addresses : uint64, shape (n_columns,)  out
+    batch : int            address of an ArrowArray of structs, one for each row; it is released
+    places : int64, shape (n_columns,)      numbers of the columns, whose values all have `itemsize` bytes
+    addresses : uint64, shape (n_columns,)  filled
     """
     children = read_at(np.uint64(batch), np.uint64(CHILDREN), np.uint64)
     skipped = read_at(np.uint64(batch), np.uint64(OFFSET), np.uint64)
@@ -36,10 +37,11 @@ def find_columns(batch, places, itemsize, addresses):
 
 @inner_loop
 def turn_columns(addresses, first, out):
-    """out[i, first + j] = value i of the column at addresses[j]; returns whether all of them are finite.
+    """out[i, first + j] = value i of the column at addresses[j]; returns whether all values are finite.
 
-    addresses : uint64, shape (n_columns,)   of as many values as `out` has rows, and of its type
-    out : shape (n_rows, at least first + n_columns)
+    addresses : uint64, shape (n_columns,)   each column has n_rows values of the dtype of `out`
+    first : int, the column of `out` for the first of them
+    out : shape (n_rows, first + n_columns or more), filled
     """
     n_rows, n_columns = out.shape[0], addresses.shape[0]
     odd = False
@@ -51,7 +53,7 @@ def turn_columns(addresses, first, out):
                 values = addresses[j]
                 for i in range(a, b):
                     x = read_at(values, i, out)
-                    odd |= x - x != 0  # of NaN and infinities this is NaN
+                    odd |= x - x != 0  # for NaN and infinities x - x is NaN
             to = np.uint64(first)
             for i in range(a, b):
                 for j in range(p, q):

@@ -1,4 +1,4 @@
-"""Sparse rows in lists of Arrow, found by its C data interface, and put to their place."""
+"""Read sparse rows from lists in Arrow columns: find them by the C data interface, and copy them to CSR arrays."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bigsvm.compiled.tables.taken_rows import take_entries
 TO_BE_LOOKED_AT = -1
 
 _KIND, _SIZE = 0, 1
-"""Places in a vector of Spark ML of what says whether it is dense, and of its size."""
+"""Numbers of two fields in a vector of Spark ML: whether it is dense, and its size."""
 
 
 class Lists(NamedTuple):
-    """Where the lists of a batch are.
+    """Where the lists of a batch are found.
 
-    vectors : int      place of the column of vectors, which are sparse where the first of their parts, an int8, is 0,
-                       and have a size of int32; -1 where there are none
-    indices, values : int   places of two columns of lists, in the batch or in the vectors
-    wide : int         1 where offsets of the lists have 64 bits, else 0
-    label : int        place of the column of labels, in the batch
-    stored : shape (0,)     of the type of indices
+    vectors : int      number of the column of Spark ML vectors; -1 if there is none.  A vector is sparse if its first
+                       field, an int8, is 0; its size is an int32
+    indices, values : int   numbers of the two columns of lists, in the batch, or in the vectors if there are any
+    wide : int         1 if the offsets of the lists have 64 bits, 0 if they have 32
+    label : int        number of the column of labels in the batch
+    stored : shape (0,)     an array of the dtype of the indices
     """
 
     vectors: int
@@ -37,17 +37,20 @@ class Lists(NamedTuple):
 
 @inner_loop
 def add_lists(batch, lists, n_features, row, indptr, to_data, to_indices, to_labels):
-    """Copy the sparse rows of a batch, in one call: what is done for each batch from outside takes as long as this.
+    """Copy the sparse rows and the labels of a batch.
 
-    batch : int        address of an ArrowArray of structs, each a row; it is released
-    row : int          the first of these rows among all
-    indptr : int64, shape (n + 1,)        out, n of all rows: where each row ends; where row `row` begins is given
-    to_data, to_indices : shape (any,)    out, from indptr[row] on; values are of the type of `to_data`
-    to_labels : uint8, shape (n times the bytes of a label,)   out: labels, of whatever numbers they are, if any
+    All of it is done in one call, because the work of several calls from Python would take as long as the copying.
 
-    Returns the number of entries.  n entries without room for them give -1 - n, and nothing is copied; and -1 says that
-    somebody has to look at the rows.  These or labels may have nulls, there may be dense vectors or vectors of another
-    size among them, lists of different lengths, or entries that are not sound (`take_entries`).
+    batch : int        address of an ArrowArray of structs, one for each row; it is released
+    lists : Lists;  n_features : int
+    row : int          number of the batch's first row among the n rows that are read
+    indptr : int64, shape (n + 1,)        filled for these rows; indptr[row] is given
+    to_data, to_indices : shape (capacity,)   filled from indptr[row] on; the values have the dtype of `to_data`
+    to_labels : uint8, shape (n times the bytes of a label,)   filled with the bytes of the labels; (0,) without labels
+
+    Returns the number of entries.  If there is no room for them, it is -1 - entries, and no entry is copied.  It is -1
+    (TO_BE_LOOKED_AT) if the rows cannot be read like this: rows or labels may have nulls, some vectors may be dense or
+    of another size, two lists of a row may differ in length, or entries may be invalid (`take_entries`).
     """
     n_rows = read_at(np.uint64(batch), np.uint64(LENGTH), np.int64)
     began, found = indptr[row], TO_BE_LOOKED_AT
@@ -62,7 +65,7 @@ def add_lists(batch, lists, n_features, row, indptr, to_data, to_indices, to_lab
 
 @part_of_loop
 def _take_labels(batch, label, row, to_labels, width):
-    """Copy the bytes of labels, `width` of each; False where some may be null."""
+    """Copy the labels, `width` bytes each; returns False if some may be null."""
     column = _child(batch, label)
     if _may_have_nulls(column):
         return False
@@ -75,7 +78,7 @@ def _take_labels(batch, label, row, to_labels, width):
 
 @part_of_loop
 def _add(batch, where, n_features, indptr, to_data, to_indices):
-    """`add_lists` to rows that are the first."""
+    """As `add_lists`, for arrays that begin with the first row of the batch, and without labels."""
     vectors, indices, values, wide, _, stored = where
     n_rows = np.uint64(indptr.shape[0] - 1)
     parent, skipped = batch, read_at(batch, np.uint64(OFFSET), np.uint64)
@@ -122,7 +125,7 @@ def _add(batch, where, n_features, indptr, to_data, to_indices):
 
 @part_of_loop
 def _child(array, place):
-    """A part of an ArrowArray."""
+    """The address of a child of an ArrowArray."""
     children = read_at(array, np.uint64(CHILDREN), np.uint64)
     return read_at(children, np.uint64(place), np.uint64)
 
@@ -146,6 +149,6 @@ def _offset(offsets, place, wide):
 
 @part_of_loop
 def _flat_from(flat, first, itemsize):
-    """Where value `first` of an array of numbers lies."""
+    """The address of value `first` in an ArrowArray of numbers."""
     place = read_at(flat, np.uint64(OFFSET), np.uint64) + np.uint64(first)
     return _buffer(flat, 1) + place * np.uint64(itemsize)

@@ -1,4 +1,4 @@
-"""Where Arrow keeps columns: its C data interface, as compiled loops read it."""
+"""Access of compiled loops to the memory of Arrow columns, by the C data interface."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-# Of `struct ArrowArray`, in words of 8 bytes: https://arrow.apache.org/docs/format/CDataInterface.html
+# Places of fields in `struct ArrowArray`, in words of 8 bytes:
+# https://arrow.apache.org/docs/format/CDataInterface.html
 LENGTH, NULLS, OFFSET, BUFFERS, CHILDREN, RELEASE = 0, 1, 2, 5, 6, 8
 
 
 @intrinsic
 def read_at(typingctx, address, place, like):
-    """Number `place` of those that lie at an address; they are of the type `like`, or of that of the array `like`."""
+    """Element `place` of the numbers at an address, uint64.
+
+    like : the numba type of the numbers, or an array of that type
+    """
     dtype = like.dtype
 
     def generate(context, builder, signature, arguments):
@@ -24,7 +28,10 @@ def read_at(typingctx, address, place, like):
 
 @intrinsic
 def release(typingctx, array):
-    """Let go of an ArrowArray at an address, as whoever exported it wants it done.  The columns may live on."""
+    """Release the ArrowArray at an address, by the function that its exporter has stored in it.
+
+    The columns themselves stay in memory as long as something else refers to them.
+    """
 
     def generate(context, builder, signature, arguments):
         word = ir.IntType(64)

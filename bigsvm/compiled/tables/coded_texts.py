@@ -1,4 +1,4 @@
-"""Texts by their number among many known ones: what a table of text columns asks of each of its rows."""
+"""Find the number of each text among many known texts, by a hash table: the codes of a column of categories."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 @inner_loop
 def place_texts(ends, text, table):
-    """Put the numbers of texts to places that `code_texts` finds them at.
+    """Fill the hash table of n known texts, no two of which are equal.
 
-    ends : int64, shape (n + 1,)   where text k begins and ends in `text`, uint8; no two are equal
-    table : int32, shape (a power of two, more than n,)   -1 everywhere; out
+    ends : int64, shape (n + 1,)   text k is text[ends[k]:ends[k + 1]];  text : uint8
+    table : int32, (n_slots,), n_slots a power of two above n; -1 everywhere before, then numbers of texts
     """
     last = np.uint64(table.shape[0] - 1)
     for k in range(ends.shape[0] - 1):
@@ -26,10 +26,10 @@ def place_texts(ends, text, table):
 
 @inner_loop
 def code_texts(offsets, texts, ends, known, table, codes):
-    """codes[i] = the number of text i among the known ones, -1 where it is none of them.
+    """codes[i] = the number of text i among the known ones, -1 if it is none of them.
 
-    offsets : int64, shape (n_rows + 1,)   where texts begin and end in `texts`, uint8
-    ends, known, table : of `place_texts`;  codes : int64, shape (n_rows,), out
+    offsets : int64, shape (n_rows + 1,)   text i is texts[offsets[i]:offsets[i + 1]];  texts : uint8
+    ends, known, table : `ends`, `text` and `table` of `place_texts`;  codes : int64, shape (n_rows,), filled
     """
     last = np.uint64(table.shape[0] - 1)
     for i in range(codes.shape[0]):

@@ -1,6 +1,6 @@
-"""Values and sparse rows put to their place in a block, and looked at on the way.
+"""Copy values and sparse rows to their place in a block, and check them on the way.
 
-What is not as it should be is not told here: whoever is told False looks again, at what has come, and says what it is.
+These loops only return False if something is invalid.  Their callers then look at the rows again, and say what it is.
 """
 
 from __future__ import annotations
@@ -13,35 +13,39 @@ from bigsvm.compiled.tables.arrow_memory import read_at
 
 @inner_loop
 def take_values(values, out):
-    """Copy values; returns whether all of them are finite.  Both have shape (n,)."""
+    """Copy `values` to `out`, both of shape (n,); returns whether all of them are finite."""
     odd = False
     for k in range(np.uint64(values.shape[0])):
         x = values[k]
-        odd |= x - x != 0  # of NaN and infinities this is NaN
+        odd |= x - x != 0  # for NaN and infinities x - x is NaN
         out[k] = x
     return not odd
 
 
 @inner_loop
 def take_rows(found, stored, indptr, n_features, to_data, to_indices):
-    """`take_entries` of values and indices at the addresses `found`, uint64, shape (2,)."""
+    """As `take_entries`.  found : uint64, shape (2,), the addresses of values and indices"""
     return take_entries(found[0], found[1], stored, indptr, n_features, to_data, to_indices)
 
 
 @part_of_loop
 def take_entries(data, indices, stored, indptr, n_features, to_data, to_indices):
-    """Copy the entries of sparse rows; False where a row is not sound, or its indices do not ascend.
+    """Copy the entries of sparse rows; returns False if some row is invalid.
 
-    data, indices : uint64   addresses of values, of the type of `to_data`, and of indices; nothing is known of them
-    stored : shape (0,)      of the type of the indices
-    indptr : int64, shape (n_rows + 1,)   where rows begin, wherever the first does: nothing is known of it
-    to_data, to_indices : shape (at least nnz,)
+    A row is valid if it does not end before it begins, its values are finite, and its indices ascend, from 0 or more to
+    below n_features.
+
+    data, indices : uint64   addresses of values, in the dtype of `to_data`, and of indices; neither is checked yet
+    stored : shape (0,)      an array of the dtype of the indices
+    indptr : int64, shape (n_rows + 1,)   row i has the entries indptr[i] - indptr[0] to indptr[i + 1] - indptr[0] - 1;
+        not checked yet
+    to_data, to_indices : shape (nnz or more,), filled
     """
     began, n_rows = indptr[0], indptr.shape[0] - 1
     sound = min(to_data.shape[0], to_indices.shape[0]) >= indptr[n_rows] - began
     for row in range(n_rows):
         sound &= indptr[row] <= indptr[row + 1]
-    if not sound:  # so that all of them lie between the first and the last
+    if not sound:  # after this check every entry lies between the first and the last
         return False
     n = np.uint64(indptr[n_rows] - began)
     odd = beyond = False
@@ -56,7 +60,9 @@ def take_entries(data, indices, stored, indptr, n_features, to_data, to_indices)
         j = read_at(indices, k, stored)
         falls += j <= read_at(indices, k - np.uint64(1), stored)
         to_indices[k] = j
-    for row in range(n_rows):  # where a row begins, indices may fall; ascending, they lie between its ends
+    # `falls` counts indices that do not ascend, which is allowed only where a row begins.  Ascending indices are in
+    # range if the first and the last of their row are.
+    for row in range(n_rows):
         a, b = np.uint64(indptr[row] - began), np.uint64(indptr[row + 1] - began)
         if a < b:
             first, last = read_at(indices, a, stored), read_at(indices, b - np.uint64(1), stored)

@@ -1,9 +1,9 @@
-"""Decimal text to the nearest double, exactly, without a slow case for numbers of up to 19 digits.
+"""The float64 nearest to a decimal number w * 10^q, without a slow case for numbers of up to 19 digits.
 
-Small numbers go by Clinger's method: a mantissa of at most 53 bits times or over a power of ten that is
-itself a double is one correctly rounded operation (Clinger, PLDI 1990).  The rest goes by the product with
-a 128-bit power of five (Lemire, Software: Practice and Experience 51, 2021; that no fallback is needed:
-Mushtak and Lemire, ibid. 53, 2023).  Digits are taken eight at a time as one 64-bit word.
+Small numbers are converted by Clinger's method: a mantissa of at most 53 bits, multiplied or divided by a power of
+ten that is itself a float64, takes one correctly rounded operation (Clinger, PLDI 1990).  Others are converted by the
+product with a power of five of 128 bits (Lemire, Software: Practice and Experience 51, 2021; Mushtak and Lemire, ibid.
+53, 2023, show that no fallback is needed).  Digits are read eight at a time as one word of 64 bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from bigsvm.compiled.shared.compile import register_jitable
 
-_LEAST, _GREATEST = -342, 308  # powers of ten outside give 0 or infinity with any 64-bit mantissa
+_LEAST, _GREATEST = -342, 308  # exponents below give 0 with every mantissa of 64 bits, and those above infinity
 
 
 def _powers_of_five():
@@ -40,10 +40,10 @@ EXACT_TENS = np.array([float(10**k) for k in range(23)])
 
 @intrinsic
 def address_of(typingctx, array):
-    """Address of the first element of an array.
+    """The address of the first element of an array, uint64.
 
-    Functions that are handed an address and not the array spare two atomic operations on its reference
-    count at each call, which took two thirds of the time of the parser.  The caller keeps the array alive.
+    Functions that take an address instead of the array need no atomic operations on its reference count.  These two
+    operations in each call took two thirds of the parser's time.  The caller must keep the array alive.
     """
 
     def codegen(context, builder, signature, args):
@@ -89,7 +89,7 @@ def _high_word(typingctx, a, b):
 
 @intrinsic
 def _trailing_zeros(typingctx, x):
-    """Zero bits below the lowest one bit; 64 for 0."""
+    """The number of zero bits below the lowest bit that is 1; 64 for 0."""
 
     def codegen(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -99,7 +99,7 @@ def _trailing_zeros(typingctx, x):
 
 @intrinsic
 def _leading_zeros(typingctx, x):
-    """Zero bits above the highest one bit; 64 for 0."""
+    """The number of zero bits above the highest bit that is 1; 64 for 0."""
 
     def codegen(context, builder, signature, args):
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 0))
@@ -109,7 +109,7 @@ def _leading_zeros(typingctx, x):
 
 @intrinsic
 def _as_double(typingctx, x):
-    """The float64 with the 64 bits of a word."""
+    """The float64 that has the bits of a uint64."""
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(types.float64))
@@ -119,10 +119,11 @@ def _as_double(typingctx, x):
 
 @register_jitable
 def eight_digits(word):
-    """(count, value) of the ASCII digits at the start of an eight-byte word; count is 0 to 8.
+    """(count, value), uint64, of the ASCII digits at the start of a word of eight bytes; count is 0 to 8.
 
-    The digits are shifted to the end, zeros before them, and neighbours are joined: 1 + 1, 2 + 2, 4 + 4.
-    A carry or borrow of the test can only spoil bytes after the first that is no digit.
+    The digits are moved to the end of the word, behind zeros.  Then neighbours are combined: digits to numbers of two,
+    these to numbers of four, and these to one of eight.  The test for digits may produce a carry or a borrow, which
+    changes only bytes after the first that is not a digit.
     """
     less = word - np.uint64(0x3030303030303030)
     no_digit = ((word + np.uint64(0x4646464646464646)) | less) & np.uint64(0x8080808080808080)
@@ -140,7 +141,7 @@ def eight_digits(word):
 
 @register_jitable
 def _by_powers_of_five(w, q):
-    """The double nearest to w * 10^q for any word w > 0; infinity when too large."""
+    """The float64 nearest to w * 10^q for a uint64 w > 0; infinity if that is too large."""
     if q < _LEAST:
         return 0.0
     if q > _GREATEST:
@@ -163,7 +164,7 @@ def _by_powers_of_five(w, q):
         if power <= -63:
             return 0.0
         mantissa = mantissa >> np.uint64(1 - power)
-        # A subnormal that rounds up to 2^52 becomes the least normal number by its own carry.
+        # A subnormal number that is rounded up to 2^52 becomes the smallest normal number by the carry.
         mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
         return _as_double(mantissa)
     tie = low <= np.uint64(1) and -4 <= q <= 23 and mantissa & np.uint64(3) == np.uint64(1)
@@ -180,11 +181,7 @@ def _by_powers_of_five(w, q):
 
 @register_jitable
 def nearest_double(w, q):
-    """The double nearest to w * 10^q, ties to even; infinity when too large.
-
-    w : uint64
-    q : int64
-    """
+    """The float64 nearest to w * 10^q, ties to even; infinity if that is too large.  w : uint64;  q : int64"""
     if w <= np.uint64(1 << 53) and -22 <= q <= 22:
         if q < 0:
             return np.float64(w) / EXACT_TENS[-q]

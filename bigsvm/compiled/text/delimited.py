@@ -1,7 +1,7 @@
-"""Delimited text of plain numbers, as columns: one pass over whole lines, no allocation, no messages.
+"""Read delimited text that has only plain numbers into columns: one pass over whole lines, without allocation.
 
-Whatever is not plainly a number that its column has is left to the caller, with all of its text: so nothing here says
-what a quotation mark, a blank or an empty field means.
+If anything in the text is not plainly a number for its column, the whole text is left to the caller.  So the rules for
+quotation marks, blanks and empty fields, and the error messages, are elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ONE = np.uint64(1)
 
 @register_jitable
 def _is_zero(p, stop):
-    """Whether the number in [p, stop) is 0 as it is written, and not by rounding."""
+    """Whether all digits of the number at the addresses [p, stop) are 0, so that it is not 0 by rounding."""
     while p < stop and (byte_at(p) == _ZERO or byte_at(p) == _DOT):
         p += _ONE
     return p == stop or not is_digit(byte_at(p))
@@ -28,25 +28,26 @@ def _is_zero(p, stop):
 
 @njit(cache=True, nogil=True)
 def read_columns(text, delimiter, places, whole, n_rows, apart, reals, wholes):
-    """Read numbers into columns; returns how many rows there are, or NOT_PLAIN.
+    """Read numbers into columns; returns the number of rows, or NOT_PLAIN if the text is not plain.
 
     text : uint8, shape (n,)               lines without quotation marks; the last PADDING bytes are newlines
     delimiter : uint8
-    places : int64, shape (n_fields,)      the column that takes a field of a line; -1 for one that is passed over
-    whole : bool, shape (n_fields,)        whether that is a whole number
-    n_rows : int                           at most; more are not plain
-    apart : int                            numbers from where a column begins to where the next one does
-    reals : float64, shape (n_columns * apart,)
-    wholes : int64, the same memory
+    places : int64, shape (n_fields,)      the column that each field of a line goes to; -1 for fields to skip
+    whole : bool, shape (n_fields,)        whether the column has integers
+    n_rows : int                           most rows; a text with more is not plain
+    apart : int                            distance, in numbers, between the beginnings of two columns
+    reals : float64, shape (n_columns * apart,)   filled with the other columns
+    wholes : int64, a view of the same memory     filled with the columns of integers
 
-    Plain are lines of n_fields, ended by a newline, with a carriage return before it perhaps; lines without anything do
-    not count.  A number has digits at its front, behind a minus perhaps.  Whole ones fit int64; others are finite, not
-    0 by rounding, and their nearest double is known from their first nineteen digits.
+    The text is plain if all of its lines have n_fields fields and end with a newline, which a carriage return may
+    precede; empty lines do not count.  A number begins with a digit, or with a minus and a digit.  Integers must fit
+    int64.  Other numbers must be finite and not 0 by rounding, and their nearest float64 must follow from their first
+    nineteen digits.
     """
     n, n_fields = text.shape[0], places.shape[0]
     if n < PADDING:
         return NOT_PLAIN
-    for k in range(n - PADDING, n):  # here every number ends, so that nothing is read beyond
+    for k in range(n - PADDING, n):  # every number ends before these newlines, so nothing is read beyond the text
         if text[k] != _LF:
             return NOT_PLAIN
     p = address_of(text)

@@ -1,8 +1,8 @@
-"""Numbers in text, at an address: the digits of a whole number, and a decimal number as the nearest double.
+"""Read numbers in text at an address: an integer from its digits, or a decimal number as the nearest float64.
 
-p is an address (see `decimal.address_of`), not a position in a buffer.  Digits are taken eight at a time: so many bytes
-must exist (with any content) after the text.  A number whose nearest double cannot be told from its first nineteen
-digits is left to the caller: Python's `float` reads it.
+p is an address (see `decimal.address_of`), uint64, not a position in a buffer.  Digits are read eight at a time, so
+PADDING bytes must exist after the text.  If the nearest float64 of a number does not follow from its first nineteen
+digits, the number is left to the caller, who reads it with Python's `float`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.text.decimal import byte_at, eight_at, eight_digits, nearest_double
 
 PADDING = 16  # bytes that must exist (with any content) after the text
-GOOD, BAD, SLOW = 0, 1, 2
+GOOD, BAD, SLOW = 0, 1, 2  # a number; not a number; a number that is left to the caller
 
 _PLUS, _MINUS, _DOT, _ZERO, _NINE = (np.uint8(ord(c)) for c in "+-.09")
 _LOWER_E, _UPPER_E = np.uint8(ord("e")), np.uint8(ord("E"))
 _ONE = np.uint64(1)
 _TEN = np.uint64(10)
 _EIGHT = np.uint64(8)
-_LARGEST_EXPONENT = 10**12  # no text has so many digits that a larger exponent could be undone by them
+_LARGEST_EXPONENT = 10**12  # larger exponents count as this: no text has so many digits that they would offset it
 _TENS = np.array([10**k for k in range(9)], dtype=np.uint64)
 
 
@@ -31,7 +31,7 @@ def is_digit(c):
 
 @register_jitable
 def digits_at(p, w):
-    """(position after, value) of the digits at p appended to w, mod 2^64."""
+    """(address after the digits at p, the number w with these digits appended, mod 2^64)."""
     count = _EIGHT
     while count == _EIGHT:
         count, value = eight_digits(eight_at(p))
@@ -42,7 +42,9 @@ def digits_at(p, w):
 
 @njit(cache=True, nogil=True)
 def _long_number(p, stop, exponent):
-    """(status, value) of more than nineteen digits in [p, stop), with a dot perhaps, times 10^exponent."""
+    """(GOOD or SLOW, value) of a number with more than nineteen digits at [p, stop), possibly with a dot, times
+    10^exponent.
+    """
     w = np.uint64(0)
     kept = 0
     after_dot = more = False
@@ -66,9 +68,9 @@ def _long_number(p, stop, exponent):
 
 @register_jitable
 def number_at(p):
-    """(status, position after, value) of the number that starts at p.
+    """(status, address after it, value) of the number that starts at p.  status : GOOD, BAD or SLOW
 
-    [+-] (digits [. digits] | . digits) [(e|E) [+-] digits], at least one digit in each group that is there.
+    The grammar is  [+-] (digits [. [digits]] | . digits) [(e|E) [+-] digits],  where `digits` is one digit or more.
     """
     c = byte_at(p)
     negative = c == _MINUS
@@ -123,7 +125,7 @@ def number_at(p):
 
 @register_jitable
 def index_at(p):
-    """(fits int64, position after, value) of the digits at p."""
+    """(whether it fits int64, address after it, value) of the integer whose digits start at p."""
     first = p
     p, w = digits_at(p, np.uint64(0))
     if p - first > np.uint64(18):

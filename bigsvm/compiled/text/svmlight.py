@@ -1,8 +1,8 @@
-"""svmlight text to CSR: one pass over whole lines, no allocation, no messages.
+"""Parse svmlight text to CSR: one pass over whole lines, without allocation or messages.
 
-The grammar is that of `bigsvm.store.text.svmlight.parse_line_strict`, which is the specification and which
-explains what is wrong with a line that is refused here.  A number whose nearest double cannot be told from
-its first nineteen digits is left to the caller: Python's `float` reads it.
+The grammar is that of `bigsvm.store.text.svmlight.parse_line_strict`, which is the specification, and which explains
+what is wrong with a line that is refused here.  If the nearest float64 of a number does not follow from its first
+nineteen digits, the number is left to the caller, who reads it with Python's `float`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _ends_token(c):
 
 @register_jitable
 def _skip_comment(p):
-    """Position of the newline that ends the comment at p, or of the NUL inside it."""
+    """The address of the newline that ends the comment at p, or of a NUL byte inside the comment."""
     while byte_at(p) != _LF and byte_at(p) != np.uint8(0):
         p += _ONE
     return p
@@ -39,7 +39,7 @@ def _skip_comment(p):
 
 @njit(cache=True, nogil=True)
 def count_marks(buffer, n):
-    """(newlines, colons) in the first n bytes: bounds for the rows and the entries of the text."""
+    """(newlines, colons) in the first n bytes: upper bounds of the rows and of the entries of the text."""
     lines = colons = 0
     for p in range(n):
         lines += buffer[p] == _LF
@@ -49,25 +49,25 @@ def count_marks(buffer, n):
 
 @njit(cache=True, nogil=True)
 def parse(buffer, n, zero_based, n_features, labels, indptr, indices, values, slow):
-    """Parse n bytes of whole lines.
+    """Parse the first n bytes of a buffer, which are whole lines.
 
     Parameters
     ----------
     buffer : uint8, at least n + PADDING long; buffer[n - 1] is a newline
-    zero_based : bool      the text counts features from 0 and not from 1
-    n_features : int       a feature number from 0 that reaches it is refused
-    labels : float64, shape (at least the newlines in the text,)
-    indptr : int64, shape (one more,)
-    indices : int32 or int64, shape (at least the colons in the text,)
-    values : float32 or float64, the same shape
-    slow : int64, shape (m, 3)   on return: first byte, byte after, and where the number goes (an entry, or
-                                 -1 - row for a label) of each number that is left to the caller
+    zero_based : bool      the text counts features from 0, not from 1
+    n_features : int       feature numbers, counted from 0, must be below this
+    labels : float64, at least as long as the text has newlines; filled
+    indptr : int64, one longer than `labels`; filled
+    indices : int32 or int64, at least as long as the text has colons; filled
+    values : float32 or float64, as long as `indices`; filled
+    slow : int64, shape (m, 3)   filled for the numbers that are left to the caller: offset of the first byte, offset
+                                 after the last, and where the number goes: an entry, or -1 - row for a label
 
     Returns
     -------
-    code : OK; REFUSED; WIDE: a feature number beyond int32 and indices is int32; FULL: `slow` is too short
-    where : byte offset, in the line that is refused, of or just after the field that is bad
-    n_rows, n_entries, n_slow : int
+    code : OK; REFUSED; WIDE: a feature number does not fit int32, and indices is int32; FULL: `slow` is too short
+    where : if the text is refused, the offset in `buffer` of the bad field, or just after it
+    n_rows, n_entries, n_slow : int   what was filled
     qid : bool   a query id was seen, and ignored
     """
     largest = np.int64(2**31 - 1) if indices.itemsize == 4 else np.int64(2**63 - 2)

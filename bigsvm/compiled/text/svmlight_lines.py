@@ -1,4 +1,4 @@
-"""CSR to svmlight text: the shortest digits that are read back as the same value, and lines made of them."""
+"""Write CSR rows as svmlight text: the shortest digits that are read back as the same value, and lines of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 from bigsvm.compiled.shared.compile import njit, register_jitable
 from bigsvm.compiled.text.decimal import EXACT_TENS, address_of, byte_at, nearest_double
 
-ENTRY_BYTES = 56  # of text of one entry at most: blank, 19 digits, colon, sign, 17 digits, dot, zeros, exponent
+ENTRY_BYTES = 56  # most bytes of an entry: blank, 19 digits, colon, sign, 17 digits, dot, zeros, exponent
 _ONE, _TEN, _ZERO = np.uint64(1), np.uint64(10), np.uint64(ord("0"))
 _BLANK, _COLON, _DOT, _MINUS, _LF, _E = (np.uint64(ord(c)) for c in " :.-\ne")
 
@@ -29,7 +29,7 @@ def _put(typingctx, address, byte):
 
 @register_jitable
 def _scaled(x, shift):
-    """About x * 10^shift."""
+    """x * 10^shift, up to rounding."""
     if 0 <= shift <= 22:
         return x * EXACT_TENS[shift]
     if -22 <= shift < 0:
@@ -39,15 +39,17 @@ def _scaled(x, shift):
 
 @njit(cache=True, nogil=True)
 def shortest(values, mantissas, exponents, left):
-    """|values[k]| as mantissas[k] * 10^exponents[k], with the fewest digits that are read back as the value.
+    """|values[k]| as mantissas[k] * 10^exponents[k], with the fewest digits that are read back as the same value.
 
-    Tried are 6 digits (fewer show as zeros at the end) and more, up to 9 for float32 and 15 for float64; each
-    is read back with the arithmetic of the parser, so that what is accepted is exact whatever the rounding
-    of the scaling was.
+    Numbers of 6 digits and more are tried, up to 9 for float32 and 15 for float64 (with fewer than 6 digits, the number
+    ends with zeros, which are removed).  Each is read back with the arithmetic of the parser, so an accepted number is
+    exact whatever the rounding of the scaling was.
 
-    values : float32 or float64, shape (n,); mantissas : uint64; exponents : int64; left : int64, all (n,)
+    values : float32 or float64, shape (n,)
+    mantissas : uint64, exponents : int64, shape (n,), filled
+    left : int64, shape (n,), filled at its front with the places of values that need more digits
 
-    Returns the number of values that the caller must do, whose places are at the front of `left`.
+    Returns the number of places in `left`; the caller must convert these values.
     """
     most = 9 if values.itemsize == 4 else 15
     back = np.empty(1, values.dtype)
@@ -89,7 +91,7 @@ def _n_digits(m):
 
 @register_jitable
 def _put_digits(p, m, n):
-    """The lowest n digits of m, from address p; returns the address after them."""
+    """Write the lowest n digits of m from address p on; returns the address after them."""
     end = p + np.uint64(n)
     q = end
     while q > p:
@@ -109,7 +111,7 @@ def _put_zeros(p, n):
 
 @register_jitable
 def _put_number(p, m, exponent):
-    """m * 10^exponent, plainly where that is short, as Python's repr would."""
+    """Write m * 10^exponent from address p on, in the form that Python's repr chooses; returns the address after it."""
     n = _n_digits(m)
     point = n + exponent  # digits before the point
     if m == np.uint64(0):
@@ -144,13 +146,13 @@ def _put_number(p, m, exponent):
 
 @njit(cache=True, nogil=True)
 def write_lines(text, starts, which, indptr, indices, values, mantissas, exponents, out):
-    """Write one line per row into `out`, features counted from 1; returns the bytes written.
+    """Write one line for each row to `out`, with features counted from 1; returns the number of bytes written.
 
-    text : uint8           labels, one after the other; label c is text[starts[c]:starts[c + 1]]
-    which : int, (n,)      the label of each row
-    indptr, indices, values : CSR rows; of the values only the sign counts
-    mantissas, exponents : of the values (`shortest`)
-    out : uint8, at least ENTRY_BYTES for each entry and, for each row, its label and a byte
+    text : uint8           labels, one after another; label c is text[starts[c]:starts[c + 1]]
+    which : int, (n_rows,) the label of each row
+    indptr, indices, values : CSR rows; only the signs of the values are used
+    mantissas, exponents : from `shortest`
+    out : uint8, with room for ENTRY_BYTES for each entry and, for each row, its label and one byte
     """
     base = address_of(out)
     labels = address_of(text)
