@@ -1,1 +1,1 @@
-"""Compiled functions on disk: those that came with the installation, and those that this user compiled."""
+"""The cache of compiled functions on disk: those of the installation, and those that this user has compiled."""

@@ -1,8 +1,9 @@
-"""The cache of one function: a file for each signature and processor, which is whole or not there.
+"""The cache of one compiled function: a file for each signature and processor, which is complete or absent.
 
-numba's own has an index for each function, which two processes may not write at a time; knows a source by its path; and
-looks in one folder.  Here the name of a file is a hash of all that decides its content, so that writers never meet;
-what is in it is held against its own digest, and against what was asked for, before any of it is understood.
+numba's own cache has an index for each function, which two processes must not write at the same time.  It identifies a
+source by its path, and looks in one folder only.  Here the name of a file is a hash of all that determines its content,
+so two writers never write different content to one file.  Before the content is unpickled, it is compared with its own
+digest and with what was asked for.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from bigsvm.compiled.cache.trust import read_believed
 
 SUFFIX = ".compiled"
 PART = ".part"
-"""What compiled functions take in of others: of use to who compiles, so that it is no part of what is shipped."""
+"""Suffix of functions that only other compiled functions call.  They are needed to compile, so they are not shipped."""
 _FORM = b"bigsvm compiled function 1\n"
 _DIGEST = 32  # bytes
 _WIDE = "bigsvm.compiled.kernel."
-"""Loops over vectors of 64 bytes: on a processor that has these, code for one that has not is slower by half."""
+"""Modules whose loops use vectors of 64 bytes: on a processor that has these, code for others is slower by half."""
 
 
 class NotCompiled(Exception):
-    """A function was called, with types for which no cache has it, inside `loading_only`."""
+    """Inside `loading_only`, a function was called with types for which it is in no cache."""
 
 
 _loading = threading.local()
@@ -47,7 +48,7 @@ _on_compile: list[Callable[[], object]] = []
 
 @contextlib.contextmanager
 def loading_only() -> Iterator[None]:
-    """Inside, this thread compiles none of our functions: it raises NotCompiled."""
+    """Inside this context the present thread compiles no function of bigsvm, but raises NotCompiled."""
     _loading.only = True
     try:
         yield
@@ -56,13 +57,13 @@ def loading_only() -> Iterator[None]:
 
 
 def only_loading() -> bool:
-    """Whether this thread is inside."""
+    """Whether the present thread is inside `loading_only`."""
     return getattr(_loading, "only", False)
 
 
 @contextlib.contextmanager
 def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
-    """Inside, `tell` is called when a function was compiled."""
+    """Inside this context `tell` is called after each compilation of a function."""
     _on_compile.append(tell)
     try:
         yield
@@ -71,9 +72,9 @@ def told_of_compiling(tell: Callable[[], object]) -> Iterator[None]:
 
 
 class FunctionCache(_Cache):
-    """What numba's dispatcher asks for compiled code of `function` before it compiles, and gives it to afterwards.
+    """The cache of `function`.  numba's dispatcher asks it for compiled code, and hands it what it has compiled.
 
-    options : the names of those that the function was decorated with
+    options : names of the options in the decorator of the function
     """
 
     suffix = SUFFIX
@@ -104,10 +105,13 @@ class FunctionCache(_Cache):
         self._enabled = False
 
     def flush(self) -> None:
-        """Numba compiles anew after this; what is in the cache stays right."""
+        """Nothing to do: numba compiles the function anew after this, but the files of the cache stay valid."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled function of a signature, or None."""
+        """The compiled function for a signature, or None if it is in no cache.
+
+        Raises NotCompiled instead of returning None inside `loading_only`.
+        """
         target_context.refresh()
         found = self._found(sig, target_context.codegen().magic_tuple()) if self._enabled and stamp_digest() else None
         if found is not None:
@@ -117,7 +121,7 @@ class FunctionCache(_Cache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep it in the user's cache, where there is room; what cannot be kept is compiled again."""
+        """Store a compiled function in the user's cache.  If that fails, it is compiled again the next time."""
         self._tell()
         if not (self._enabled and stamp_digest()) or data.library.has_dynamic_globals:
             return
@@ -133,7 +137,7 @@ class FunctionCache(_Cache):
             tell()
 
     def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
-        """What the installation has, else what the user's cache has."""
+        """The stored result, from the installation if it is there, else from the user's cache; None if in neither."""
         levels = places.shipped(places.SHIPPED).levels
         if self._name.startswith(_WIDE):
             levels = tuple(level for level in levels if level == best_level())
@@ -146,7 +150,7 @@ class FunctionCache(_Cache):
         return _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
 
     def _head(self, sig: Any, target: tuple[Any, ...]) -> bytes:
-        """All that decides the compiled code, as the file begins."""
+        """The beginning of a file: all that determines the compiled code."""
         known = {
             **self._function,
             "flags": self._flags(),
@@ -157,7 +161,7 @@ class FunctionCache(_Cache):
         return _FORM + json.dumps(known, sort_keys=True).encode() + b"\n"
 
     def _flags(self) -> dict[str, str]:
-        """What a function is compiled with that its decorator does not say: numba takes it over from the caller."""
+        """Flags that numba takes over from the caller, because the decorator of the function does not set them."""
         caller = ConfigStack.top_or_none()
         taken = {} if caller is None else {name: _said(getattr(caller, name)) for name, _ in self._open}
         return {name: taken[name] for name, plain in self._open if taken.get(name, plain) != plain}
@@ -168,12 +172,12 @@ class FunctionCache(_Cache):
 
 
 class PartCache(FunctionCache):
-    """The same of a function that compiled functions alone call: kept by who compiles, and neither shipped nor told."""
+    """The cache of a function that only compiled functions call: it is used to compile, not shipped, not counted."""
 
     suffix = PART
 
     def _tell(self) -> None:
-        """Nobody counts parts."""
+        """Nothing to do: these functions are not counted."""
 
     def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
         head = self._head(sig, target)
@@ -181,7 +185,7 @@ class PartCache(FunctionCache):
 
 
 _TAKEN_OVER = {"fastmath": "[]", "error_model": "python", "nrt": "True", "forceinline": "False"}
-"""The flags that a callee takes over from its first caller unless it is decorated with them, and what they are else."""
+"""The flags that a function takes over from its first caller unless its decorator sets them, and their defaults."""
 
 
 def _said(flag: Any) -> str:
@@ -189,18 +193,18 @@ def _said(flag: Any) -> str:
 
 
 def _content(code: CodeType) -> tuple[Any, ...]:
-    """What tells functions of one line apart: their instructions, names and constants."""
+    """Instructions, names and constants of a function, which distinguish functions defined on one line."""
     constants = [_content(found) if isinstance(found, CodeType) else repr(found) for found in code.co_consts]
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
 
 
 def best_level() -> str:
-    """The last of the levels that this processor has."""
+    """The highest of LEVELS that this processor supports; '' if it supports none."""
     return next((level for level in reversed(places.LEVELS) if not places.lacks(level)), "")
 
 
 def level_and_name(path: Path) -> tuple[str, str]:
-    """The processor that a file's code is for, and the function that it is of."""
+    """(the processor that the code in a file is for, the name of the function)."""
     with open(path, "rb") as file:
         file.readline()
         known = json.loads(file.readline())
@@ -208,12 +212,12 @@ def level_and_name(path: Path) -> tuple[str, str]:
 
 
 def is_wide(function: str) -> bool:
-    """Whether a function is made for the widest vectors that there are."""
+    """Whether a function uses vectors of 64 bytes.  function : its name with that of the module"""
     return function.startswith(_WIDE)
 
 
 def _read(path: Path, head: bytes, sig: Any, owners: tuple[int, ...]) -> Any:
-    """The reduced result in a file that is whole, of what was asked for, and believed; else None."""
+    """The pickled result in a file that is complete, trusted, and the one asked for; else None."""
     data = read_believed(path, owners)
     if data is None or not data.startswith(head):
         return None
@@ -225,7 +229,7 @@ def _read(path: Path, head: bytes, sig: Any, owners: tuple[int, ...]) -> Any:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and for the user alone."""
+    """Write a file completely or not at all, in a folder that only the user can access."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix="new-")
     try:

@@ -1,7 +1,7 @@
-"""Quicker comparison of the options that numba compiles functions with.
+"""A faster comparison of the options with which numba compiles functions.
 
-numba collects all options of both functions for each comparison, where few are set: 80,000 times while a hundred of our
-functions are compiled, a tenth of the CPU that this takes (docs/measurements.md 11.2).
+For each comparison numba collects all options of both functions, although few are set.  While a hundred functions of
+bigsvm are compiled, it does so 80,000 times, which takes a tenth of the CPU time (docs/measurements.md 11.2).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from numba.core.targetconfig import TargetConfig
 
 
 def compare_quickly() -> None:
-    """From now on numba compares the options of two functions by those that are set, for as long as this process lives.
+    """Make numba compare the options of two functions by those that are set, for the rest of this process.
 
-    For a process that only compiles.
+    It is meant for processes that only compile.
     """
 
     def equal(one: TargetConfig, other: object) -> bool:
@@ -27,7 +27,7 @@ def compare_quickly() -> None:
     def hashed(one: TargetConfig) -> int:
         kind = type(one)
         if kind not in hashes:
-            hashes[kind] = plain_hash(one)  # of the names of all options, which are those of the class
+            hashes[kind] = plain_hash(one)  # a hash of the names of all options, which depend on the class alone
         return hashes[kind]
 
     plainly, plain_hash, hashes = TargetConfig.__eq__, TargetConfig.__hash__, dict[type, int]()

@@ -1,4 +1,4 @@
-"""Where compiled functions are: in the installation, read-only, and in the user's cache."""
+"""The folders of compiled functions: that of the installation, which is only read, and the user's cache."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from bigsvm.compiled.cache.stamp import SOURCES, stamp, stamp_digest
 from bigsvm.compiled.cache.trust import read_believed, why_not_folder
 
 SHIPPED = SOURCES.parent / "_compiled_cache"
-"""What came with the wheel; a checkout has none."""
+"""The folder that comes with the wheel; a checkout of the sources has none."""
 ABOUT = "about.json"
 
 _V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sahf sse3 sse4.1 sse4.2 ssse3"
 LEVELS = {"x86-64-v3": _V3.split(), "x86-64-v4": f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl".split()}
-"""The processors that a wheel has code for, the plainest first, and what such a processor can do."""
+"""The levels of processors for which a wheel has code, the lowest first, and the features that each requires."""
 
 
 class Shipped(NamedTuple):
-    """The compiled functions of the installation.
+    """What this processor can use of the installation's compiled functions.
 
-    levels : those of LEVELS that this processor can run, and that were compiled; empty where none is of use
-    why_not : why none is, for people; empty where there are none
+    levels : those of LEVELS that were compiled and that this processor supports; empty if nothing can be used
+    why_not : the reason, for people, why nothing can be used; '' if there is nothing at all, or something can be used
     """
 
     levels: tuple[str, ...]
@@ -38,15 +38,18 @@ class Shipped(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """The user's compiled functions of exactly these sources, versions and settings: a folder of the user's alone."""
+    """The user's folder of functions compiled from exactly these sources, with these versions and settings.
+
+    Only the user can access it.
+    """
     base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return _usable(base, f"kernels-{stamp_digest()[:16]}")
 
 
 @functools.lru_cache(maxsize=8)
 def _usable(base: str, name: str) -> Path:
-    """The first place that can be written, and by nobody else: the cache, the machine's temporary folder, or a folder
-    that goes away with this process."""
+    """The first folder that this user, and nobody else, can write: in the cache, in the machine's temporary folder, or
+    a new one that is removed at the end of this process."""
     for folder in (Path(base) / "bigsvm" / name, Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / name):
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -61,13 +64,13 @@ def _usable(base: str, name: str) -> Path:
 
 
 def owner_of_installation() -> tuple[int, ...]:
-    """Who owns the sources, and so decides what is run anyway."""
+    """The owner of the sources, who can change what runs anyway."""
     return (os.stat(SOURCES / "__init__.py").st_uid,)
 
 
 @functools.lru_cache(maxsize=8)
 def shipped(folder: Path) -> Shipped:
-    """Whether the compiled functions in the installation's `folder` are of use here."""
+    """What this processor can use of the compiled functions in `folder`, which belongs to the installation."""
     if not folder.is_dir():
         return Shipped(())
     refused = why_not_folder(folder, owner_of_installation())
@@ -90,7 +93,7 @@ def shipped(folder: Path) -> Shipped:
 
 @functools.cache
 def lacks(level: str) -> list[str]:
-    """What this processor cannot do, of what processors of a level can."""
+    """The features of a level that this processor does not have."""
     try:
         can = llvmlite.binding.get_host_cpu_features()
     except RuntimeError:
@@ -99,7 +102,7 @@ def lacks(level: str) -> list[str]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """What the folder says of itself; nothing where it cannot be read."""
+    """The content of the folder's about.json; {} if it cannot be read."""
     content = read_believed(folder / ABOUT, owner_of_installation())
     try:
         found = json.loads(content or b"{}")

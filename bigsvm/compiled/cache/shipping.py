@@ -1,4 +1,4 @@
-"""What a wheel ships: files of the caches that were filled for each level of processors, and what they are for."""
+"""Collect the compiled functions that a wheel ships, from caches that were filled for each level of processors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bigsvm.compiled.cache.stamp import stamp
 
 
 def gather(filled: Mapping[str, Path], folder: Path) -> int:
-    """Put into `folder` what installations of these sources and versions can use; returns how many functions.
+    """Copy to `folder` the compiled functions for installations of these sources and versions; returns their number.
 
-    filled : for each of LEVELS the folder below which such a processor's functions were kept
+    filled : for each of LEVELS the folder below which functions for such processors were stored
 
-    Of all levels but the plainest, only functions are taken whose vectors are as wide as the processor's.
+    From levels above the lowest only functions with vectors of 64 bytes are copied, because others gain nothing there.
     """
     folder.mkdir(parents=True, exist_ok=True)
     n, plainest = 0, next(iter(LEVELS))

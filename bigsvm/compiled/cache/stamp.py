@@ -1,8 +1,9 @@
-"""What compiled code depends on besides its own function: every source file here, the versions, the settings.
+"""The *stamp*: what compiled code depends on besides its own function, which are sources, versions and settings.
 
-A function takes in code of other files, which numba's own cache does not notice.  So the stamp has the content of all
-files of `bigsvm.compiled`, and nothing else of the package is compiled (`tests/compiled/test_cache.py` sees to that).
-Places and times are no part of it: two checkouts of the same sources share what they compile.
+A compiled function contains code of functions in other files, and numba's own cache does not notice their changes.  So
+the stamp includes the content of all files of `bigsvm.compiled`.  No other code of the package is compiled, which
+`tests/compiled/test_cache.py` checks.  Paths and times are not part of the stamp, so two checkouts of the same sources
+share what they compile.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _SETTINGS = (
     "ENABLE_AVX",
     "DISABLE_INTEL_SVML",
 )
-"""Of numba, by which the same source becomes other machine code."""
+"""Settings of numba that change the machine code made from a source."""
 
 
 @functools.lru_cache(maxsize=8)
 def digest_of(folder: Path) -> str:
-    """A hash of all Python files below a folder, their names and their content; empty where there is none."""
+    """A hash of the names and contents of all Python files below a folder; '' if there is none."""
     files = sorted(folder.rglob("*.py"), key=lambda path: path.relative_to(folder).as_posix())
     found = hashlib.sha256()
     for path in files:
@@ -46,7 +47,7 @@ def digest_of(folder: Path) -> str:
 
 
 def stamp() -> dict[str, str]:
-    """What must be the same for compiled code to be of use, by names that a person understands."""
+    """All that must be the same for compiled code to be usable, under names that people understand."""
     abi = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}-{importlib.util.MAGIC_NUMBER.hex()}"
     return {
         "sources": digest_of(SOURCES),
@@ -61,6 +62,6 @@ def stamp() -> dict[str, str]:
 
 
 def stamp_digest() -> str:
-    """The stamp in 64 characters; empty where sources cannot be read, so that nothing can be told."""
+    """A hash of the stamp, 64 characters; '' if the sources cannot be read."""
     found = stamp()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found["sources"] else ""

@@ -1,7 +1,7 @@
-"""Which files may hold code: compiled functions are read by pickle, and run.
+"""Which files of compiled functions are trusted: they are unpickled and run.
 
-A file is believed that nobody but its owner may write, in a folder of which the same is true, and whose owner is
-somebody who could as well change the program: the user, the owner of the installation, or root.
+A file is trusted if nobody but its owner can write it or its folder, and if their owner could change the program
+anyway: the user, the owner of the installation, or root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def why_not(found: os.stat_result, owners: Collection[int]) -> str:
-    """Why what has this status is not believed; empty where it is."""
+    """Why a file or folder with this status is not trusted; '' if it is.  owners : users who are trusted, with root"""
     if found.st_uid not in owners and found.st_uid != 0:
         return f"it belongs to user {found.st_uid}"
     if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _alone_in_group(found)):
@@ -24,7 +24,7 @@ def why_not(found: os.stat_result, owners: Collection[int]) -> str:
 
 
 def why_not_folder(folder: Path, owners: Collection[int]) -> str:
-    """The same of a folder."""
+    """Why a folder is not trusted; '' if it is."""
     try:
         found = os.stat(folder)
     except OSError as error:
@@ -33,7 +33,7 @@ def why_not_folder(folder: Path, owners: Collection[int]) -> str:
 
 
 def read_believed(path: Path, owners: Collection[int]) -> bytes | None:
-    """The content of a plain file that may be believed, in a folder that may be; else None."""
+    """The content of a regular file, if the file and its folder are trusted; else None."""
     if why_not_folder(path.parent, owners):
         return None
     try:
@@ -51,7 +51,7 @@ def read_believed(path: Path, owners: Collection[int]) -> bytes | None:
 
 
 def _alone_in_group(found: os.stat_result) -> bool:
-    """Whether the group is the owner's private one, as many systems give every user: it lets nobody else in."""
+    """Whether the group has no member but the owner: the private group that many systems give every user."""
     try:
         user, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
     except KeyError:

@@ -26,10 +26,10 @@ _vectors = njit(cache=True, nogil=True, error_model="numpy", _nrt=False, fastmat
 
 
 class StepWorkspace(NamedTuple):
-    """Work space for the steps in a working set of q rows; its content before a call is not used.
+    """Arrays for the steps in a working set of q rows; their content before a call is not used.
 
     up, down : float64, (q,)   F_up and F_down of each row
-    gain : float32, (q,)       what a step with each row would gain
+    gain : float32, (q,)       twice the decrease of the objective by a step of the first row with each row
     """
 
     up: np.ndarray
@@ -39,7 +39,11 @@ class StepWorkspace(NamedTuple):
 
 @register_jitable
 def _large_gains(row, diag, curvature, b_up, violation, down, gain):
-    """`gains_of` where they are no float32: over the square of the violation, which no b exceeds, and the curvature."""
+    """As `gains_of`, scaled so that large gains do not overflow float32.
+
+    b is divided by the violation, which it does not exceed, and the curvature by K_ii of the first row if that is above
+    1.
+    """
     tau, size = np.float32(TAU), max(curvature, 1.0)
     for t in range(len(down)):
         b = np.float32((down[t] - b_up) / violation)
@@ -49,18 +53,20 @@ def _large_gains(row, diag, curvature, b_up, violation, down, gain):
 
 @register_jitable
 def _place(t, epsilon, beta, lower, upper, f, up, down):
-    """F_up and F_down of one row (`solvers/kernel/dual_qp.py`)."""
+    """Set F_up and F_down of row t (`solvers/kernel/dual_qp.py`)."""
     up[t] = f[t] + (epsilon if beta[t] >= 0 else -epsilon) if beta[t] < upper[t] else np.inf
     down[t] = f[t] + (epsilon if beta[t] > 0 else -epsilon) if beta[t] > lower[t] else -np.inf
 
 
 @_vectors
 def solve_working_set(K, diag, box, epsilon, point, target, most, second, workspace):
-    """Make steps of two variables until b_low - b_up <= target, at most `most`; returns (steps, violation).
+    """Make steps of two variables until b_low - b_up <= target, at most `most` of them.
 
-    K : float32 or float64, (q, q);  q a multiple of LANES, rows beyond the set with lower = upper = 0
-    diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
-    second : the second row by its gain (WSS2, WSS3); else the maximal violating pair (WSS1)
+    Returns (steps, violation at the end).
+
+    K : float32 or float64, (q, q), where q is a multiple of LANES; rows that fill up q have lower = upper = 0
+    diag : float64, (q,), of K;  box : `Box`;  point : `DualPoint`, changed
+    second : bool; choose the second row by its gain (WSS2, WSS3), else the pair that violates most (WSS1)
     workspace : `StepWorkspace`
     """
     lower, upper = box
@@ -82,20 +88,20 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
         else:
             _large_gains(row_i, diag, diag[i], b_up, violation, down, gain)
             j = first_of(gain, largest(gain))
-        if j == len(f):  # no gain is a number
+        if j == len(f):  # all gains are NaN
             break
         row_j = K[j]
         a = diag[i] + diag[j] - 2.0 * np.float64(row_i[j])
         step = (down[j] - b_up) / max(a, TAU)
-        # Neither passes its bound, nor 0 where |beta| bends.
+        # Neither variable passes its bound, nor 0 if |beta| has its kink there.
         room_i = -beta[i] if epsilon > 0 and beta[i] < 0 else upper[i] - beta[i]
         room_j = beta[j] if epsilon > 0 and beta[j] > 0 else beta[j] - lower[j]
         step = min(step, min(room_i, room_j))
-        if not step > 0.0:  # of values that are no numbers any more
+        if not step > 0.0:  # NaN, after an overflow
             break
         beta[i] = beta[i] + step if step < room_i else (0.0 if epsilon > 0 and beta[i] < 0 else upper[i])
         beta[j] = beta[j] - step if step < room_j else (0.0 if epsilon > 0 and beta[j] > 0 else lower[j])
-        # These two may have come to a bound, or left one: where they are is seen when they have moved.
+        # Whether these two rows may rise or fall has to be found out anew, because they may be at other bounds now.
         up[i], up[j], down[i], down[j] = np.inf, np.inf, -np.inf, -np.inf
         b_up, b_low = move_all(step, row_i, row_j, f, up, down)
         for t in (i, j):
@@ -107,7 +113,7 @@ def solve_working_set(K, diag, box, epsilon, point, target, most, second, worksp
 
 @_vectors
 def measure(point, box, epsilon, up, down):
-    """Fill F_up and F_down of many rows; (b_up, b_low)."""
+    """Fill F_up and F_down of many rows; returns (b_up, b_low).  up, down : float64, (n,)"""
     lower, upper = box
     beta, f = point
     b_up, b_low = np.inf, -np.inf
@@ -120,7 +126,10 @@ def measure(point, box, epsilon, up, down):
 
 @_loop
 def side_ends(beta, f, lower, upper):
-    """(least f that may rise, largest that may fall) of the positive side, then of the negative; infinite where none.
+    """The smallest f of rows that may rise and the largest of rows that may fall, on either side.
+
+    Returns (smallest, largest) of the positive side, followed by those of the negative side; infinite if there is no
+    such row.
 
     beta, f, lower, upper : float64, (n,)
     """
@@ -139,11 +148,14 @@ def side_ends(beta, f, lower, upper):
 
 @_loop
 def solve_sides(K, diag, box, point, slack, at_most, target, most, second):
-    """Make steps of two variables until no pair violates by more than `target`, at most `most`; returns (steps, slack).
+    """Make steps of two variables that nu allows, until no pair violates by more than `target`, at most `most` of them.
 
-    K : float32 or float64, (q, q);  diag : float64, (q,);  box : `Box`;  point : `DualPoint`, moved
-    slack : what a bound of sum |beta| leaves;  at_most : there is such a bound, else both sums are kept
-    second : the second row by its gain; else the maximal violating pair
+    Returns (steps, slack at the end).
+
+    K : float32 or float64, (q, q);  diag : float64, (q,), of K;  box : `Box`;  point : `DualPoint`, changed
+    slack : float, the bound of sum |beta| minus that sum
+    at_most : bool; sum |beta| is bounded, else the sums of both sides are fixed
+    second : bool; choose the second row by its gain, else the pair that violates most
     """
     lower, upper = box
     beta, f = point
@@ -162,7 +174,7 @@ def solve_sides(K, diag, box, point, slack, at_most, target, most, second):
                     down_plus, j_plus = f[t], t
             elif beta[t] > lower[t] and f[t] > down_minus:
                 down_minus, j_minus = f[t], t
-        # Which row rises and which falls: of the positive side both, of the negative both, or one of each.
+        # Choose sides for the row that rises and the row that falls: both positive, both negative, or one of each.
         violation, i, j, falls_plus, by_slack = down_plus - up_plus, i_plus, j_plus, True, 0.0
         if down_minus - up_minus > violation:
             violation, i, j, falls_plus = down_minus - up_minus, i_minus, j_minus, False
@@ -186,7 +198,7 @@ def solve_sides(K, diag, box, point, slack, at_most, target, most, second):
         row_j = K[j]
         a = diag[i] + diag[j] - 2.0 * np.float64(row_i[j])
         step = (f[j] - least) / (a if a > 0.0 else TAU)
-        # Neither passes its bound, nor 0, which is the end of its side.
+        # Neither variable passes its bound, nor 0, where its side ends.
         end_i = 0.0 if beta[i] < 0.0 else upper[i]
         end_j = 0.0 if beta[j] > 0.0 else lower[j]
         room_i, room_j = end_i - beta[i], beta[j] - end_j

@@ -1,7 +1,7 @@
-"""One model's programme (`solvers/kernel/dual_qp.py`): its box, a point in it, and loops over its rows.
+"""The quadratic programme of one model (`solvers/kernel/dual_qp.py`): its box, a point in it, and loops over its rows.
 
-The loops allocate nothing.  The loops of `smo.py`, `keerthi.py` and Platt's in `platt.py` take the arrays one by one
-instead of as tuples: Python calls several of them in each step, and a tuple of two arrays costs half a microsecond.
+The loops allocate nothing.  Those of `smo.py`, `keerthi.py` and Platt's in `platt.py` take single arrays instead of
+tuples: Python calls several of them in each step, and a tuple of two arrays costs half a microsecond.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROOM = 1 << 16  # undecided rows up to which bisection copies them, which takes
 class Box(NamedTuple):
     """The box: the bounds of each beta_i.
 
-    lower, upper : float64, (n,)   lower_i <= 0 <= upper_i; of classification one is 0, the other y_i C_i
+    lower, upper : float64, (n,)   lower_i <= 0 <= upper_i; for classification one of them is 0, the other y_i C_i
     """
 
     lower: np.ndarray
@@ -30,8 +30,8 @@ class Box(NamedTuple):
 class DualPoint(NamedTuple):
     """The point of a solver; loops change both arrays in place.
 
-    beta : float64, (n,)   y_i alpha_i of classification, alpha_i - alpha*_i of regression
-    f : float64, (n,)      K beta - t, the gradient without epsilon |beta_i|
+    beta : float64, (n,)   y_i alpha_i for classification, alpha_i - alpha*_i for regression
+    f : float64, (n,)      K beta - t, the gradient without the term epsilon |beta_i|
     """
 
     beta: np.ndarray
@@ -40,10 +40,14 @@ class DualPoint(NamedTuple):
 
 @_loop
 def fill_qp(labels, costs, C, class_weight, positive, negative, regression, rows, target, lower, upper):
-    """Write t and the box of the rows that take part, one after another; returns their number.
+    """Write t and the box of the rows that take part in a model, one after another; returns their number.
 
     labels : float64, (n,), class codes or targets;  costs : float64, (n,) or (0,) for ones
-    rows : int64, their numbers, or (0,) to leave them out;  target, lower, upper : float64, or (0,) to count only
+    C : float;  class_weight : float64, (n_classes,)
+    positive, negative : int, class codes of the model; negative -1: all other classes
+    regression : bool, labels are targets
+    rows : int64, filled with the numbers of these rows, or (0,) to leave them out
+    target, lower, upper : float64, filled, or (0,) to count the rows only
     """
     found = 0
     for i in range(len(labels)):
@@ -82,10 +86,13 @@ def bounds_of(f, beta, lower, upper, epsilon):
 
 @_loop
 def qp_sums(f, beta, lower, upper, target, epsilon, b):
-    """(gap, loss, beta.f, beta.t, sum |beta|): gap and loss are sums of non-negative terms, at f(x) = K beta + b.
+    """(gap, loss, beta.f, beta.t, sum |beta|) at the bias b, each a sum over rows (docs/mathematics.md 2.2).
 
-    With r = -(f + b) the residual, C loss = sup over b' in the box of b' r - epsilon |b'|, which one of its ends or 0
-    attains; what beta makes of it is subtracted (docs/mathematics.md 2.2).
+    With the residual r = -(f + b) the loss of a row is the maximum of c r - epsilon |c| over c in its box, which is
+    attained at an end of the box or at 0.  The gap of the row is that maximum minus the value at c = beta, so neither
+    is negative.
+
+    f, beta, lower, upper, target : float64, (n,);  epsilon, b : float
     """
     gap, loss, beta_f, beta_t, size = 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(len(f)):
@@ -101,10 +108,12 @@ def qp_sums(f, beta, lower, upper, target, epsilon, b):
 
 @_loop
 def unsure_costs(f, beta, lower, upper, target, epsilon, b, near):
-    """(costs of rows at an end of their box, or at 0, whose residual lies on the kink that would let them leave it,
-    costs of all rows).
+    """(sum of costs of unsure rows, sum of costs of all rows).
 
-    near : how near, relative to the numbers that the residual is made of
+    A row is unsure if its beta is at an end of the box or at 0 and its residual lies on the kink at which beta could
+    leave that place.
+
+    near : float, distance from the kink that counts as on it, relative to the numbers that make up the residual
     """
     unsure, total = 0.0, 0.0
     for i in range(len(f)):
@@ -120,29 +129,29 @@ def unsure_costs(f, beta, lower, upper, target, epsilon, b, near):
 
 @_loop
 def _slope(f, lower, upper, epsilon, b):
-    """Derivative of the sum of losses by the bias just above b.
+    """The derivative of the sum of losses by the bias, just above b.
 
-    As b grows each residual falls: a row's part of it goes from -upper over 0 to -lower.
+    As b grows, the residual of a row falls, and its part of the derivative goes from -upper over 0 to -lower.
     """
     slope = 0.0
     for i in range(len(f)):
-        r, up, down = -(f[i] + b), upper[i], lower[i]  # read whatever r is: no branch is guessed wrong
+        r, up, down = -(f[i] + b), upper[i], lower[i]  # both are read in any case, so that no branch is needed
         slope -= up if r > epsilon else (down if r <= -epsilon else 0.0)
     return slope
 
 
 @register_jitable
 def _level(f, b, epsilon):
-    """Which part of its loss a row is on just above b: 0, 1 or 2, and no less at a larger b, rounded or not."""
+    """The piece of its loss, 0, 1 or 2, on which a row lies just above b; it never falls with b, even with rounding."""
     r = -(f + b)
     return 1 - int(r > epsilon) + int(r <= -epsilon)
 
 
 @_loop
 def _keep_between(f, lower, upper, epsilon, low, high, held):
-    """(slope of the rows whose part of it is the same at `low` and at `high`, how many rows are not so).
+    """(slope of the rows that lie on the same piece of their loss at `low` and at `high`, number of other rows).
 
-    As many of the others as there is room for are copied to `held`, which may be where the rows lie.
+    The other rows are copied to `held`, as many as it has room for.  `held` may be the memory of f, lower and upper.
     """
     slope, found, room = 0.0, 0, held.shape[1]
     for i in range(len(f)):
@@ -158,7 +167,10 @@ def _keep_between(f, lower, upper, epsilon, low, high, held):
 
 @_loop
 def _best_bias(f, lower, upper, epsilon, held):
-    """`best_bias`; held : float64, (3, m), rows that halving has not decided yet, once they are few enough."""
+    """As `best_bias`, with work space for m undecided rows, whose piece bisection has not determined yet.
+
+    held : float64, (3, m)
+    """
     low, high, weight = np.inf, -np.inf, 0.0
     for i in range(len(f)):
         x, down, up = -f[i], lower[i], upper[i]
@@ -170,7 +182,7 @@ def _best_bias(f, lower, upper, epsilon, held):
     level = 1e-12 * weight
     if _slope(f, lower, upper, epsilon, low) >= -level:
         high = low
-    # The slope is below 0 at `low` and not at `high`, which are as near as numbers come in the end.
+    # The slope is below 0 at `low` and not at `high`.  In the end these are neighbouring float64 numbers.
     decided, n = 0.0, held.shape[1] + 1
     for _ in range(_STEPS):
         middle = 0.5 * (low + high)
@@ -191,29 +203,34 @@ def _best_bias(f, lower, upper, epsilon, held):
             low = middle
     if _slope(f, lower, upper, epsilon, high) > level:
         return high
-    # Flat from here to the next breakpoint: its middle, as LIBSVM takes it.
+    # The sum of losses is constant from here to the next breakpoint.  As in LIBSVM, b is the middle of this interval.
     after = np.inf
     for i in range(len(f)):
         x, down, up = -f[i], lower[i], upper[i]
         after = min(after, x - epsilon if up > 0.0 and x - epsilon > high else np.inf)
         after = min(after, x + epsilon if down < 0.0 and x + epsilon > high else np.inf)
-    # A row whose breakpoint is `high` but for rounding may be before it by its residual and behind it by its
-    # breakpoint: then there is no flat part, and `after` is any later one.
+    # Rounding may put the residual of a row whose breakpoint is `high` on one side of it, and the breakpoint on the
+    # other.  Then there is no such interval, and `after` is only some later breakpoint.
     middle = 0.5 * (high + after) if after < np.inf else high
     return middle if abs(_slope(f, lower, upper, epsilon, middle)) <= level else high
 
 
 def best_bias(f: np.ndarray, lower: np.ndarray, upper: np.ndarray, epsilon: float, room: int = _ROOM) -> float:
-    """b with the least sum of losses (docs/mathematics.md 3.3): at a breakpoint -f +- epsilon, or halfway of two.
+    """The bias b with the smallest sum of losses (docs/mathematics.md 3.3): a breakpoint -f +- epsilon, or the middle
+    between two.
 
-    f, lower, upper : float64, (n,);  room : undecided rows from which on the others are not looked at again
+    f, lower, upper : float64, (n,);  epsilon : float
+    room : number of undecided rows from which on the other rows are not read again
     """
     return float(_best_bias(f, lower, upper, epsilon, np.empty((3, max(min(room, len(f)), 1)))))
 
 
 @_loop
 def next_nonzero(beta, start, out):
-    """Positions of the next values that are not 0, from `start` on; (how many, where to go on)."""
+    """Fill `out`, int64, with positions of the values from `start` on that are not 0.
+
+    Returns (number of positions found, where to go on).
+    """
     found, i = 0, start
     while i < len(beta) and found < len(out):
         if beta[i] != 0.0:

@@ -1,4 +1,4 @@
-"""The free rows of a face of the box, and Newton's step on it (`rosen.py`; docs/mathematics.md 9.1 to 9.3)."""
+"""Free rows, and Newton's step on a face of the box, which moves only these (`rosen.py`; docs/mathematics.md 9)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ def is_free(beta, lower, upper):
 
 @inner_loop
 def newton_direction(K, largest, beta, lower, upper, r, e, square):
-    """e = the step to the minimum on the face of the free rows: [K_JJ 1; 1' 0] [e; nu] = [r; 0], by Cholesky.
+    """Fill e with the step to the minimum over the free rows J: [K_JJ 1; 1' 0] [e; nu] = [r; 0], by Cholesky.
 
-    A ridge of 1e-12 of the largest K_ii makes steps long where K_JJ is flat, so that they end at a bound.
+    A ridge of 1e-12 times the largest K_ii is added to K_JJ.  Where K_JJ is flat, the step is then long and ends at a
+    bound.
 
-    square : float64, (m + 2, m), work space: the factor, and two right-hand sides
+    K : float, (m, m) or larger;  largest : float, the largest K_ii
+    beta, lower, upper, r : float64, (m,);  e : float64, (m,), filled, 0 for rows that are not free
+    square : float64, (m + 2, m), work space for the factor and two right-hand sides
 
     Returns
     -------
@@ -30,7 +33,7 @@ def newton_direction(K, largest, beta, lower, upper, r, e, square):
     m, n, ridge = beta.shape[0], 0, _RIDGE * largest
     for i in range(m):
         if is_free(beta[i], lower[i], upper[i]):
-            e[n] = i  # for a while: the numbers of the free rows
+            e[n] = i  # at first e holds the numbers of the free rows
             for k in range(n + 1):
                 total = K[i, int(e[k])] + (ridge if k == n else 0.0)
                 for c in range(k):

@@ -1,6 +1,7 @@
-"""The selection of Keerthi's modification 2: what is swept over, and what is kept of the rows inside their boxes.
+"""The selection of pairs in Keerthi's modification 2: sweeps over all rows, and extremes of rows inside their boxes.
 
-The programme and F_up, F_down are those of `compiled/kernel/smo.py`.
+The programme, F_up and F_down are those of `compiled/kernel/smo.py`.  The *inner set* has the rows strictly inside
+their boxes and the two rows of the last pair.
 
 Source: Keerthi, Shevade, Bhattacharyya, Murthy, Neural Computation 13 (2001), 637-649; docs/mathematics.md 8.5.
 """
@@ -21,11 +22,12 @@ def inside(k, beta, lower, upper):
 
 @inner_loop
 def inner_extremes(f, beta, lower, upper, epsilon, none, pair, bounds):
-    """arg min F_up and arg max F_down over the rows inside their boxes and the last pair, the lowest of equal ones.
+    """Find arg min F_up and arg max F_down over the inner set; ties go to the lowest index.
 
-    none : uint8, (0,)
-    pair : int64, (2,)        the last pair, replaced by the two rows found
-    bounds : float64, (2,)    filled: b_up, b_low
+    f, beta, lower, upper : float64, (n,)
+    none : uint8, (0,), the `fresh` of `smo.py`: the choice is not limited
+    pair : int64, (2,)        the last pair; replaced by the two rows found
+    bounds : float64, (2,)    filled with their values, b_up and b_low
     """
     i, j, b_up, b_low = -1, -1, np.inf, -np.inf
     for k in range(f.shape[0]):
@@ -41,10 +43,11 @@ def inner_extremes(f, beta, lower, upper, epsilon, none, pair, bounds):
 
 @inner_loop
 def sweep_to_violator(start, f, beta, lower, upper, epsilon, none, eps, pair, bounds):
-    """Go on with a sweep over all rows at `start`: (i, j, row), the next pair that violates by more than eps.
+    """Go on with a sweep over all rows at row `start`, up to the next pair that violates by more than eps.
 
-    A row outside of the inner set that beats b_up or b_low replaces it (`pair`, `bounds`).  Of its two possible
-    partners a row takes the one that it violates more with.  (-1, -1, n) where the sweep ends.
+    Returns (i, j, row): i rises, j falls, and `row` is the row at which the sweep stopped; (-1, -1, n) if the sweep
+    ends without a pair.  A row outside of the inner set with a smaller F_up or larger F_down than b_up or b_low
+    replaces it in `pair` and `bounds`.  Of its two possible partners a row takes the one with the larger violation.
     """
     n = f.shape[0]
     for k in range(start, n):

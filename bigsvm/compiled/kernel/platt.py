@@ -1,9 +1,9 @@
 """Two-variable steps of the dual with a free bias, as Platt's SMO and its simplified form choose and take them.
 
-alpha_i = y_i beta_i is in [0, C_i], C_i = upper_i - lower_i; E_i = f_i + b with f = K beta - y is the error of row i.
-All arrays of rows are float64, (n,); kernel rows are float32 or float64, (n,).  Of a pair (1, 2), row 2's kernel row
-is at hand when the step is chosen and row 1's is not: a step needs K_12 and two entries of the diagonal only.  So the
-functions here take the step, add the part of the row at hand to f, and hand back what is to be added of the other.
+alpha_i = y_i beta_i is in [0, C_i] with C_i = upper_i - lower_i.  E_i = f_i + b, with f = K beta - y, is the error of
+row i.  All arrays of rows are float64, (n,); kernel rows are float32 or float64, (n,).  When a pair (1, 2) is chosen,
+only the kernel row of row 2 is in memory.  That is enough for the step, which needs K_12 and two entries of the
+diagonal.  So the functions here take the step and add the part of row 2 to f; the caller adds the part of row 1.
 
 Sources: Platt, Fast training of support vector machines using sequential minimal optimization, 1998, with u = ... + b
 as in Wang 2016, misprints mended (docs/mathematics.md 10, 11).
@@ -18,16 +18,15 @@ import numpy as np
 from bigsvm.compiled.shared.compile import inner_loop, register_jitable
 from bigsvm.compiled.shared.visiting import pick, stream_of
 
-_SNAP = 1e-12  # times C: an alpha this near to a bound is at it
+_SNAP = 1e-12  # distance from a bound, relative to C, up to which alpha is set to the bound
 
 LARGEST, LARGEST_THEN_ANY, ANY_ONE = 0, 1, 2
 
 
 class FetchedRows(NamedTuple):
-    """Kernel rows of some rows that follow one another.
+    """Kernel rows of the consecutive rows first, ..., stop - 1.
 
-    K : float32 or float64, (any, n);  at : int64, (stop - first,)   K[at[i - first]] is row i's
-    first, stop : int   rows first .. stop - 1
+    K : float32 or float64, (n_stored, n);  at : int64, (stop - first,)   K[at[i - first]] is the kernel row of row i
     """
 
     K: np.ndarray
@@ -37,12 +36,12 @@ class FetchedRows(NamedTuple):
 
 
 class PairRule(NamedTuple):
-    """Which rows take a step, and with which partner.
+    """Which rows take a step, and with which partner j.
 
-    eps : float        a row violates by more than that
-    min_step : float   alpha of the partner must change by so much
-    second : int       LARGEST: the j of the largest |E_i - E_j| or none;  LARGEST_THEN_ANY: after it all others, in
-                       random order;  ANY_ONE: one random j instead
+    eps : float        a row must violate by more than this
+    min_step : float   smallest change of alpha_j
+    second : int       LARGEST: only the j with the largest |E_i - E_j|;  LARGEST_THEN_ANY: that one, then all others in
+                       random order;  ANY_ONE: one random j
     """
 
     eps: float
@@ -59,7 +58,7 @@ def _violates(y, a, C, E, eps):
 
 @register_jitable
 def _ends(y1, y2, a1, a2, C1, C2):
-    """(L, H), between which alpha_2 may go while y_1 alpha_1 + y_2 alpha_2 stays and both are in their boxes."""
+    """(L, H): the range of alpha_2 in which both are in their boxes and y_1 alpha_1 + y_2 alpha_2 does not change."""
     if y1 != y2:
         return max(0.0, a2 - a1), min(C2, C1 + a2 - a1)
     return max(0.0, a1 + a2 - C1), min(C2, a1 + a2)
@@ -74,7 +73,10 @@ def _snapped(a, C):
 
 @register_jitable
 def _bias(b, E1, E2, d1, d2, k11, k22, k12, a1, a2, C1, C2):
-    """b after a step that changed beta_1 by d1 and beta_2 by d2: of the row inside its box, else the mean of both."""
+    """b after a step that changed beta_1 by d1 and beta_2 by d2.
+
+    It makes the error of a row of the pair that is inside its box 0; if neither is, it is the mean of both candidates.
+    """
     b1 = b - E1 - d1 * k11 - d2 * k12
     b2 = b - E2 - d1 * k12 - d2 * k22
     if 0.0 < a1 < C1:
@@ -84,7 +86,7 @@ def _bias(b, E1, E2, d1, d2, k11, k22, k12, a1, a2, C1, C2):
 
 @register_jitable
 def _dot(row, beta):
-    """row . beta in float64, four sums side by side: one alone waits for itself."""
+    """row . beta in float64, by four partial sums that do not wait for one another."""
     n = beta.shape[0]
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     whole = n - n % 4
@@ -100,7 +102,7 @@ def _dot(row, beta):
 
 @inner_loop
 def add_row(f, row, by):
-    """f += by row, in float64."""
+    """f += by row, in float64.  f : float64, (n,);  row : a kernel row;  by : float"""
     for k in range(f.shape[0]):
         f[k] += by * np.float64(row[k])
 
@@ -118,17 +120,17 @@ def _furthest(f, i):
 
 @inner_loop
 def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
-    """Examine the `FetchedRows` from i on until one takes a step; returns (its number, its partner, change, b).
+    """Examine the rows from i on until one takes a step.
 
-    box : `Box`;  point : `DualPoint`, moved (`dual_qp.py`);  rule : `PairRule`
+    Returns (its number i, its partner j, change, b).  beta and b are those after the step, and f has the part of row i;
+    the caller adds `change` times the kernel row of j.  If no row takes a step, the result is (rows.stop, -1, 0, b).
 
-    Row i's error is computed afresh from its kernel row.  Where it violates, its partner is the j of the largest
-    |E_i - E_j|; a partner will not do where L >= H, eta <= 0 or alpha_j would change by less than the `PairRule` says.
-    beta and b are then as after the step, f has row i's part of it: the caller adds `change` times row j.  Where no
-    row takes a step the answer is (rows.stop, -1, 0, b).
+    The error of row i is computed anew from its kernel row.  If the row violates, partners are tried by the rule.  A
+    partner is skipped if L >= H, if eta <= 0, or if alpha_j would change by less than `rule.min_step`.
 
-    seed, epoch : int    with i the key of the random order
-    order : int64, (n,)  work space
+    rows : `FetchedRows`;  box : `Box`;  point : `DualPoint`, changed (`dual_qp.py`);  rule : `PairRule`
+    y, diag : float64, (n,);  seed, epoch : int, with i the key of the random order
+    order : int64, (n,), work space
     """
     K, at, first, stop = rows
     lower, upper = box
@@ -182,7 +184,10 @@ def simplified_scan(rows, i, y, box, point, diag, b, rule, seed, epoch, order):
 
 @inner_loop
 def next_violator(y, lower, upper, beta, f, b, eps, i, free_only):
-    """The first row from i on that violates by more than eps, of those inside their box or of all; n for none."""
+    """The first row from i on that violates by more than eps; n if there is none.
+
+    free_only : bool, look only at rows strictly inside their box
+    """
     while i < y.shape[0]:
         a, C = y[i] * beta[i], upper[i] - lower[i]
         if (not free_only or 0.0 < a < C) and _violates(y[i], a, C, f[i] + b, eps):
@@ -193,13 +198,15 @@ def next_violator(y, lower, upper, beta, f, b, eps, i, free_only):
 
 @inner_loop
 def platt_examine(row, i2, y, lower, upper, beta, f, diag, b, least, seed, sweep):
-    """examineExample(i2) of a row that violates, `row` its kernel row; returns (i1, change, b).
+    """Platt's examineExample(i2) for a row i2 that violates; returns (i1, change, b).
 
-    Partners are tried in Platt's order: the row inside its box of the largest |E_1 - E_2|, all rows inside their box
-    from a random one on, all rows from a random one on.  The first that takes a step ends it: beta and b are as after
-    the step, f has row i2's part, and the caller adds `change` times row i1.  (-1, 0, b) where none does.
+    Partners i1 are tried in Platt's order: the row inside its box with the smallest E_1 (the largest if E_2 <= 0), then
+    all rows inside their box from a random one on, then all rows from a random one on.  The first with which a step is
+    possible is taken.  beta and b are those after the step, and f has the part of row i2; the caller adds `change`
+    times the kernel row of i1.  If no step is possible, the result is (-1, 0, b).
 
-    least : float       eps of takeStep: a step must change alpha_2 by least (alpha_2' + alpha_2 + least)
+    row : kernel row of i2
+    least : float       eps of takeStep: a step must change alpha_2 by at least least (alpha_2' + alpha_2 + least)
     seed, sweep : int   with i2 the key of the random starts
     """
     n = y.shape[0]
@@ -233,7 +240,7 @@ def platt_examine(row, i2, y, lower, upper, beta, f, diag, b, least, seed, sweep
 
 @register_jitable
 def _take_step(row, i1, i2, y, lower, upper, beta, f, diag, b, least):
-    """takeStep(i1, i2); returns (whether it did, change of beta_1, b)."""
+    """Platt's takeStep(i1, i2); returns (whether a step was taken, change of beta_1, b)."""
     if i1 == i2:
         return False, 0.0, b
     y1, y2 = y[i1], y[i2]
@@ -246,7 +253,7 @@ def _take_step(row, i1, i2, y, lower, upper, beta, f, diag, b, least):
     eta, g = diag[i1] + diag[i2] - 2.0 * k12, y2 * (E1 - E2)
     if eta > 0.0:
         new = min(max(a2 + g / eta, L), H)
-    else:  # the objective along the line, psi(v) = eta (v - a2)^2 / 2 - g (v - a2), is least at an end
+    else:  # the objective along the line, eta (v - a2)^2 / 2 - g (v - a2), has its minimum at an end
         low, high = 0.5 * eta * (L - a2) ** 2 - g * (L - a2), 0.5 * eta * (H - a2) ** 2 - g * (H - a2)
         new = L if low < high - least else H if low > high + least else a2
     new = _snapped(new, C2)

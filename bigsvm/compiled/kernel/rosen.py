@@ -21,22 +21,22 @@ from bigsvm.compiled.shared.compile import inner_loop, njit, register_jitable
 
 CONJUGATE, STEEPEST, NEWTON = 0, 1, 2
 OPTIMAL, DUE, LIMIT, STILL = 0, 1, 2, 3
-"""Why `descend` ends: its rows are optimal; a release is due that it may not make; long enough; nothing moves."""
+"""Why `descend` ended: its rows are optimal; a release is due that it may not make; a limit; nothing moves."""
 FACE, RELEASE, PAIR, NAIVE, WORK = 0, 1, 2, 3, 4
-"""Counts: steps inside a face, releases, pair steps, kernel rows that these take one by one, multiplications."""
+"""Places in `counts`: steps inside a face, releases, pair steps, kernel rows that these steps read, multiplications."""
 SQUARE, AGE = 0, 1
-"""What conjugate directions remember: r.r of the last step, steps since the restart."""
+"""Places in `memory`: r.r of the last step, steps since the last restart of conjugate directions."""
 
 
 class Descent(NamedTuple):
     """Options of `descend`: the directions, and when it ends.
 
-    inner : int   CONJUGATE | STEEPEST | NEWTON, the directions inside a face
-    stop : float   optimal where b_low - b_up <= stop
-    small, theta, level : float   a release is due where max |r| <= small, or <= theta times the largest multiplier of
-        the wrong sign, or the face is a point; `level` is such a multiplier of rows that are not here
-    releases : int   how many may be made, pair steps among them
-    most, most_work : int   steps, multiplications
+    inner : int    CONJUGATE, STEEPEST or NEWTON: the directions inside a face
+    stop : float   the rows are optimal if b_low - b_up <= stop
+    small, theta, level : float   a release is due if max |r| <= small, or <= theta times the largest multiplier of the
+        wrong sign, or if only one row is free; `level` is the largest such multiplier of rows that are not given
+    releases : int   most releases and pair steps
+    most, most_work : int   most steps, and most multiplications
     """
 
     inner: int
@@ -50,10 +50,10 @@ class Descent(NamedTuple):
 
 
 class LastDirection(NamedTuple):
-    """The direction of the last step, which a conjugate one goes on from; both are moved on.
+    """The direction of the last step, from which conjugate directions go on; both arrays change.
 
-    e : float64, (m,)   of use where memory[AGE] > 0
-    memory : float64, (2,)   at SQUARE and AGE
+    e : float64, (m,)        used if memory[AGE] > 0
+    memory : float64, (2,)   numbers at SQUARE and AGE
     """
 
     e: np.ndarray
@@ -61,10 +61,10 @@ class LastDirection(NamedTuple):
 
 
 class DescentWorkspace(NamedTuple):
-    """Work space of a descent.
+    """Work space of `descend`.
 
-    r, z : float64, (m,)   the projected negative gradient, K e
-    square : float64, (m + 2, m)   the factor of NEWTON and two right-hand sides; (0, 0) for the others
+    r, z : float64, (m,)           for the projected negative gradient, and for K e
+    square : float64, (m + 2, m)   for the factor and two right-hand sides of NEWTON; (0, 0) for other directions
     """
 
     r: np.ndarray
@@ -78,16 +78,17 @@ _SNAP = 1e-12
 
 @inner_loop
 def descend(K, largest, numbers, point, box, epsilon, how, last, workspace, counts):
-    """Move the point until its rows are optimal, a release is due that may not be made, or for long.
+    """Move the point of m rows until they are optimal, a release is due that may not be made, or a limit is reached.
 
     K : float, (m, m) or larger;  largest : float   the largest K_ii
-    numbers : int64, (m,)   of rows that reach a bound together, the lowest counts as the one that ends the step
-    point, box : `DualPoint` and `Box` of these rows (`dual_qp.py`)
-    how : `Descent`;  last : `LastDirection`;  workspace : `DescentWorkspace`;  counts : int64, (5,), added to
+    numbers : int64, (m,)   numbers of the rows; if several reach a bound together, the lowest number ends the step
+    point, box : `DualPoint`, changed, and `Box` of these rows (`dual_qp.py`)
+    how : `Descent`;  last : `LastDirection`, changed;  workspace : `DescentWorkspace`
+    counts : int64, (5,), grows
 
     Returns
     -------
-    reason : int;  gain : float   what the objective fell by
+    reason : int   OPTIMAL, DUE, LIMIT or STILL;  gain : float   decrease of the objective
     """
     beta, f = point
     lower, upper = box
@@ -110,7 +111,7 @@ def descend(K, largest, numbers, point, box, epsilon, how, last, workspace, coun
             rr, worst, multiplier, p = _multipliers(beta, f, lower, upper, epsilon, mu, r)
             if worst <= max(theta * max(abs(multiplier), level), small) or n_free == 1:
                 kind = RELEASE
-        # e stays as it is where nothing may be released: the face may go on along it after another look.
+        # If nothing may be released, e keeps its value, because the next call may go on with it.
         if kind != FACE:
             if releases <= 0 or (kind == RELEASE and p < 0):
                 return DUE, gain
@@ -166,7 +167,7 @@ def _falling(epsilon, beta):
 
 @register_jitable
 def _end(beta, lower, upper, e):
-    """Where a row that moves along e has to stop: its bound, or 0 on the way there."""
+    """The value at which a row that moves in the direction e must stop: its bound, or 0 on the way there."""
     if e > 0.0:
         return 0.0 if beta < 0.0 else upper
     return 0.0 if beta > 0.0 else lower
@@ -174,7 +175,7 @@ def _end(beta, lower, upper, e):
 
 @register_jitable
 def _bounds(beta, f, lower, upper, epsilon):
-    """(|J|, mu, b_up, b_low, i_up, i_low); -1 where no row may rise, or fall."""
+    """(|J|, mu, b_up, b_low, i_up, i_low); the last two are the rows of b_up and b_low, -1 if there is none."""
     n_free, total, b_up, b_low, i_up, i_low = 0, 0.0, np.inf, -np.inf, -1, -1
     for i in range(beta.shape[0]):
         if beta[i] < upper[i]:
@@ -193,7 +194,10 @@ def _bounds(beta, f, lower, upper, epsilon):
 
 @register_jitable
 def _multipliers(beta, f, lower, upper, epsilon, mu, r):
-    """r, and (r.r, max |r|, mu - F_p, p): p is the bound row that wants to move most, -1 where none does."""
+    """Fill r; returns (r.r, max |r|, mu - F_p, p).
+
+    p is the bound row with the largest multiplier of the wrong sign, -1 if there is none.
+    """
     rr, worst, multiplier, p = 0.0, 0.0, 0.0, -1
     for i in range(beta.shape[0]):
         r[i] = 0.0
@@ -215,7 +219,7 @@ def _multipliers(beta, f, lower, upper, epsilon, mu, r):
 
 @register_jitable
 def _release(beta, lower, upper, r, n_free, p, multiplier, e):
-    """e_i = mu^ - F_i on J and p, mu^ their mean; its square.  F_p = mu - multiplier."""
+    """Set e_i = mu^ - F_i for J and p, mu^ the mean of F over these rows; returns e.e.  F_p = mu - multiplier"""
     moved = -multiplier / (n_free + 1.0)
     for i in range(beta.shape[0]):
         e[i] = r[i] + moved if is_free(beta[i], lower[i], upper[i]) else 0.0
@@ -225,7 +229,7 @@ def _release(beta, lower, upper, r, n_free, p, multiplier, e):
 
 @register_jitable
 def _conjugate(beta, lower, upper, r, by, e):
-    """e = r + by e on J; r.e."""
+    """Set e = r + by e on J, 0 elsewhere; returns r.e."""
     for i in range(beta.shape[0]):
         e[i] = r[i] + by * e[i] if is_free(beta[i], lower[i], upper[i]) else 0.0
     return _dot(r, e)
@@ -241,7 +245,7 @@ def _dot(a, b):
 
 @register_jitable
 def _products(K, e, z):
-    """z = K e, row by row; the number of rows, and e.e."""
+    """Fill z with K e, row by row; returns (the number of rows of K read, e.e)."""
     taken, norm = 0, 0.0
     z[:] = 0.0
     for i in range(e.shape[0]):
@@ -256,7 +260,7 @@ def _products(K, e, z):
 
 @register_jitable
 def _longest(numbers, beta, lower, upper, e):
-    """The step at which the first row reaches its end, and that row."""
+    """(the step at which the first row reaches its end, that row)."""
     longest, blocking = np.inf, -1
     for i in range(e.shape[0]):
         if e[i] != 0.0:
@@ -268,9 +272,10 @@ def _longest(numbers, beta, lower, upper, e):
 
 @register_jitable
 def _take(beta, lower, upper, e, step, blocking):
-    """beta += step e; whether anything moved, and whether a row came to its end, where it then is exactly.
+    """beta += step e; returns (whether anything moved, whether some row reached its end).
 
-    Only the end that a row moves towards: one that was just released may be as near to the bound that it left.
+    A row that comes close to its end is set to it exactly.  Only the end towards which a row moves counts, because a
+    row that was just released is still as close to the bound that it has left.
     """
     moves, at_bound = False, False
     for i in range(e.shape[0]):
@@ -286,7 +291,7 @@ def _take(beta, lower, upper, e, step, blocking):
 
 @njit(cache=True, nogil=True)
 def keep_members(K, kept):
-    """The block of the rows and columns `kept` (int64, ascending), moved to the corner of K in place."""
+    """Move the rows and columns `kept` of K to its upper left corner, in place.  kept : int64, ascending"""
     for a in range(kept.shape[0]):
         for b in range(kept.shape[0]):
             K[a, b] = K[kept[a], kept[b]]

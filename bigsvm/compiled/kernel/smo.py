@@ -1,16 +1,16 @@
-r"""Steps of two variables on the programme of a kernel model: which pair, how far, and what it does to f.
+r"""Steps of two variables on the programme of a kernel model: the choice of the pair, the step, and the update of f.
 
     minimise  1/2 beta' K beta - t' beta + epsilon sum_i |beta_i|     lower <= beta <= upper,  sum_i beta_i = 0
 
 Given   f = K beta - t, float64; beta, lower, upper : float64, (n,)
-        fresh : uint8, (n,), or (0,) where no rule limits the choice.  A row stands for two variables, alpha (which
-                raises beta) and alpha* (which lowers it); bit RISES or FALLS says that it is 0 and was never selected
-        active : int64, ascending; its first n_active rows take part
+        fresh : uint8, (n,), or (0,) if the choice is not limited.  A row has two variables, alpha (which raises beta)
+                and alpha* (which lowers it); the bit RISES or FALLS is set if it is 0 and was never selected
+        active : int64, (n,); its first n_active entries are the active rows, ascending
 
     F_up(k) = f_k + epsilon (beta_k >= 0) - epsilon (beta_k < 0), inf where beta_k may not rise
     F_down(k) = f_k + epsilon (beta_k > 0) - epsilon (beta_k <= 0), -inf where beta_k may not fall
 
-Where the choice is limited to fresh variables these are f_k + epsilon of alpha_k and f_k - epsilon of alpha*_k.
+If the choice is limited to fresh variables, these are f_k + epsilon for alpha_k and f_k - epsilon for alpha*_k.
 
 Source: Fan, Chen, Lin, JMLR 6 (2005), 1889-1918; Chang and Lin, LIBSVM, section 5; docs/mathematics.md 8.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from bigsvm.compiled.shared.compile import inner_loop
 
 TAU = 1e-12
-"""Stands for a curvature that is not positive."""
+"""Takes the place of a curvature that is not positive."""
 RISES, FALLS = 1, 2
 
 
@@ -48,7 +48,7 @@ def down_value(k, f, beta, lower, epsilon, fresh):
 
 @inner_loop
 def extremes(f, beta, lower, upper, epsilon, fresh, active, n_active):
-    """(i, j, F_up(i), F_down(j)): arg min F_up and arg max F_down, the lowest of equal ones; -1 if there is none."""
+    """(i, j, F_up(i), F_down(j)): arg min F_up and arg max F_down; ties go to the lowest index, -1 if there is none."""
     i, j, b_up, b_low = -1, -1, np.inf, -np.inf
     for p in range(n_active):
         k = active[p]
@@ -65,7 +65,7 @@ def extremes(f, beta, lower, upper, epsilon, fresh, active, n_active):
 def curvature(i, j, k_ij, diag):
     """K_ii + K_jj - 2 K_ij, or TAU if that is not positive.
 
-    diag must be rounded as the rows of K are: the curvature of two equal rows is then 0 and no rounding error.
+    diag must be rounded as the rows of K are, so that the curvature of two equal rows is exactly 0.
     """
     a = diag[i] + diag[j] - 2.0 * np.float64(k_ij)
     return a if a > 0.0 else TAU
@@ -73,10 +73,12 @@ def curvature(i, j, k_ij, diag):
 
 @inner_loop
 def second_order_partner(i, b_up, row, diag, f, beta, lower, epsilon, fresh, active, n_active):
-    """(j, F_down(j) - b_up): the j that with i lowers the objective most where no bound is met.
+    """(j, F_down(j) - b_up): the j whose step with i lowers the objective most if no bound cuts it.
 
-    row : K_i.  Maximises (F_down(j) - b_up)^2 / curvature; the lowest of equal ones; -1 where no F_down(j) > b_up,
-    or no gain is a number.
+    j maximises (F_down(j) - b_up)^2 / curvature among the rows with F_down(j) > b_up.  Ties go to the lowest index.  It
+    is -1 if there is no such row, or all gains are NaN.
+
+    row : kernel row of i
     """
     j, violation, best = -1, -np.inf, -1.0
     for p in range(n_active):
@@ -91,16 +93,16 @@ def second_order_partner(i, b_up, row, diag, f, beta, lower, epsilon, fresh, act
 
 @inner_loop
 def cost_used_up(k, beta, lower, upper):
-    """beta_k if alpha_k or alpha*_k is at C, that is, at an end of the box other than 0; else 0."""
+    """beta_k if it is at an end of its box, so that alpha_k or alpha*_k is at C (or beta_k is 0); else 0."""
     return beta[k] if beta[k] == lower[k] or beta[k] == upper[k] else 0.0
 
 
 @inner_loop
 def take_step(i, j, t, beta, lower, upper, epsilon, fresh):
-    """Raise beta_i and lower beta_j by t, or as far as they may.
+    """Raise beta_i and lower beta_j by t, or by as much as both may move.
 
-    Returns the changes of beta_i and beta_j, and those of `cost_used_up` of them.  A variable goes to a bound, or to 0
-    where epsilon > 0, and not past it; one that gets there is set to it exactly.
+    Returns the changes of beta_i and beta_j, and those of their `cost_used_up`.  A variable stops at its bound, or at 0
+    if epsilon > 0, and is set to that value exactly.
     """
     old_i, old_j = beta[i], beta[j]
     used_i, used_j = cost_used_up(i, beta, lower, upper), cost_used_up(j, beta, lower, upper)
@@ -112,7 +114,7 @@ def take_step(i, j, t, beta, lower, upper, epsilon, fresh):
         end_j = 0.0 if epsilon > 0.0 and old_j > 0.0 else lower[j]
         room_i, room_j = end_i - old_i, old_j - end_j
     t = min(t, room_i, room_j)
-    # The room is rounded: a step a little shorter may still end an ulp beyond.
+    # The room is rounded, so a slightly shorter step may still end a rounding error beyond the bound.
     beta[i] = end_i if t == room_i else min(old_i + t, end_i)
     beta[j] = end_j if t == room_j else max(old_j - t, end_j)
     used_i = cost_used_up(i, beta, lower, upper) - used_i
@@ -130,14 +132,14 @@ def add_pair(f, active, n_active, row_i, row_j, change_i, change_j):
 
 @inner_loop
 def add_row(f, row, change):
-    """f += change row, as float64."""
+    """f += change row, in float64."""
     for k in range(f.shape[0]):
         f[k] += change * np.float64(row[k])
 
 
 @inner_loop
 def add_block(f, block, change):
-    """f_r += sum_k change_k block_rk, in the order of k, with the bits of `add_row` for each column in turn."""
+    """f_r += sum_k change_k block_rk, in the order of k: the same bits as `add_row` for one column after another."""
     for r in range(f.shape[0]):
         for k in range(change.shape[0]):
             f[r] += change[k] * np.float64(block[r, k])
@@ -145,10 +147,10 @@ def add_block(f, block, change):
 
 @inner_loop
 def shrink(f, beta, lower, upper, epsilon, b_up, b_low, active, n_active):
-    """Drop the rows that are at an end of their box (or at 0, where epsilon > 0) and press against it; how many stay.
+    """Drop active rows that violate with no other active row; returns the number of rows that stay.
 
-    A row that may rise would have to have F_up > b_low, one that may fall F_down < b_up: no pair of it with any active
-    row violates.  docs/mathematics.md 8.4, where a row's two variables of regression leave together.
+    These are rows at an end of their box (or at 0 if epsilon > 0) which have F_up > b_low if they may rise, and
+    F_down < b_up if they may fall.  The two variables of a row of a regression leave together.  docs/mathematics.md 8.4
     """
     kept = 0
     for p in range(n_active):
