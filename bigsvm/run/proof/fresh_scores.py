@@ -1,10 +1,12 @@
-"""Scores of a running kernel fit, made anew from beta and the rows: nothing of the solver is believed but beta.
+"""Scores for the proof of a running kernel fit, computed anew from beta and the rows and from nothing else.
 
-f(x_i) = sum_s beta_s K(x_s, x_i) of every row is computed from its support vectors: in float64, or, of rows that are
-none, first in float32 with a bound on its error (rbf).  A row whose bracket is 0 wherever f lies within the bound needs
-no more: it adds nothing to P, D and gap.  Those that the bound leaves undecided, near their margin, are computed again
-in float64.  So P, D and gap are those of float64.  Of two support vectors that are in memory together K is computed
-once, for the scores of both; what they make of other rows is shared out among workers where there are some.
+The score f(x_i) = sum_s beta_s K(x_s, x_i) of each row is computed from the support vectors, in float64.  With the rbf
+kernel, the scores of rows that are not support vectors are first computed in float32, with a bound on the error.  If
+the bracket of a row is 0 for every score within the bound, the row adds nothing to P, D and the gap, and is finished.
+The others, which are near their margin, are computed again in float64.  So P, D and the gap are those of float64.
+
+K of two support vectors that are in memory together is computed once, for the scores of both.  The scores of other rows
+are computed by tasks on workers, if there are any.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
 from bigsvm.solvers.kernel.values.sent_scores import add_to_all
 from bigsvm.store.blocks import tile
 
-_AT_ONCE = 1 << 12  # support vectors whose K_ii is looked up together
+_AT_ONCE = 1 << 12  # support vectors whose K_ii are computed together
 
 
 class Programme(NamedTuple):
-    """Whose scores are made anew.
+    """A programme whose scores are computed anew.
 
-    b : the bias at which a gap is wanted, None where it is not known;  exact : all in float64
+    b : the bias at which the gap will be computed; None if it is not known yet
+    exact : compute all scores in float64
     """
 
     qp: DualQP
@@ -39,10 +42,12 @@ class Programme(NamedTuple):
 
 
 def scores_of(programmes: Sequence[Programme], data: KernelData) -> list[Unsure]:
-    """f = K beta - t of each programme anew: to float64 wherever the brackets of its gap at bias b are not surely 0.
+    """Compute f = K beta - t of each programme anew, in float64 for all rows whose bracket at bias b is not surely 0.
 
-    Gives back what decides how much rounding of f is worth.  Programmes whose support vectors are in memory together
-    share a reading, to the bits of each alone.  Raises ProofLeft where the run is to stop.
+    Returns, for each programme, the sums that bound the effect of rounding in f.  Programmes whose support vectors fit
+    in memory together share a reading; the bits are those of each programme alone.
+
+    Raises ProofLeft if the run is to stop.
     """
     row_buffer, found = RowBuffer(data), []
     for some in _together(programmes, row_buffer.capacity):
@@ -59,7 +64,7 @@ def scores_of(programmes: Sequence[Programme], data: KernelData) -> list[Unsure]
 
 
 def _together(programmes: Sequence[Programme], capacity: int) -> Iterator[Sequence[Programme]]:
-    """Programmes in order, as many at a time as have no more support vectors than there is room for."""
+    """Split the programmes, in order, into groups whose support vectors together are at most `capacity` rows."""
     some: list[Programme] = []
     numbers = np.empty(0, np.int64)
     for one in programmes:
@@ -76,7 +81,10 @@ def _together(programmes: Sequence[Programme], capacity: int) -> Iterator[Sequen
 def _on_one_reading(
     programmes: Sequence[Programme], support: Sequence[np.ndarray], data: KernelData, row_buffer: RowBuffer
 ) -> list[Unsure]:
-    """Of programmes whose support vectors are in the row buffer, in places `support`."""
+    """As `scores_of`, for programmes whose support vectors are all in the row buffer.
+
+    support : for each programme the places of its support vectors
+    """
     few = sum(map(len, support)) <= support_rows(data.ctx)
     parts = []
     for one, which in zip(programmes, support, strict=True):
@@ -89,7 +97,7 @@ def _on_one_reading(
 
 
 def _alone(one: Programme, data: KernelData, row_buffer: RowBuffer) -> Unsure:
-    """Of one programme, of as many support vectors at a time as there is room for."""
+    """As `scores_of`, for one programme, with as many support vectors at a time as there is room for."""
     qp, unsure = one.qp, Unsure()
     np.negative(qp.target, out=qp.f)
     support = np.empty(min(row_buffer.capacity, qp.n), np.int64)
@@ -99,7 +107,7 @@ def _alone(one: Programme, data: KernelData, row_buffer: RowBuffer) -> Unsure:
     while found:
         which = support[:found]
         taken = row_buffer.load(_numbers(qp, which), charge=True)
-        if taken < found:  # longer rows than planned: the others come with the next
+        if taken < found:  # rows are longer than planned, so the others are loaded the next time
             start, approximate = int(which[taken]), False
             which = which[:taken]
         part, of_these = _part(qp, which, data, row_buffer, one.b if approximate else None, True)
@@ -117,11 +125,14 @@ def _numbers(qp: DualQP, which: np.ndarray) -> np.ndarray:
 def _part(
     qp: DualQP, which: np.ndarray, data: KernelData, row_buffer: RowBuffer, b: float | None, few: bool
 ) -> tuple[Scoring, Unsure]:
-    """What some support vectors, which are in memory, make of the scores of a programme; that of their own is added.
+    """The input for the scores of all rows from some support vectors in memory.
+
+    The scores of the support vectors themselves are computed here.
 
     which : places of the support vectors, ascending
-    b : makes all of f, in float32 where the bound decides at this bias: `which` are all support vectors then
-    few : they may be kept gathered
+    b : if it is not None, `which` are all support vectors, and scores may be computed in float32 where the bound
+        decides at this bias
+    few : bool, copies of the support vectors may be kept
     """
     numbers, unsure = _numbers(qp, which), Unsure()
     for first, last in tile(len(which), _AT_ONCE):
@@ -129,7 +140,7 @@ def _part(
         diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
         unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
     side = OtherSide(data, row_buffer.X, row_buffer.at(numbers), numbers, qp.beta[which], support_rows(data.ctx), few)
-    # Values of a precomputed kernel are read, not computed: nothing is saved.
+    # Values of a precomputed kernel are read, not computed, so pairs would save nothing.
     paired = which if data.kernel.name != "precomputed" else which[:0]
     if len(paired) and not side.add_pairs(qp.f, paired, data.ctx.stopping):
         raise ProofLeft

@@ -1,8 +1,8 @@
-"""Whether the kernel of a problem is positive semidefinite on its rows: checked before a gap is called proved.
+"""Whether the kernel of a problem is positive semidefinite on its rows; checked before a gap is called proved.
 
-Of a precomputed kernel all rows are read once: K must be symmetric, and whatever refutes it is found that costs nothing
-(`problem/definite.py`).  Where K in float64 fits the memory beside the rows, a factorisation decides.  Of a sigmoid and
-its like that the user vouches for, the diagonal is looked at.
+For a precomputed kernel all rows are read once.  K must be symmetric, and everything that can refute its definiteness
+at no further cost is looked for (`problem/definite.py`).  If K in float64 fits in memory beside the rows, a Cholesky
+factorisation decides.  For a sigmoid or similar kernel for which the user vouches, only the diagonal is checked.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from bigsvm.solvers.kernel.values.data import own_columns
 from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, readonly_view, tile
 
 _CHECKING = "checking the kernel"
-_AT_ONCE = 1 << 12  # rows whose places, or norms, are looked up together
+_AT_ONCE = 1 << 12  # rows whose norms are computed together
 Reading = Callable[[], Iterator[tuple[int, Matrix]]]
-"""Begins a reading of all rows: (number of the first row, X) of blocks that follow one another."""
+"""Begins a reading of all rows; yields (number of the first row, X) of consecutive blocks."""
 
 
 def check_needs(kernel: Kernel, n_samples: int) -> tuple[Need, ...]:
-    """Bytes that the check holds besides the rows and, where it fits, K in float64."""
+    """Bytes that the check holds in addition to the rows and to K in float64, if that fits."""
     return (Need("kernel check", ROW_BYTES * n_samples),) if kernel.name == "precomputed" else ()
 
 
 def checked_kernel(kernel: Kernel, data: RowBlocks, reading: Reading, budget: MemoryBudget, decide: bool) -> Kernel:
-    """`kernel` with what is known of its definiteness on the rows of `data`.
+    """`kernel` with all that is known of its definiteness on the rows of `data`.
 
-    decide : the plan has room for K in float64; where it has none, what `kernel` says already stands unless refuted
+    decide : the plan has room for K in float64.  Without it, the present state of `kernel` stays unless it is refuted
 
     Raises
     ------
@@ -58,7 +58,7 @@ def checked_kernel(kernel: Kernel, data: RowBlocks, reading: Reading, budget: Me
 
 
 def reading_of(ctx: Context, emit: Emit) -> Reading:
-    """Readings of a run's rows, charged like all reading."""
+    """Readings of the rows of a run, which count as reading like all others."""
 
     def reading() -> Iterator[tuple[int, Matrix]]:
         if ctx.resident:
@@ -76,7 +76,7 @@ def reading_of(ctx: Context, emit: Emit) -> Reading:
 
 
 def refuted(why: str, where: str) -> DataError:
-    """The error where --assume-psd vouches for what is not so."""
+    """The error for a kernel that is not positive semidefinite although --assume-psd says so."""
     return DataError(
         f"the kernel is not positive semidefinite, though --assume-psd vouches for it: {why}",
         where,
@@ -85,9 +85,10 @@ def refuted(why: str, where: str) -> DataError:
 
 
 def quadratic_refutes(kernel: Kernel, quadratic: float, squares: float, size: float) -> str:
-    """What a dual point shows, empty where that is nothing.
+    """Why a dual point refutes the kernel: beta'K beta is negative; '' if it does not.
 
-    quadratic : beta'K beta;  squares : sum beta^2;  size : of the sums that made `quadratic`, for their rounding
+    quadratic : beta'K beta;  squares : sum beta^2
+    size : size of the sums of which `quadratic` was computed, which bounds their rounding
     """
     slack = kernel.definite.tolerance * squares + 2.0**-40 * size
     return f"beta'K beta = {quadratic:.6g} of the dual point is below 0" if quadratic < -slack else ""
@@ -141,7 +142,7 @@ def _asymmetric(data: RowBlocks, pair: Pair, values: tuple[float, float]) -> Dat
 
 
 def _of_diagonal(kernel: Kernel, data: RowBlocks, reading: Reading) -> Definite:
-    """K(x, x) of every row: what is below 0 refutes."""
+    """The definiteness that follows from K(x, x) of every row: a negative value refutes it."""
     eps, n = float(np.finfo(np.float64).eps), data.n_samples
     largest, lowest, row = 0.0, np.inf, 0
     for first, X in reading():
@@ -161,12 +162,12 @@ def _of_diagonal(kernel: Kernel, data: RowBlocks, reading: Reading) -> Definite:
 
 
 def _placed(data: RowBlocks, reading: Reading) -> Iterator[tuple[np.ndarray, Matrix]]:
-    """(columns of the rows, X) of blocks."""
+    """(numbers of the columns that belong to the rows, X) of each block."""
     for first, X in reading():
         n_rows = len(X) if isinstance(X, np.ndarray) else len(X.indptr) - 1
         yield own_columns(data, np.arange(first, first + n_rows)), X
 
 
 def _row_of(data: RowBlocks, place: int) -> int:
-    """The store's row whose column has this place."""
+    """The row of the store that belongs to the column with this number in working order."""
     return place if data.feature_order is None else int(data.feature_order[place])

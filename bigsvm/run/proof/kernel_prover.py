@@ -1,4 +1,4 @@
-"""Proofs of kernel models: f made anew from beta and the rows, then the gap as a sum of non-negative terms."""
+"""Proofs of kernel models: f is computed anew from beta and the rows, then the gap as a sum of non-negative terms."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ from bigsvm.store.blocks import RowBlocks
 
 
 class KernelProver(Prover):
-    """Proves all models of a kernel solver, together where they are trained together, else one after another.
+    """Proves all models of a kernel solver: together if they are trained together, else one after another.
 
-    certificate : of the last proof;  bias : float64, (n_models,), that it speaks of;  epsilon : that nu found
+    certificate : that of the last proof
+    bias : float64, (n_models,), the biases in that proof;  epsilon : float64, (n_models,), found by nu
     violation : float64, (n_models,), of the optimality conditions
-    kernel : Kernel, with what its dual points have shown of it
-    w : float64, (n_models, n_features), of the last proof, where the kernel is linear; else None
+    kernel : Kernel, with what the dual points have shown about it
+    w : float64, (n_models, n_features), the weights in the last proof if the kernel is linear, else None
     """
 
     def __init__(self, solver: KernelSolver, state: KernelState, ctx: Context) -> None:
@@ -52,14 +53,14 @@ class KernelProver(Prover):
 
     @property
     def written(self) -> Certificate | None:
-        """Of the points of the last proof."""
+        """The certificate of the points in the last proof."""
         return self.certificate
 
     def _prove(self) -> Certificate:
         state, m = self._state, self._state.n_models
         found, support = np.empty((m, 3)), np.empty(m, np.int64)
         self._solver.make_room(state)
-        # Of models whose vectors have places of their own all are read for at once.
+        # Models that have vectors of their own share one reading.
         for models in [range(m)] if state.places > 1 else [range(k, k + 1) for k in range(m)]:
             qps = [make_qp(state, model) for model in models]
             for model, qp, unsure in zip(models, qps, self._scored(models, qps), strict=True):
@@ -80,7 +81,10 @@ class KernelProver(Prover):
         return self.certificate
 
     def _scored(self, models: Sequence[int], qps: Sequence[DualQP]) -> Sequence[Unsure | UnsureWeights]:
-        """f of some models anew, and the bias of each at which its gap is told."""
+        """Compute f of some models anew, and choose the bias of each at which its gap is computed.
+
+        Returns the sums that bound the effect of rounding.
+        """
         state, nu = self._state, self._state.problem.loss.nu is not None
         programmes, known = [], []
         for model, qp in zip(models, qps, strict=True):
@@ -98,9 +102,9 @@ class KernelProver(Prover):
         return found
 
     def _look_at(self, qp: DualQP, quadratic: float, size: float) -> None:
-        """Take note of a beta that refutes the kernel.  Raises DataError where the user vouches for it.
+        """Record that a beta refutes the kernel.  Raises DataError if the user vouches for the kernel.
 
-        quadratic : beta'K beta;  size : of the sums that made it
+        quadratic : beta'K beta;  size : size of the sums of which it was computed
         """
         kernel = self.kernel
         if kernel.by_construction or kernel.definite.how not in ("undecided", "assumed"):
@@ -113,7 +117,7 @@ class KernelProver(Prover):
             self.kernel = kernel.refuted_by(why)
 
     def _judge(self, certificate: Certificate) -> None:
-        """Send models back whose proof shows less than their solver believed."""
+        """Let the solver go on with models whose proof shows a larger gap or violation than it had computed."""
         state, solver, tol = self._state, self._solver, self._ctx.tol
         self.rejected = False
         if not bool(state.done.all()) or solver.given_up(state, tol).any():
@@ -130,20 +134,20 @@ class KernelProver(Prover):
 
     @property
     def anywhere(self) -> bool:  # type: ignore[override]
-        """Beta is whole in the middle of a step too, once all labels are known."""
+        """Beta is valid in the middle of a step too, once all labels are known."""
         return self._state.labelled == len(self._state.alpha.values)
 
     def judged(self, ending: str, rule: Rule | None) -> tuple[str, Rule | None]:
-        """By the violations that the last proof computed: a rule must hold of them, whatever the solver believed."""
+        """As in `Prover`; a rule must hold for the violations that the last proof computed."""
         held = self._solver.rule(self._state, self.violation, self._ctx.tol)
         if held is not None:
             return "paper_rule" if self._solver.asked.stop == "paper" else "kkt", held
         return ("stalled", None) if ending in ("paper_rule", "kkt") else (ending, rule)
 
     def checked(self, problem: Problem) -> Problem:
-        """With what the dual points have shown of the kernel, and with what nu found.
+        """The problem with what the dual points have shown about the kernel, and with the C or epsilon that nu found.
 
-        Raises DataError where nu-SVC has found no margin.
+        Raises DataError if nu-SVC or one-class has found no margin.
         """
         problem = dataclasses.replace(problem, kernel=self.kernel)
         if problem.loss.nu is None:
@@ -165,7 +169,7 @@ class KernelProver(Prover):
         return dataclasses.replace(problem, C=-1.0 / self.epsilon)
 
     def figures(self) -> dict[str, Any]:
-        """What a result says of a kernel solver besides what all say."""
+        """Entries of the result that only kernel solvers have."""
         computed, ram_hits, disk_hits, values = self._state.kernel_rows.tolist()
         return {
             **({} if self.kernel.by_construction else {"positive_semidefinite": self.kernel.definite.how}),
@@ -177,7 +181,7 @@ class KernelProver(Prover):
         }
 
     def model(self, problem: Problem, data: RowBlocks, about: dict[str, Any]) -> Model:
-        """Of the beta that was proved last: support vectors with coefficients, or w where the kernel is linear."""
+        """The model of the beta in the last proof: support vectors and coefficients, or w if the kernel is linear."""
         bias, w = self.bias, self.w
         if problem.one_class:
             bias = bias + self.epsilon

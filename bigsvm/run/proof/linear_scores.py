@@ -1,8 +1,8 @@
-"""Scores of a running fit with the linear kernel, by way of w = sum_s beta_s x_s.
+"""Scores for the proof of a running fit with the linear kernel, computed as w.x_i with w = sum_s beta_s x_s.
 
-Of rows far from the origin x_s.x_i loses the digits in which rows differ, and sum_s beta_s x_s.x_i does not get them
-back.  w has them: sum_s beta_s is 0, and what rounding leaves in w moves all scores by nearly the same, which the bias
-takes up.  So w and the bias are proved together, and the model must be this w to the bit.
+If rows are far from the origin, x_s.x_i loses the digits in which the rows differ, and sum_s beta_s x_s.x_i does not
+restore them.  w has these digits, because sum_s beta_s = 0.  Its remaining rounding error changes all scores by nearly
+the same amount, which the bias absorbs.  So w and the bias are proved together, and the model must have exactly this w.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _ONE_MODEL = np.zeros(1, np.int32)
 
 
 def linear_scores_of(qps: Sequence[DualQP], data: KernelData, w: np.ndarray) -> list[UnsureWeights]:
-    """f = X w - t of each programme anew, and its w, in the order of the data's features.
+    """Compute w and f = X w - t of each programme anew, in two readings of the rows for all of them.
 
-    w : float64, (n_programmes, n_features + 1), whose last entries are biases, of which there are none here
+    w : float64, (n_programmes, n_features + 1), filled, with features in working order; the last entry, the place of
+        the bias, stays 0
 
-    Gives back what decides how much rounding of each w and of its scores is worth.
-    Two readings of the rows for all of them.  Raises ProofLeft where the run is to stop.
+    Returns, for each programme, the sums that bound the effect of rounding in w and in its scores.
+
+    Raises ProofLeft if the run is to stop.
     """
     unsure = [UnsureWeights() for _ in qps]
     w[:] = 0.0
@@ -54,7 +56,7 @@ def linear_scores_of(qps: Sequence[DualQP], data: KernelData, w: np.ndarray) -> 
 
 
 def _matrix(rows: Rows) -> Matrix:
-    """A block's own rows of its X.  The loops take y as targets, whose sign is 1."""
+    """The matrix of a block's own rows, as a view; `rows.X` may hold more."""
     first, last = rows.start - rows.offset, rows.stop - rows.offset
     if isinstance(rows.X, CSR):
         return rows.X._replace(indptr=rows.X.indptr[first : last + 1])

@@ -1,4 +1,4 @@
-"""From Parquet columns to matrices, labels and weights."""
+"""Conversion of Arrow columns, as Parquet and Arrow files have them, to matrices, labels and weights."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ Form = Literal["lists", "spark", "columns", "fixed"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns mean what.
+    """Which columns hold features, labels and weights, and in which form.
 
-    form : lists (`indices` and `values`), spark (a vector struct), columns (one a feature), fixed (a list of
-        one length)
-    features : the columns that hold X, in order
-    width : features where the schema tells, else None
+    form : 'lists': two columns of lists, `indices` and `values`;  'spark': one column of Spark ML vectors;
+        'columns': one column for each feature;  'fixed': one column of lists that all have the same length
+    label, weight : names of columns; None without labels, or without weights
+    features : names of the columns that hold X, in the order of the features
+    width : number of features if the schema determines it, else None
     """
 
     form: Form
     label: str | None
     weight: str | None
     features: tuple[str, ...]
-    dtype: np.dtype  # of X as given
+    dtype: np.dtype  # of the values of X
     width: int | None = None
 
     @property
@@ -50,12 +51,12 @@ class Layout:
 
     @functools.cached_property
     def as_rows(self) -> ColumnsAsRows:
-        """Of one column a feature."""
+        """Converts batches of the form 'columns' to dense rows."""
         return ColumnsAsRows(self.features, self.dtype)
 
     @functools.cached_property
     def as_lists(self) -> ListsAsRows | None:
-        """Of lists, and of vectors that are made of these."""
+        """Converts batches of the forms 'lists' and 'spark' to sparse rows; None for other forms."""
         return ListsAsRows(self.features, self.dtype, self.label) if self.form in ("lists", "spark") else None
 
     @property
@@ -67,17 +68,22 @@ def find_layout(
     schema: pa.Schema, label: str | None, weight: str | None, where: str, labelled: bool = True,
     apart: tuple[str, ...] = (), columns: tuple[str, ...] = (), in_order: bool = False,
 ) -> Layout:  # fmt: skip
-    """The first that fits: lists `indices` and `values`; one vector column; numeric columns.
+    """The layout of the columns of a schema: the first form that fits.
 
-    labelled : False leaves the columns of labels and of weights out, where they are there
+    The order is: lists `indices` and `values`; one column of vectors; one column of lists of fixed length; columns of
+    numbers.
+
+    label, weight : names of columns; by default `label`, and `weight` if there is one
+    where : name of the store, for errors
+    labelled : if False, rows are read without labels and weights, and these columns are no features
     apart : further columns that are no features
-    columns : those that are, by name or pattern; all others where it is empty
-    in_order : features stand in the order of `columns`, which are names, else in that of the schema
+    columns : the feature columns, as names or patterns; if it is empty, all columns but those above
+    in_order : the features have the order of `columns`, which are names then; else that of the schema
 
     Raises
     ------
-    DataError : a column named is not there, or a feature column is not of numbers.
-    UsageError : of `columns`, one that is not there.
+    DataError : the column of labels or weights does not exist, or a feature column does not hold numbers.
+    UsageError : one of `columns` does not exist.
     """
     names = schema.names
     if not labelled:
@@ -98,7 +104,7 @@ def find_layout(
 def _kinds_of(
     schema: pa.Schema, others: set[str], columns: tuple[str, ...], in_order: bool, where: str
 ) -> dict[str, pa.DataType]:
-    """Types of the columns that may be features, by their names."""
+    """Name -> type of the columns that may be features.  others : names of columns that are not"""
     others = others | (set(index_columns(schema)) - set(columns))
     chosen = chosen_columns(columns, schema.names, others, where)
     fields = enumerate(schema.names)
@@ -107,7 +113,10 @@ def _kinds_of(
 
 
 def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) -> Layout:
-    """The layout of feature columns, by their types; `names` of all columns."""
+    """The layout of feature columns, without label and weight.
+
+    kinds : name -> type of the feature columns;  names : of all columns
+    """
     if "indices" in kinds and "values" in kinds and _is_list(kinds["indices"]):
         if not _is_list(kinds["values"]) or not pa.types.is_integer(kinds["indices"].value_type):
             raise DataError("indices and values are not lists of integers and of numbers", where)
@@ -129,12 +138,12 @@ def _of_features(kinds: dict[str, pa.DataType], names: list[str], where: str) ->
 
 
 def _is_vector(kind: pa.DataType) -> bool:
-    """Whether a column is of Spark ML's vectors."""
+    """Whether a column of this type holds Spark ML vectors."""
     return pa.types.is_struct(kind) and [field.name for field in kind] == list(_SPARK)
 
 
 def _the_vector(names: list[str], where: str) -> str:
-    """Of columns of vectors the one that is read: `features`, as Spark calls it, where there are several."""
+    """The column of vectors to read: the only one, or the one that is called `features`, as in Spark."""
     if len(names) == 1 or "features" in names:
         return names[0] if len(names) == 1 else "features"
     what = f"several columns of vectors: {', '.join(names[:20])}"
@@ -146,7 +155,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
-    """That of all columns where they are alike, else float64 where any column is, else float32."""
+    """The dtype of X: that of all columns if they agree, else float64 if any column needs it, else float32."""
     dtypes = []
     for name, kind in kinds.items():
         dtype = as_number_type(kind)
@@ -160,14 +169,14 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
 
 
 def as_number_type(kind: pa.DataType) -> np.dtype | None:
-    """The dtype of X that a column of numbers gives (`value_dtype`); None where it is of no numbers."""
+    """The dtype of X for a column of numbers of this type (`value_dtype`); None if it does not hold numbers."""
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
     return value_dtype(np.dtype(kind.to_pandas_dtype()), "")
 
 
 def came_as(schema: pa.Schema, layout: Layout) -> str:
-    """Types of the columns by which values are of the layout's dtype."""
+    """The types of the columns that determine the dtype of the layout, such as 'float64', joined by 'and'."""
     kinds = [schema.field(name).type for name in layout.features]
     if layout.form == "spark":
         kinds = [kinds[0].field("values").type]
@@ -180,7 +189,11 @@ def came_as(schema: pa.Schema, layout: Layout) -> str:
 
 
 def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, width: int) -> CSR:
-    """Rows of a batch of a sparse form; indices as they are stored, not yet checked against the data's `width`."""
+    """The rows of a batch in a sparse form.  Indices are as stored, and not yet checked.
+
+    where, first_row : name of the store, and number of the batch's first row, for errors
+    width : number of features of the data, with which the sizes of vectors are compared
+    """
     if layout.form == "lists":
         return _csr_of_lists(batch, layout.dtype, where, first_row)
     X, size = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
@@ -189,13 +202,16 @@ def csr_of(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, wi
 
 
 def fill_dense(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int, out: np.ndarray) -> None:
-    """Rows of a batch of a dense form, which are finite, written to `out`, shape (n_rows, width)."""
+    """Write the rows of a batch in a dense form to `out`, shape (n_rows, width).
+
+    Raises DataError naming the row of a null, or of a value that is not finite.
+    """
     if layout.form == "columns":
         layout.as_rows.fill(batch, out, where, first_row)
         return
     column = batch.column(layout.features[0])
     refuse_nulls(column, where, first_row)
-    # Not `flatten`, a compute function.  Of a slice `values` are those of the whole column.
+    # Not `flatten`, which uses Arrow's compute module.  For a slice, `values` are those of the whole column.
     width = column.type.list_size
     flat = column.values.slice(column.offset * width, len(column) * width)
     refuse_nulls(flat, where, first_row, width)
@@ -207,7 +223,7 @@ def fill_dense(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int
 
 
 def dense_calls(layout: Layout) -> tuple[CompiledCall, ...]:
-    """What `fill_dense` calls."""
+    """The compiled functions that `fill_dense` calls."""
     if layout.form == "columns":
         return layout.as_rows.compiled_calls
     one = np.zeros(1, layout.dtype)
@@ -215,7 +231,7 @@ def dense_calls(layout: Layout) -> tuple[CompiledCall, ...]:
 
 
 def stored_indices(schema: pa.Schema, layout: Layout) -> np.dtype:
-    """The type of the indices that `csr_of` gives where it is int32; all others count as int64."""
+    """The type of the indices in the results of `csr_of`: int32, or int64 for all other types."""
     kind = schema.field(layout.features[0]).type
     if layout.form == "spark":
         kind = kind.field("indices").type
@@ -223,9 +239,11 @@ def stored_indices(schema: pa.Schema, layout: Layout) -> np.dtype:
 
 
 def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -> tuple[int, int]:
-    """(features needed, stored entries) of a batch of a sparse form; of lists, `indices` alone is enough.
+    """(number of features that a batch in a sparse form needs, number of its entries).
 
-    Raises DataError for an index that is negative, or beyond 64 bits.
+    For the form 'lists' a batch with the column `indices` alone is enough.
+
+    Raises DataError for an index that is negative, or too large for 64 bits.
     """
     if layout.form == "spark":
         X, width = _csr_of_vectors(batch.column(layout.features[0]), layout.dtype, where, first_row)
@@ -235,7 +253,7 @@ def measure(batch: pa.RecordBatch, layout: Layout, where: str, first_row: int) -
         width_told = 0
     if len(indices) == 0:
         return width_told, 0
-    largest = np.iinfo(np.int64).max - 1  # one more is a number of features
+    largest = np.iinfo(np.int64).max - 1  # so that the number of features, one more, fits int64
     if int(indices.min()) < 0 or int(indices.max()) > largest:
         indices, indptr = (X.indices, X.indptr) if layout.form == "spark" else _flat(batch.column(0), where, first_row)
         place = int(np.argmax((indices < 0) | (indices > largest)))
@@ -254,9 +272,13 @@ def _csr_of_lists(batch: pa.RecordBatch, dtype: np.dtype, where: str, first_row:
 
 
 def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_row: int) -> tuple[CSR, int]:
-    """Spark ML vectors: type 0 sparse (size, indices, values), type 1 dense (values); and the size of each of them."""
+    """(rows, size of the vectors) of a column of Spark ML vectors.
+
+    A vector of type 0 is sparse and has a size, indices and values; one of type 1 is dense and has values only.  The
+    size is 0 if there are no rows.
+    """
     refuse_nulls(column, where, first_row)
-    # `flatten`, not `field`: after a slice the fields alone would be those of the whole column.
+    # `flatten`, not `field`, whose result after a slice would be that of the whole column.
     kinds, told, indices, values = column.flatten()
     refuse_nulls(kinds, where, first_row)
     sparse = numbers_of(kinds) == 0
@@ -266,7 +288,7 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
         raise DataError(f"the vector of row {first_row + row} has type {kinds[row]}", where, "0 is sparse, 1 is dense")
     data, indptr = _flat(values, where, first_row)
     lengths, all_sparse = np.diff(indptr), bool(sparse.all())
-    if all_sparse and told.null_count == 0:  # as nearly all are
+    if all_sparse and told.null_count == 0:  # the usual case
         stored, own = _flat(indices, where, first_row)
         sizes = numbers_of(told)
     else:
@@ -291,19 +313,22 @@ def _csr_of_vectors(column: pa.StructArray, dtype: np.dtype, where: str, first_r
             "write the vectors again with their full size",
         )  # fmt: skip
     if len(sizes) and sizes[0] <= np.iinfo(np.int32).max and stored.dtype == np.int32:
-        places = places.astype(np.int32)  # as those of sparse vectors are
+        places = places.astype(np.int32)  # the type that indices of sparse vectors have
     return CSR(as_values(data, dtype, where, first_row, indptr), places, indptr), int(sizes[0]) if len(sizes) else 0
 
 
 def check_size(size: int, width: int, where: str, first_row: int) -> None:
-    """Raise DataError unless vectors have the size of those before them."""
+    """Raise DataError unless vectors have the same size as those before them.
+
+    size : of the vectors from `first_row` on;  width : of those before
+    """
     if size != width:
         what = f"the vector of row {first_row} has size {size}, and those before it {width}"
         raise DataError(what, where, "vectors of one column have one size")
 
 
 def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
-    """Raise DataError naming the first vector without a size, or of another size than the first."""
+    """Raise DataError naming the first vector that has no size, or another size than the first vector."""
     odd = np.flatnonzero(sizes != sizes[:1]) if len(sizes) and sizes[0] >= 0 else np.flatnonzero(sizes < 0)
     if len(odd):
         row = int(odd[0])
@@ -312,10 +337,10 @@ def _check_sizes(sizes: np.ndarray, where: str, first_row: int) -> None:
 
 
 def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
-    """(values, offsets from 0) of a list column without nulls."""
+    """(values, offsets that begin with 0) of a column of lists.  Raises DataError naming the row of a null."""
     refuse_nulls(column, where, first_row)
     offsets = numbers_of(column.offsets).astype(np.int64)
-    # `values` are those of the whole child, also after a slice; `flatten` would go by way of a compute function.
+    # `values` are those of the whole column, also after a slice.  `flatten` would use Arrow's compute module.
     flat = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
     offsets -= offsets[0]
     if flat.null_count:
@@ -326,7 +351,10 @@ def _flat(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.
 
 
 def _refuse_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_row: int) -> None:
-    """Raise DataError naming the first row whose lists are not of one length, where there is one."""
+    """Raise DataError naming the first row whose two lists differ in length, if there is one.
+
+    indices, values : lengths of the lists
+    """
     odd = np.flatnonzero(indices != values)
     if len(odd):
         row = int(odd[0])
@@ -334,7 +362,10 @@ def _refuse_lengths(indices: np.ndarray, values: np.ndarray, where: str, first_r
 
 
 def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
-    """A label or weight column as NumPy: numbers, or strings of fixed width."""
+    """A column of labels or weights as a NumPy array of numbers, or of strings of fixed width.
+
+    Raises DataError naming the row of a null, or for a column of another type.
+    """
     refuse_nulls(column, where, first_row)
     column = decoded(column)
     if is_plain_text(column.type):
@@ -345,10 +376,10 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
 
 
 def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct strings of a column of text, of fixed width; which of them each row has), as `distinct_texts`."""
+    """(distinct strings of a column of text, place of each row's string among them), as `distinct_texts`."""
     refuse_nulls(column, where, first_row)
-    column = decoded(column)  # a dictionary may name what does not occur, and one string twice
-    if pa.types.is_string_view(column.type):  # which Arrow does not code
+    column = decoded(column)  # a dictionary may have strings that do not occur, and one string twice
+    if pa.types.is_string_view(column.type):  # a type for which Arrow has no dictionary encoding
         column = column.cast(pa.large_string())
     coded = column.dictionary_encode()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
@@ -357,10 +388,10 @@ def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarra
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column is of strings, or of codes of strings."""
+    """Whether a column of this type holds strings, or a dictionary of strings."""
     return is_plain_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
 
 def is_plain_text(kind: pa.DataType) -> bool:
-    """Whether a column is of strings; those that polars writes to Arrow files are views."""
+    """Whether a column of this type holds strings; polars writes string views to Arrow files."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

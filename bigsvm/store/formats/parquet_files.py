@@ -29,16 +29,16 @@ _FLAT_BATCH_BYTES = (
     2 << 20
 )  # the same for plain columns, where each column costs something per batch; they take about twice as much
 _PIECE = 1 << 20
-_USUAL = 3 * _PIECE  # of a column's pages, if they have 1 MiB, as most writers make them
-_OF_LARGE = 1 / 1.5  # of larger pages, which are all that is held then: plans count a reader 1.5 times at least
+_USUAL = 3 * _PIECE  # bytes that a reader holds of a column whose pages have at most 1 MiB, as most writers make them
+_OF_LARGE = 1 / 1.5  # share of larger pages that is counted, because plans count a reader at least 1.5 times
 _FOOTER_COLUMN = 1152  # bytes in memory for a column of a row group in a parsed footer; 1107 were measured
 _FOOTER_BYTE = 10  # bytes in memory for a byte of the footer in the file; 9 were measured
-_OF_FOOTERS = 0.8  # two of them, by plans that count a reader 2.5 times at least: one file is left for the next
-_KEPT_FOOTERS = 1 << 20  # bytes of footers that are kept together, if they are more than one: reads go to and fro
-_HEADER = 32  # bytes of a page's header that are looked at: more than three numbers take
-_I32 = 0x15  # Thrift: a 32-bit number, of the field after the one before it
-_DICTIONARY, _DICTIONARY_AFTER_CRC = 0x4C, 0x3C  # Thrift: a struct, of the fourth and third field after that
-_BUFFERS = 8 << 20  # of compressed bytes, of all columns together
+_OF_FOOTERS = 0.8  # plans count a reader at least 2.5 times, so this is two footers: of one file and of the next
+_KEPT_FOOTERS = 1 << 20  # most bytes of footers that are kept, if there is more than one: reads alternate between files
+_HEADER = 32  # bytes of a page's header that are read: more than three numbers take
+_I32 = 0x15  # Thrift: a 32-bit number in the field after the last one
+_DICTIONARY, _DICTIONARY_AFTER_CRC = 0x4C, 0x3C  # Thrift: a struct in the fourth, or third, field after the last one
+_BUFFERS = 8 << 20  # bytes of compressed data in the buffers of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
@@ -95,7 +95,7 @@ class ParquetFiles:
             self.files.append(File.of(path, status, tuple(starts)))
         each = self._footer_bytes.values()
         self.page_bytes += int(_OF_FOOTERS * max(max(each, default=0), min(sum(each), _KEPT_FOOTERS)))
-        # Not through the schema of a file's metadata: the two refer to each other until Python's cycle collection.
+        # Not from the schema of a file's metadata, because the two refer to each other and wait for cycle collection.
         self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
@@ -261,9 +261,10 @@ def _decoded_bytes(group: Any) -> int:
 
 
 def _text_widths(path: str, metadata: Any) -> dict[str, int]:
-    """Bytes of a value, by the names of columns that are texts with a dictionary, on average over it.
+    """Name -> mean bytes of a text, for columns of text with a dictionary; the mean is over the dictionary.
 
-    What is stored of such a column tells nothing of what a batch of it takes: long texts, named by a number each.
+    The stored size of such a column does not tell how much memory a batch takes, because each row stores only a number
+    for a text that may be long.
     """
     found: dict[str, int] = {}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -297,9 +298,10 @@ def _batch_rows(group: Any, nbytes: int) -> int:
 
 
 def _parts_of(asked: int, rows: int) -> int:
-    """About as many rows, of which a whole number is what is asked for at a time: no batch lies in two blocks then.
+    """The rows of a batch: about `rows`, chosen so that a whole number of batches has `asked` rows.
 
-    At most a quarter more, and `rows` themselves where less than two of them are asked for.
+    Then no batch lies in two blocks.  The result is at most a quarter above `rows`, and equal to it if `asked` is less
+    than about two batches.
     """
     parts = round(asked / rows)
     return -(-asked // parts) if parts > 1 else rows
@@ -330,19 +332,19 @@ def _largest_page(handle: int, column: Any) -> int:
 def page_bytes_at(handle: int, offset: int) -> int:
     """Bytes of the page whose header lies at `offset` of an open file, uncompressed and compressed together.
 
-    The footer does not say them.  A header begins with three 32-bit numbers as Thrift's compact protocol writes them
-    (https://github.com/apache/parquet-format, PageHeader): the type, and both sizes.  0 where there is none: whoever
-    reads the pages of a damaged file names what is wrong.
+    The footer does not contain these sizes.  A header begins with three 32-bit numbers in Thrift's compact protocol
+    (https://github.com/apache/parquet-format, PageHeader): the type, and both sizes.  The result is 0 if there is no
+    such header; the error for a damaged file comes when its pages are read.
     """
     numbers, _ = _numbers_in(os.pread(handle, _HEADER, offset), 0, 3)
     return max(numbers[1], 0) + max(numbers[2], 0) if len(numbers) == 3 else 0
 
 
 def dictionary_at(handle: int, offset: int) -> tuple[int, int]:
-    """(uncompressed bytes, values) of the dictionary whose page's header lies at `offset`; (0, 0) where there is none.
+    """(uncompressed bytes, values) of the dictionary whose page header is at `offset`; (0, 0) if there is none.
 
-    After the three numbers comes a checksum, where pages have one, and the header of the dictionary: its first field,
-    a number, is how many values it has.
+    The three numbers are followed by a checksum, if pages have one, and by the header of the dictionary, whose first
+    field is the number of values.
     """
     data = os.pread(handle, _HEADER, offset)
     numbers, at = _numbers_in(data, 0, 4)
@@ -353,7 +355,7 @@ def dictionary_at(handle: int, offset: int) -> tuple[int, int]:
 
 
 def _numbers_in(data: bytes, at: int, most: int) -> tuple[list[int], int]:
-    """(up to so many 32-bit numbers of Thrift's compact protocol from `at` on, where they end)."""
+    """(up to `most` 32-bit numbers of Thrift's compact protocol from `at` on, the place after the last)."""
     numbers: list[int] = []
     while len(numbers) < most and at < len(data) and data[at] == _I32:
         at, number, shift = at + 1, 0, 0

@@ -1,1 +1,1 @@
-"""Tables of named columns: delimited text and Arrow files, with columns that are text among them."""
+"""Tables of named columns, some of which may hold text: delimited text and Arrow files."""

@@ -1,4 +1,4 @@
-"""Arrow IPC files (Feather, version 2) as one run of rows: mapped, a record batch at a time."""
+"""Several Arrow IPC files (Feather, version 2) as one sequence of rows: memory maps, read by record batches."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.units import MIB
 
 _BATCH_ROWS = 8192
-_MAPPED = 2 * MIB  # what a reader holds of batches that are maps of the file
+_MAPPED = 2 * MIB  # bytes that a reader holds if batches are memory maps of the file
 
 
 class ArrowFiles:
-    """Rows of several files in order; `batches` may be called from several threads.
+    """The rows of several files in order; `batches` is thread-safe.
 
-    page_bytes : what a reader holds besides its rows: a whole record batch where batches are compressed
+    page_bytes : bytes that a reader holds in addition to its rows: a whole record batch if batches are compressed
     """
 
     def __init__(self, paths: list[str]) -> None:
@@ -34,9 +34,10 @@ class ArrowFiles:
         self.n_samples = 0
         self.page_bytes = _MAPPED
         self.schema: pa.Schema | None = None
-        self._batches: list[tuple[int, int]] = []  # (file, number in it)
+        self._batches: list[tuple[int, int]] = []  # (file number, number of the record batch in the file)
         self._starts: list[int] = []
-        self._coded, self._plain_bytes = False, 0  # of numbers that have a dictionary, which a batch is read without
+        # Whether some columns of numbers have a dictionary, which is decoded, and the bytes of these in a batch.
+        self._coded, self._plain_bytes = False, 0
         for number, path in enumerate(paths):
             status = stat_file(path)
             self.files.append(File.of(path, status))
@@ -67,16 +68,16 @@ class ArrowFiles:
         if most:
             before = pa.total_allocated_bytes()
             batch = reader.get_batch(0)
-            if pa.total_allocated_bytes() - before > batch.nbytes // 2:  # unpacked, and no map
+            if pa.total_allocated_bytes() - before > batch.nbytes // 2:  # it was decompressed, so it is not a map
                 self.page_bytes = max(self.page_bytes, batch.nbytes // max(batch.num_rows, 1) * most)
         self._plain_bytes = max(self._plain_bytes, 8 * coded * min(most, _BATCH_ROWS))
 
     def fingerprint(self) -> str:
-        """xxh3-128 over sizes and bytes of all files; one pass."""
+        """xxh3-128 over the sizes and bytes of all files; takes one pass."""
         return files_fingerprint(self.files)
 
     def forget(self) -> None:
-        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        """Release what each thread keeps for its next read, and pyarrow's free memory."""
         self._threads = threading.local()
         pa.default_memory_pool().release_unused()
 
@@ -89,7 +90,7 @@ class ArrowFiles:
             start += batch.num_rows
 
     def categories(self, name: str) -> list[str] | None:
-        """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES.  One pass."""
+        """The values of a text column in ascending order; None if they exceed MAX_CATEGORIES.  Takes one pass."""
         found: set[str] = set()
         for _, batch in self.batches(0, self.n_samples, [name]):
             column = decoded(batch.column(name))
@@ -99,7 +100,7 @@ class ArrowFiles:
         return sorted(found)
 
     def _batch(self, number: int, columns: list[str]) -> pa.RecordBatch:
-        """A record batch with the columns wanted; each thread keeps the one it read last."""
+        """A record batch with these columns; each thread keeps the one that it read last."""
         file_number, k = self._batches[number]
         key = (number, tuple(columns))
         last = getattr(self._threads, "last", None)
@@ -109,7 +110,7 @@ class ArrowFiles:
         file = self.files[file_number]
         self.known.check(file.path)
         assert self.schema is not None
-        # Naming all of them would take twice as long: Arrow then copies what it else has from the map.
+        # None for all columns: if they are named, Arrow copies them out of the map, which takes twice as long.
         some = sorted(map(self.schema.names.index, columns)) if len(columns) < len(self.schema) else None
         with _arrow_errors(file.path):
             batch = _open(file.path, some).get_batch(k)
@@ -120,7 +121,7 @@ class ArrowFiles:
 
 
 def _with_plain_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch in which a null of a dictionary is one of its column: a row that names it has no value."""
+    """The batch with a null in each row that refers to a null in the dictionary of its column."""
     for place, column in enumerate(batch.columns):
         if not pa.types.is_dictionary(column.type) or not column.dictionary.null_count:
             continue
@@ -134,14 +135,14 @@ def _with_plain_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _open(path: str, fields: list[int] | None = None) -> pa.ipc.RecordBatchFileReader:
-    """A reader of some columns, by their places."""
+    """A reader of the columns with these numbers; None: of all columns."""
     options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
     return pa.ipc.open_file(pa.memory_map(path), options=options)
 
 
 @contextmanager
 def _arrow_errors(path: str) -> Iterator[None]:
-    """What pyarrow raises, as ours."""
+    """Raise what pyarrow raises as errors of bigsvm."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Arrow's columns as NumPy's arrays: one as it lies, and many of them as dense rows."""
+"""Arrow columns as NumPy arrays: a single column without a copy, and many columns as dense rows."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.checks import as_values, check_finite
 
-_TOGETHER_BYTES = 1 << 18  # of columns that are put side by side before they are turned: they stay in a core's cache
+_TOGETHER_BYTES = 1 << 18  # bytes of columns that are converted before they are transposed; they stay in a core's cache
 
 _ArrowArray = ctypes.c_uint64 * 10
 """Room for a `struct ArrowArray`: https://arrow.apache.org/docs/format/CDataInterface.html"""
 
 
 def numbers_of(column: pa.Array) -> np.ndarray:
-    """A column of numbers or truth values without nulls as NumPy, read-only, a copy of truth values alone.
+    """A column of numbers or truth values without nulls as a read-only NumPy array; only truth values are copied.
 
-    Not by pyarrow's `to_numpy`, which imports pandas where that is installed: a third of a second and some 40 MiB,
-    in the middle of a fit whose budget does not know of them.
+    pyarrow's `to_numpy` is not used, because it imports pandas if that is installed.  This would take a third of a
+    second and some 40 MiB in the middle of a fit, whose budget does not include them.
     """
     if pa.types.is_boolean(column.type):
         return np.from_dlpack(column.cast(pa.uint8())).view(bool)
@@ -31,9 +31,9 @@ def numbers_of(column: pa.Array) -> np.ndarray:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """A column as it is, of a dictionary with the values that it names.
+    """The column with its dictionary replaced by the values; a column without a dictionary is returned as it is.
 
-    Not by `dictionary_decode` alone: Arrow has none for the views of strings that polars writes.
+    `dictionary_decode` alone does not work for the string views that polars writes.
     """
     if not pa.types.is_dictionary(column.type):
         return column
@@ -43,9 +43,10 @@ def decoded(column: pa.Array) -> pa.Array:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a column without its dictionary, where that is one of numbers or truth values; else as it is.
+    """The type without the dictionary, if that has numbers or truth values; other types are returned as they are.
 
-    That numbers are packed says nothing of what they mean: Parquet and text do not even keep it.
+    A dictionary of numbers only saves space.  It does not make categories of them; Parquet and text do not even record
+    it.
     """
     if not pa.types.is_dictionary(kind):
         return kind
@@ -55,25 +56,28 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema of such types."""
+    """The schema with `plain_type` of each column."""
     return pa.schema([field.with_type(plain_type(field.type)) for field in schema], schema.metadata)
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of such types."""
+    """The batch with the types of `plain_schema`."""
     columns = [decoded(column) if plain_type(column.type) != column.type else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
 
 
 def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
-    """Raise DataError naming the first row without a value; `per_row` values make a row."""
+    """Raise DataError naming the first row with a null.  per_row : number of values of the column in a row"""
     if column.null_count:
         row = int(np.flatnonzero(numbers_of(column.is_null()))[0]) // (per_row or 1)
         raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")
 
 
 class ColumnsAsRows:
-    """Columns of numbers, by their names, as dense rows of one dtype; of the batches of a table, one after another."""
+    """Converts columns of numbers to dense rows, for the batches of one table.
+
+    names : of the columns, in the order of the features;  dtype : of the rows
+    """
 
     def __init__(self, names: Sequence[str], dtype: np.dtype) -> None:
         self._names, self._dtype = names, dtype
@@ -81,16 +85,16 @@ class ColumnsAsRows:
 
     @property
     def compiled_calls(self) -> tuple[CompiledCall, ...]:
-        """What `fill` calls."""
+        """The compiled functions that `fill` calls."""
         return (CompiledCall(("columns as rows", self._dtype.name), self._fill_one),)
 
     def fill(self, batch: pa.RecordBatch, out: np.ndarray, where: str, first_row: int) -> None:
-        """Write the columns of a batch into rows.
+        """Write the columns of a batch to `out` as rows.
 
         out : shape (batch.num_rows, number of columns), C order, of the dtype
 
-        Raises DataError naming column and row of a null, of a number that would come out as another, and of one that
-        is not finite.
+        Raises DataError naming the column and row of a null, of a number that the conversion would change
+        (`as_values`), or of one that is not finite.
         """
         places, as_they_lie = self._places(batch.schema)
         finite = _turned(batch, places, out) if as_they_lie and batch.num_rows else None
@@ -100,7 +104,7 @@ class ColumnsAsRows:
             check_finite(out, where, first_row, self._names)
 
     def _places(self, schema: pa.Schema) -> tuple[np.ndarray, bool]:
-        """(places of the columns, whether all are of the dtype): found once, as all batches of a table are alike."""
+        """(places of the columns, whether all have the dtype); found once, as all batches of a table are alike."""
         known = self._known
         if known is None or not schema.equals(known[0]):
             places = [schema.get_field_index(name) for name in self._names]
@@ -115,7 +119,7 @@ class ColumnsAsRows:
     def _fill_in_parts(
         self, batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray, where: str, first_row: int
     ) -> None:
-        """`fill` of columns that are of other types, or have nulls; values may not be finite."""
+        """As `fill`, for columns that have other types or nulls; whether values are finite is not checked."""
         together = max(_TOGETHER_BYTES // max(out.shape[0] * out.itemsize, 1), 1)
         for first in range(0, len(places), together):
             some = places[first : first + together]
@@ -128,13 +132,16 @@ class ColumnsAsRows:
             turn_columns(at, first, out)
 
     def _fill_one(self) -> None:
-        """`fill` of one value, by the way that columns of the dtype go."""
+        """Call what `fill` calls for columns of the dtype, with one value."""
         column = one_zero(self._dtype)
         _turned(pa.record_batch([column], ["x"]), np.zeros(1, np.int64), np.empty((1, 1), self._dtype))
 
 
 def _turned(batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray) -> bool | None:
-    """Write columns of the dtype of `out` to it; whether all values are finite, and None where some may be null."""
+    """Write columns that have the dtype of `out` to it.
+
+    Returns whether all values are finite; None if some may be null.
+    """
     addresses = np.empty(len(places), np.uint64)
     exported = export(batch)
     if not find_columns(ctypes.addressof(exported), places, out.itemsize, addresses):
@@ -143,9 +150,9 @@ def _turned(batch: pa.RecordBatch, places: np.ndarray, out: np.ndarray) -> bool 
 
 
 def export(batch: pa.RecordBatch) -> ctypes.Array[ctypes.c_uint64]:
-    """An ArrowArray of structs, each a row, which whoever is given it releases.
+    """The batch as an ArrowArray of structs, one for each row; whoever receives it must release it.
 
-    Without the schema, which `__arrow_c_array__` exports too: for a batch that costs more than all the rest.
+    `__arrow_c_array__` would export the schema too, which costs more than all the rest.
     """
     exported = _ArrowArray()
     batch._export_to_c(ctypes.addressof(exported))
@@ -153,5 +160,5 @@ def export(batch: pa.RecordBatch) -> ctypes.Array[ctypes.c_uint64]:
 
 
 def one_zero(dtype: np.dtype) -> pa.Array:
-    """An array of a number, without `pa.array`, which imports pandas."""
+    """An array with a single 0, made without `pa.array`, which imports pandas."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(dtype), 1, [None, pa.py_buffer(bytes(8))])

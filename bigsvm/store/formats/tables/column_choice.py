@@ -1,4 +1,4 @@
-"""Which columns of a table are features, as --columns names them: by their names, or by the patterns of a shell."""
+"""The choice of feature columns by --columns, as names or as patterns like those of a shell."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from bigsvm.errors import DataError, UsageError
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for others, too: a column that is called so goes before."""
+    """Whether a name is a pattern.  If a column has exactly this name, that column is meant all the same."""
     return any(mark in name for mark in "*?[")
 
 
 def matched(asked: str, names: Sequence[str]) -> list[str]:
-    """The columns that are meant: the one of this name where there is one, else those that match."""
+    """The columns that `asked` means: the one of this name if there is one, else those that match the pattern."""
     if asked in names:
         return [asked]
     return [name for name in names if fnmatchcase(name, asked)] if is_pattern(asked) else []
 
 
 def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collection[str | None], where: str) -> set[str]:
-    """The columns that `asked` means; all where it is empty.
+    """The columns that `asked` means; all columns if it is empty.
 
-    others : columns of labels and of weights, and whatever else is no feature: no pattern means these
+    others : columns of labels, of weights and others that are no features; patterns do not match these
 
-    Raises UsageError for a name that is not there, and for a pattern that no column matches.
+    Raises UsageError for a name that does not exist, and for a pattern that no column matches.
     """
-    there = frozenset(names)  # of tens of thousands each is looked for
+    there = frozenset(names)  # a set, because there may be tens of thousands of names to look up
     found = set() if asked else set(names)
     for one in asked:
         here = [one] if one in there else [name for name in matched(one, names) if name not in others]
         if not here:
-            import difflib  # of use here alone
+            import difflib  # here, because only this error needs it
 
             what = f"no column matches {one!r}" if is_pattern(one) else f"no column {one!r}"
             close = difflib.get_close_matches(one, names, 1)
@@ -47,7 +47,7 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
 
 
 def refuse_twice(used: Iterable[str | None], names: Sequence[str], where: str) -> None:
-    """Raise DataError where a column that is used has the name of another one."""
+    """Raise DataError if a column that is used has the same name as another one."""
     wanted = frozenset(used)
     seen: set[str] = set()
     for name in names:
@@ -57,7 +57,7 @@ def refuse_twice(used: Iterable[str | None], names: Sequence[str], where: str) -
 
 
 def index_columns(schema: pa.Schema) -> list[str]:
-    """Columns that were the index of a table of pandas or dask: names or numbers of the rows, and no features."""
+    """The columns that were the index of a pandas or dask table: names or numbers of the rows, so no features."""
     try:
         told = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
     except (KeyError, TypeError, ValueError):
@@ -66,7 +66,7 @@ def index_columns(schema: pa.Schema) -> list[str]:
 
 
 def told_of_index(schema: pa.Schema, used: Collection[str | None]) -> list[str]:
-    """Warnings of such columns that are not used."""
+    """Warnings about `index_columns` that are not used."""
     return [
         f"column {name!r} was the index of a table of pandas and is no feature: where it is one, name it with --columns"
         for name in index_columns(schema)
