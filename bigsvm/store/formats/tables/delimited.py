@@ -1,4 +1,4 @@
-"""Comma- and tab-separated text: its header, and one piece of it as columns."""
+"""Comma- and tab-separated text: reading the header, and converting a piece of the text to Arrow columns."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bigsvm.store.formats.tables.pieces import cut_pieces
 
 DELIMITERS = ",;\t|"
 NUMBERED = ("numbers",)
-"""What --columns says of a file without a header whose columns go by their numbers."""
+"""The value of --columns for a file without a header, whose columns are then called by their numbers."""
 TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
-"""Kind of a column -> how it is read."""
+"""Kind of a column -> type as which it is read."""
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-"""What a column of truth values holds, and nothing else; pyarrow would take 1 and 0, too."""
+"""The only values of a column of truth values; pyarrow alone would accept 1 and 0 too."""
 _TOGETHER = 1 << 15  # values that are counted at a time
 
 
 class Header(NamedTuple):
-    """What the first line says.
+    """The first line of a file.
 
-    names : of all columns; written : whether they stand in the file; nbytes : of that line
+    names : of all columns;  written : the names are in the file;  nbytes : bytes of the header, 0 if there is none
     """
 
     names: tuple[str, ...]
@@ -41,15 +41,15 @@ class Header(NamedTuple):
 
 
 def read_header(path: str, columns: tuple[str, ...]) -> Header:
-    """The columns of a file.
+    """Read the names of the columns of a file.
 
-    columns : of a file with a header, those of it that are features, or patterns that they match; of one without, the
-        names of all; or NUMBERED
+    columns : for a file with a header, the feature columns as names or patterns; for a file without one, the names of
+        all columns, or NUMBERED
 
     Raises
     ------
-    DataError : an empty file, or a name twice.
-    UsageError : a column that is not in the header; a first line of numbers only, where nobody says what they are.
+    DataError : the file is empty, or two columns have the same name.
+    UsageError : a column is not in the header; or the first line has numbers only, and `columns` is empty.
     """
     text = next((piece for _, piece in cut_pieces(path)), b"")
     lines = list(io.StringIO(text.decode("utf-8", "surrogateescape"), newline=""))
@@ -71,7 +71,7 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
     if numbered or (columns and not any(matched(one, fields) for one in columns)):
         names = tuple(map(str, range(len(fields)))) if numbered else columns
         if len(names) != len(fields):
-            # A first line without a number is a header, whose columns these are not; no pattern is a column's name.
+            # A first line without any number is a header, in which these names are missing.  A pattern is no name.
             a_header = not any(map(_is_number, fields))
             chosen_columns([one for one in columns if a_header or is_pattern(one)], fields, (), path)
             what = f"{len(names)} names for the {len(fields)} columns of its first line"
@@ -88,7 +88,7 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
 
 
 def _delimiter(path: str, line: str) -> str:
-    """Tab of .tsv; else the first of DELIMITERS that the first line has."""
+    """The delimiter: tab for .tsv files, else the first of DELIMITERS that occurs in the first line."""
     named = [part for part in path.lower().split("/")[-1].split(".")[1:] if part in ("tsv", "csv")]
     if named and named[-1] == "tsv":
         return "\t"
@@ -112,11 +112,12 @@ def parse(
     quoted_null: bool = True,
     likely: dict[str, str] | None = None,
 ) -> pa.RecordBatch:
-    """Columns of a piece of text, which holds whole records.
+    """The columns of a piece of text that consists of whole records.
 
-    kinds : the columns wanted, and how each is read; None for all, as this piece alone suggests
-    quoted_null : what says that there is no value says so between quotes, too
-    likely : where `kinds` is None, columns tried as numbers first: pyarrow's guessing takes ten times as long as that
+    kinds : name -> kind of the columns wanted; None: all columns, each of the kind that this piece suggests
+    quoted_null : words for "no value", such as NA, mean it between quotes too
+    likely : if `kinds` is None, columns that are first tried as numbers of these kinds, because pyarrow takes ten times
+        as long to guess
 
     Raises DataError naming the row that has another number of fields, or a field that is not of its kind.
     """
@@ -124,7 +125,7 @@ def parse(
         return pa.record_batch([pa.nulls(0, TYPES[k]) for k in (kinds or {}).values()], list(kinds or {}))
     wanted = kinds if kinds is not None else likely
     odd: list[Any] = []
-    quoted = b'"' in text  # else a newline ends a record wherever it stands, and nobody needs to look twice
+    quoted = b'"' in text  # without quotation marks every newline ends a record, which is faster to parse
 
     def refuse(row: Any) -> str:
         odd.append(row)
@@ -160,18 +161,18 @@ def parse(
         raise DataError(f"rows from {first_row} on cannot be read: {error}", path) from None
     batch = table.combine_chunks().to_batches()[0]
     for name, type_ in zip(batch.schema.names, batch.schema.types, strict=True) if kinds is None else ():
-        if pa.types.is_binary(type_):  # so pyarrow takes what is no text
+        if pa.types.is_binary(type_):  # pyarrow's type for a column that is not UTF-8
             row = next(k for k, value in enumerate(batch.column(name).to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
     return batch if kinds is not None else _hex_as_text(batch, text, header, path, first_row)
 
 
 def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int) -> None:
-    """Refuse numbers of a piece that are not what its text says: a whole number that float64 rounds, one in hex.
+    """Refuse numbers that differ from what the text says: integers that float64 rounds, and hexadecimal numbers.
 
     batch : columns of `text`, as `parse` reads them
 
-    Raises DataError naming the first.
+    Raises DataError naming the first such number.
     """
     large = [
         name
@@ -194,7 +195,7 @@ def _is_large(column: pa.Array) -> bool:
 
 
 def _maybe_hex(batch: pa.RecordBatch, text: bytes | bytearray) -> list[str]:
-    """Columns of whole numbers of a piece in which one may be written in hex, as pyarrow reads them."""
+    """Columns of integers in which some may be written in hexadecimal form, which pyarrow accepts."""
     if b"0x" not in text and b"0X" not in text:
         return []
     return [batch.schema.names[k] for k, column in enumerate(batch.columns) if pa.types.is_integer(column.type)]
@@ -207,7 +208,7 @@ def _is_hex(value: str) -> bool:
 def _fields(
     text: bytes | bytearray, header: Header, path: str, first_row: int, names: list[str]
 ) -> Iterator[tuple[str, int, str]]:
-    """(column, row, field) of what is there in some columns."""
+    """(column, row, field) for each field with a value in the columns `names`."""
     texts = parse(text, header, path, first_row, dict.fromkeys(names, "text")) if names else None
     for name in names:
         assert texts is not None
@@ -219,7 +220,7 @@ def _fields(
 def _hex_as_text(
     batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int
 ) -> pa.RecordBatch:
-    """The same piece, where a column that has whole numbers in hex is one of text."""
+    """The batch with columns that have hexadecimal integers read as text."""
     names = _maybe_hex(batch, text)
     found = dict.fromkeys(name for name, _, value in _fields(text, header, path, first_row, names) if _is_hex(value))
     texts = parse(text, header, path, first_row, dict.fromkeys(found, "text")) if found else batch
@@ -230,12 +231,13 @@ def _hex_as_text(
 
 
 def _values_looked_for(text: bytes | bytearray, kinds: dict[str, str] | None) -> dict[str, list[str]]:
-    """Of the fields that say "no value", "true" and "false" to pyarrow, those that a piece of text may have.
+    """pyarrow's words for "no value", "true" and "false", as far as this piece of text may contain them.
 
-    It makes a table of them for each column of each piece: of wide tables that takes a quarter as long as the numbers.
+    pyarrow makes a table of these words for each column of each piece.  For wide tables this takes a quarter of the
+    time that the numbers take.
     """
     found: dict[str, list[str]] = {}
-    if b"n" not in text and b"N" not in text:  # one of which all have but the empty field
+    if b"n" not in text and b"N" not in text:  # every word for "no value" except the empty field contains an n
         found["null_values"] = [""]
     looked_for = kinds is None or "bool" in kinds.values()
     found["true_values"], found["false_values"] = (list(_TRUE), list(_FALSE)) if looked_for else ([], [])
@@ -250,7 +252,7 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def _records_before(text: bytes | bytearray, odd: Any) -> int:
-    """Rows of a piece before the one that pyarrow's handler was given: it counts from 1, where it counts at all."""
+    """Number of rows in a piece before `odd`, the invalid row that pyarrow reports; it counts from 1, or not at all."""
     if odd.number is not None:
         return max(int(odd.number) - 1, 0)
     place = text.find(str(odd.text).encode())
@@ -258,7 +260,7 @@ def _records_before(text: bytes | bytearray, odd: Any) -> int:
 
 
 def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_row: int, kinds: dict[str, str]) -> None:
-    """Raise DataError naming the first field of a column of numbers that is none."""
+    """Raise DataError naming the first field in a column of numbers that is not a number."""
     plain = parse(text, header, path, first_row, dict.fromkeys(kinds, "text"))
     for name, kind in kinds.items():
         if kind == "text":
@@ -269,7 +271,7 @@ def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_ro
 
 
 def kind_of(column: pa.Array) -> str:
-    """The kind that pyarrow found in a piece; dates and times are text to us."""
+    """The kind of a column as pyarrow has read it; dates and times count as text."""
     if pa.types.is_null(column.type):
         return "null"
     if pa.types.is_boolean(column.type):
@@ -280,7 +282,7 @@ def kind_of(column: pa.Array) -> str:
 
 
 def kind_of_texts(values: pa.Array) -> str:
-    """The kind that a column of these texts without nulls would have by itself."""
+    """The kind that a column of exactly these texts would have.  values : without nulls"""
     if not len(values):
         return "null"
     texts = values.to_pylist()
@@ -294,7 +296,7 @@ def kind_of_texts(values: pa.Array) -> str:
 
 
 def joined(kind: str, other: str) -> str:
-    """The kind of a column whose pieces have these."""
+    """The kind of a column that has one kind in some pieces and the other kind in others."""
     if kind == other or other == "null":
         return kind
     if kind == "null":
@@ -303,12 +305,12 @@ def joined(kind: str, other: str) -> str:
 
 
 def nonzeros(column: pa.Array) -> int:
-    """Values of a column of numbers that are there and not 0."""
+    """Number of values in a column of numbers that are neither null nor 0."""
     return int(np.count_nonzero(numbers_of(column.drop_null() if column.null_count else column)))
 
 
 def count_together(counts: dict[str, int], columns: list[tuple[str, pa.Array]]) -> None:
-    """Add `nonzeros` of columns of one type and length to what is known of each, without a call for every column."""
+    """Add `nonzeros` of columns of the same type and length to `counts`, without a call for every column."""
     many = max(_TOGETHER // max(len(columns[0][1]), 1), 1) if columns else 1
     for start in range(0, len(columns), many):
         some = columns[start : start + many]

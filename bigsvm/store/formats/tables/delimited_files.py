@@ -1,4 +1,4 @@
-"""Delimited text files as one run of rows: read once to learn what they hold, then piece by piece."""
+"""Several delimited text files as one sequence of rows: read once to find their types, then piece by piece."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_ca
 from bigsvm.store.identity import digest_of
 from bigsvm.store.text.unpacking import unpacking_bytes
 
-_LAYOUT = 2  # of what is remembered
+_LAYOUT = 2  # version of the remembered document
 
 
 class DelimitedFiles:
-    """Rows of delimited text in the order of the files; `batches` may be called from several threads.
+    """The rows of delimited text files, in the order of the files; `batches` is thread-safe.
 
-    The first opening reads everything: types (a column is of numbers where all of its fields are), values of text
-    columns, where pieces of the text begin.  It is remembered in the cache folder while sizes and times stay.
+    When they are opened first, everything is read, to find the types of columns (a column has numbers if all of its
+    fields are numbers), the values of text columns, and where pieces of the text begin.  This is remembered in the
+    cache folder, and holds as long as the sizes and times of the files do not change.
     """
 
     page_bytes: int
-    """What a reader holds besides its rows: a piece of text, and it as columns (an estimate; of columns of text up to
-    one and a half times as much, which plans leave room for), and what unpacks it."""
+    """Bytes that a reader holds in addition to its rows: a piece of text, its columns, and the decompressor.  This is
+    an estimate; columns of text may take one and a half times as much, for which plans leave room."""
 
     def __init__(self, paths: list[str], columns: tuple[str, ...]) -> None:
         self.page_bytes = 8 * PIECE_BYTES + unpacking_bytes(paths)
@@ -61,20 +62,20 @@ class DelimitedFiles:
             known = read_sealed(place)
             if known["of"] != of:
                 raise ValueError("of other files")
-        except (OSError, ValueError, KeyError, TypeError):  # the cache is ours to renew
+        except (OSError, ValueError, KeyError, TypeError):  # an invalid entry of the cache is made anew
             known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
             pa.default_memory_pool().release_unused()
             trim_heap()
             make_cache_folder(place.parent)
             write_sealed(place, known)
         self._known = known
-        # In the header's order: a document has its names in another.
+        # In the order of the header, because the names in the document are sorted.
         self.kinds: dict[str, str] = {name: known["kinds"][name] for name in self.header.names}
-        """Of each column: null, bool, int, float or text."""
+        """Name -> kind of each column: 'null', 'bool', 'int', 'float' or 'text'."""
         self._pieces: list[tuple[int, int, int]] = [tuple(piece) for piece in known["pieces"]]
         self._starts: list[int] = known["starts"]
         self.n_samples: int = known["n_samples"]
-        self._sets: str | None = None  # not "", which a column may be called
+        self._sets: str | None = None  # None rather than "", which may be the name of a column
         self._in_a_loop: list[str] = []
         self._more_plain = 0
         self._threads = threading.local()
@@ -84,23 +85,26 @@ class DelimitedFiles:
         return pa.schema([(name, TYPES[kind]) for name, kind in self.kinds.items()])
 
     def fingerprint(self) -> str:
-        """xxh3-128 over sizes and bytes of all files, as they were when they were read first."""
+        """xxh3-128 over the sizes and bytes of all files, computed when they were read first."""
         return self._known["fingerprint"]
 
     def categories(self, name: str) -> list[str] | None:
-        """Values of a text column in ascending order; None where there are more than MAX_CATEGORIES."""
+        """The values of a text column in ascending order; None if they are more than MAX_CATEGORIES."""
         return self._known["categories"].get(name)
 
     def forget_categories(self) -> None:
-        """Let go of the values of text columns, of which many may be of no feature: nobody asks for them again."""
+        """Release the values of text columns, which are not needed again; many columns may not even be features."""
         self._known = {**self._known, "categories": {}}
 
     def nonzero(self, name: str) -> int:
-        """Values of a column of numbers that are not 0."""
+        """Number of values in a column of numbers that are not 0."""
         return int(self._known["nonzero"].get(name, 0))
 
     def read_as(self, kinds: dict[str, str]) -> None:
-        """Read some columns as what they were in other files.  Raises DataError where there is no such column."""
+        """Read some columns as the kinds that they had in the files of a model.
+
+        Raises DataError if such a column does not exist.
+        """
         for name, kind in kinds.items():
             if name not in self.kinds:
                 hint = f"columns there: {', '.join(list(self.kinds)[:20])}"
@@ -109,28 +113,28 @@ class DelimitedFiles:
                 self.kinds = {**self.kinds, name: kind}
 
     def read_sets(self, name: str) -> None:
-        """Read a column, where there is one of this name, as text in which nothing between quotes is an empty set."""
+        """Read a column of label sets, if it exists, as text in which "" between quotes means an empty set."""
         if name in self.kinds:
             self.read_as({name: "text"})
             self._sets = name
 
     def read_in_a_loop(self, columns: list[str]) -> None:
-        """Read these columns, wherever they are asked for together, by a compiled loop where they are plain numbers.
+        """From now on, read exactly these columns together by a compiled loop, if they are plain numbers.
 
-        Others, such as the labels alone, are read before anything is compiled.
+        Other combinations, such as the labels alone, are read before anything is compiled, and so by pyarrow.
         """
         self._in_a_loop = list(columns)
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """Of `batches` of the columns of `read_in_a_loop`."""
+        """The compiled functions that `batches` calls for the columns of `read_in_a_loop`."""
         return plain_calls() if self._loop_reads(self._in_a_loop) else ()
 
     def _loop_reads(self, columns: list[str]) -> bool:
         return columns == self._in_a_loop and are_numbers({name: self.kinds[name] for name in columns})
 
     def forget(self) -> None:
-        """Let go of what each thread keeps for its next read, and of pyarrow's free memory."""
+        """Release what each thread keeps for its next read, and pyarrow's free memory."""
         self._threads = threading.local()
         pa.default_memory_pool().release_unused()
 
@@ -146,7 +150,7 @@ class DelimitedFiles:
             start += batch.num_rows
 
     def _piece(self, number: int, columns: list[str]) -> pa.RecordBatch:
-        """A piece as columns; each thread keeps the one it read last, and its place in a compressed file."""
+        """A piece as columns; each thread keeps the piece that it read last, and its position in a compressed file."""
         key = (number, tuple(columns))
         last = getattr(self._threads, "last", None)
         if last is not None and last[0] == key:
@@ -166,7 +170,7 @@ class DelimitedFiles:
         if batch is None:
             batch = parse(text, self.header, file.path, self._starts[number], kinds)
         check_numbers(batch, text, self.header, file.path, self._starts[number])
-        # The text of a column of label sets is read by itself, and no reader does both.
+        # The column of label sets is read in a call of its own, because one call has one rule for quoted nulls.
         if self._sets is not None and self._sets in columns:
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
             place = batch.schema.get_field_index(self._sets)
@@ -175,7 +179,7 @@ class DelimitedFiles:
         return batch
 
     def _plain(self, number: int, text: bytearray, columns: list[str], kinds: dict[str, str]) -> pa.RecordBatch | None:
-        """A piece of plain numbers as columns; None where it is none, or few of those before were."""
+        """A piece of plain numbers as columns; None if it is not plain, or if most pieces before were not."""
         if self._more_plain < 0 or not self._loop_reads(columns):
             return None
         stop = self._starts[number + 1] if number + 1 < len(self._starts) else self.n_samples
@@ -184,7 +188,7 @@ class DelimitedFiles:
         return batch
 
     def _learn(self, columns: tuple[str, ...]) -> dict[str, Any]:
-        """One pass over everything; a second one where a column turns out to be text after it looked like numbers."""
+        """Read everything once; and once more if a column that looked like numbers turns out to be text."""
         learnt = _Learnt(self.header)
         pieces: list[tuple[int, int, int]] = []
         starts: list[int] = []
@@ -212,13 +216,13 @@ class DelimitedFiles:
 
 
 class _Learnt:
-    """Kinds of columns and values of text columns, piece by piece."""
+    """Collects the kinds of columns, and the values of text columns, piece by piece."""
 
     def __init__(self, header: Header) -> None:
         self._kinds = dict.fromkeys(header.names, "null")
         self._nonzero = dict.fromkeys(header.names, 0)
         self._texts: dict[str, set[str] | None] = {}
-        self._not_text: set[str] = set()  # columns that some piece took for something else
+        self._not_text: set[str] = set()  # columns that were not text in some piece
 
     def add(self, batch: pa.RecordBatch) -> None:
         others: list[tuple[str, pa.Array]] = []
@@ -238,11 +242,11 @@ class _Learnt:
                 self._nonzero[name] += 0 if kind == "text" else nonzeros(column)
 
     def numbers(self) -> dict[str, str]:
-        """Columns that were numbers in all pieces so far."""
+        """Name -> kind of the columns that were numbers in all pieces so far."""
         return {name: kind for name, kind in self._kinds.items() if kind in ("int", "float")}
 
     def late(self) -> list[str]:
-        """Text columns whose values are not all known; they are collected anew."""
+        """Text columns whose values are not all known, because some piece had numbers; they are collected anew."""
         found = [name for name, kind in self._kinds.items() if kind == "text" and name in self._not_text]
         self._texts.update({name: set() for name in found})
         return found

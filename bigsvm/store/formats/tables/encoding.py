@@ -1,4 +1,8 @@
-"""Columns of a table as features: numbers as they are, a text one-hot by its values, or one of 2^bits by its hash."""
+"""Encoding of a table's columns as features.
+
+A column of numbers is one feature.  A column of text has a feature for each of its values (one-hot), or its texts are
+hashed to 2^hash_bits features.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +28,20 @@ from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, num
 from bigsvm.store.identity import digest_of
 
 MAX_CATEGORIES = 1 << 16
-"""Values of one column beyond which it is taken for no category."""
+"""Most different values of a column of text that is encoded one-hot."""
 MAX_HASH_BITS = 30
 Kind = Literal["number", "category", "hashed"]
 _BESIDE = 160
-"""Bytes for each value of a text column beside itself: its places in a tuple, in lists and in a table, its number."""
+"""Bytes for each value of a text column besides the text: its entries in a tuple, in lists and in a hash table."""
 _SHORT = 64
-"""Bytes of a value, on average, up to which it is packed beside itself to be found by: so many are in `_BESIDE`."""
+"""Mean bytes of a text up to which a packed copy of the texts is made to find them by; `_BESIDE` includes as many."""
 
 
 class Column(NamedTuple):
     """A column of a table.
 
-    categories : of a category, its values in ascending order
+    kind : 'number', 'category' (one-hot) or 'hashed'
+    categories : the values of a 'category' in ascending order
     """
 
     name: str
@@ -46,10 +51,10 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoding:
-    """What makes rows of a table's columns: a model keeps it, so that other tables are read as the one it was made of.
+    """How columns of a table become rows.  A model stores it, so that other tables are read like the training table.
 
     columns : in the order of the features; hashed ones come last
-    hash_bits : hashed columns share 2^hash_bits features, each a count; None where there are none
+    hash_bits : hashed columns share 2^hash_bits features, each of which counts texts; None if no column is hashed
     dtype : of the values
     """
 
@@ -59,7 +64,7 @@ class Encoding:
 
     @classmethod
     def of(cls, columns: list[Column], hash_bits: int | None, dtype: np.dtype) -> Encoding:
-        """Of columns in the table's order."""
+        """The encoding of columns that are given in the order of the table.  Raises UsageError for wrong hash bits."""
         if hash_bits is not None and not 1 <= hash_bits <= MAX_HASH_BITS:
             raise UsageError(f"hash bits must be between 1 and {MAX_HASH_BITS}, not {hash_bits}")
         ordered = [c for c in columns if c.kind != "hashed"] + [c for c in columns if c.kind == "hashed"]
@@ -67,12 +72,12 @@ class Encoding:
 
     @functools.cached_property
     def sparse(self) -> bool:
-        """Whether rows are CSR: where a column is not of numbers."""
+        """Whether rows are CSR, which they are if some column is not a number."""
         return any(column.kind != "number" for column in self.columns)
 
     @functools.cached_property
     def starts(self) -> list[int]:
-        """First feature of each column; hashed ones share theirs."""
+        """The first feature of each column, which hashed columns share; and one past the last of the others."""
         found, place = [], 0
         for column in self.columns:
             found.append(place)
@@ -84,7 +89,10 @@ class Encoding:
         return self.starts[-1] + (0 if self.hash_bits is None else 1 << self.hash_bits)
 
     def feature_names(self) -> Sequence[str] | None:
-        """`age`, and `city=Rome` for a value of a column; None where some are hashed: several values share one."""
+        """Names such as `age`, and `city=Rome` for a value of a text column; None if columns are hashed.
+
+        A feature of hashed columns has no name, because several texts share it.
+        """
         if self.hash_bits is not None:
             return None
         if self._held > MANY_BYTES and all(column.categories for column in self.columns if column.kind == "category"):
@@ -95,13 +103,13 @@ class Encoding:
         return found
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """The encoding as a document for JSON."""
         columns = [[c.name, c.kind, list(c.categories)] for c in self.columns]
         return {"columns": columns, "hash_bits": self.hash_bits, "dtype": self.dtype.name}
 
     @classmethod
     def of_document(cls, document: Any) -> Encoding:
-        """From `document()`.  Raises DataError for what is none."""
+        """The encoding from the result of `document`.  Raises DataError if the document is invalid."""
         try:
             columns = tuple(Column(str(n), k, tuple(map(str, v))) for n, k, v in document["columns"])
             bits, dtype = document["hash_bits"], np.dtype(document["dtype"])
@@ -112,9 +120,9 @@ class Encoding:
             raise DataError(f"no encoding of a table's columns: {in_words(error)}", "rows.json") from error
 
     def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
-        """Rows of a batch that has the columns by their names.
+        """The rows of a batch, whose columns are found by their names.
 
-        Raises DataError naming the row of a null, and of a number that cannot be kept; dense rows are finite, too.
+        Raises DataError naming the row of a null, of a number that the dtype cannot hold, or of one that is not finite.
         """
         if self.sparse:
             return self.csr(batch, where, first_row)
@@ -124,11 +132,11 @@ class Encoding:
 
     @functools.cached_property
     def as_rows(self) -> ColumnsAsRows:
-        """`matrix` where all columns are of numbers."""
+        """Converts batches to dense rows, if all columns are numbers."""
         return ColumnsAsRows([column.name for column in self.columns], self.dtype)
 
     def csr(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR:
-        """`matrix` where some are not; a value that is no category gives no entry."""
+        """As `matrix`, if some columns are not numbers.  A text that is none of the categories gives no entry."""
         shape = (batch.num_rows, len(self.columns))
         places, values = np.zeros(shape, np.int64), np.ones(shape, self.dtype)
         for j, column in enumerate(self.columns):
@@ -147,7 +155,10 @@ class Encoding:
         return _rows_of(places, values, self.hash_bits is not None)
 
     def unknown(self, categories: dict[str, list[str]]) -> list[str]:
-        """What to tell of values that other rows have and these categories lack."""
+        """Warnings about values in other rows that are none of the categories.
+
+        categories : name of a text column -> its values in these rows
+        """
         found = []
         for column in self.columns:
             if column.kind == "category" and column.name in categories:
@@ -162,18 +173,18 @@ class Encoding:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of `document()`."""
+        """A hash of the document."""
         return digest_of(self.document())
 
     @functools.cached_property
     def _held(self) -> int:
-        """Bytes for the values of text columns, however many others refer to them."""
+        """Bytes that the values of all text columns take."""
         return sum(sys.getsizeof(value) + _BESIDE for column in self.columns for value in column.categories)
 
     def _codes(self, texts: pa.Array, j: int) -> np.ndarray:
-        """Number of each text among the values of column j, -1 where it is none of them.
+        """The number of each text among the values of column j, -1 if it is none of them.
 
-        Arrow's `index_in` would make a table of the values anew for each batch.
+        Arrow's `index_in` is not used, because it would make a hash table of the values for each batch.
         """
         known = self._known[j]
         if isinstance(known, KnownTexts):
@@ -188,7 +199,7 @@ class Encoding:
 
     @property
     def compiled_calls(self) -> tuple[CompiledCall, ...]:
-        """What `matrix` calls."""
+        """The compiled functions that `matrix` calls."""
         if not self.sparse:
             return self.as_rows.compiled_calls
         of_columns = zip(self.columns, self._known, strict=True)
@@ -196,7 +207,10 @@ class Encoding:
         return (CompiledCall(("texts as codes",), code_one),) if coded else ()
 
     def count_entries(self, batches: Iterable[tuple[int, pa.RecordBatch]], where: str) -> int:
-        """Entries that `csr` stores of batches, each after the number of its first row; nothing compiled is called."""
+        """Number of entries that `csr` makes of batches; calls no compiled function.
+
+        batches : pairs of the number of the first row and the batch
+        """
         known: list[set[str]] = []
         if self.hash_bits is None:
             known = [set(column.categories) for column in self.columns]
@@ -219,12 +233,15 @@ class Encoding:
         here = f"{where}, column {name!r}"
         refuse_nulls(array, here, first_row)
         values = as_values(numbers_of(array), self.dtype, here, first_row)
-        check_finite(values, here, first_row)  # while the column has its name: its feature has another number
+        check_finite(values, here, first_row)  # here, because the error can still name the column
         return values
 
 
 class KnownTexts:
-    """Different texts, packed, and a table that finds them by their hash: a dict takes five times as long to ask."""
+    """Different texts in packed form, with a hash table that gives their numbers five times as fast as a dict.
+
+    encoded : the texts as UTF-8
+    """
 
     def __init__(self, encoded: list[bytes]) -> None:
         ends = np.zeros(len(encoded) + 1, np.int64)
@@ -233,8 +250,11 @@ class KnownTexts:
         self._table: np.ndarray | None = None
 
     def codes(self, texts: pa.Array) -> np.ndarray:
-        """Number of each text of a `large_string` array without nulls among these, -1 where it is none of them."""
-        if self._table is None:  # and not before: whoever opens a table calls nothing that is compiled
+        """The number of each text among the known ones, -1 if it is none of them.
+
+        texts : a `large_string` array without nulls
+        """
+        if self._table is None:  # not earlier, because opening a table must not call compiled functions
             table = np.full(2 << len(self._ends).bit_length(), -1, np.int32)
             place_texts(self._ends, self._text, table)
             self._table = frozen(table)
@@ -247,8 +267,8 @@ class KnownTexts:
 
 
 def known_texts(values: Sequence[str]) -> KnownTexts | dict[str, int]:
-    """What numbers texts: packed ones, and a table of the strings themselves where packed they would take much more."""
-    if sum(map(len, values)) <= _SHORT * len(values):  # else a copy alone would take as much as they do
+    """KnownTexts of the values; or, if the texts are so long that copies would take much, a dict of their numbers."""
+    if sum(map(len, values)) <= _SHORT * len(values):  # the test below would need a copy of long texts
         encoded = [value.encode("utf-8", "surrogatepass") for value in values]
         if sum(map(len, encoded)) <= _SHORT * len(encoded):
             return KnownTexts(encoded)
@@ -256,15 +276,15 @@ def known_texts(values: Sequence[str]) -> KnownTexts | dict[str, int]:
 
 
 def code_one() -> None:
-    """`KnownTexts.codes` of one text."""
+    """Call `KnownTexts.codes` for one text."""
     buffers = [None, pa.py_buffer(np.array([0, 1])), pa.py_buffer(b"a")]
     KnownTexts([b"a"]).codes(pa.Array.from_buffers(pa.large_string(), 1, buffers))
 
 
 class EncodedNames(TextSequence):
-    """Names of the features of columns, made when they are asked for: they hold every value of a text column again.
+    """Names of the features, each made when it is asked for; a list of them would hold every text a second time.
 
-    starts : of an `Encoding`;  nbytes : that the values take, which are those of the encoding
+    columns, starts : those of an `Encoding`;  nbytes : bytes that the values take, which the encoding holds anyway
     """
 
     def __init__(self, columns: Sequence[Column], starts: Sequence[int], nbytes: int) -> None:
@@ -286,11 +306,12 @@ def encoding_of(
     categories: Callable[[str], tuple[str, ...]],
     where: str,
 ) -> Encoding:
-    """The encoding of columns by what they hold.
+    """The encoding of the feature columns, by their types.
 
-    categories : gives the values of a column of text, ascending
+    features : names of the columns;  hash_bits : hash columns of text; None: encode them one-hot
+    categories : name of a text column -> its values in ascending order
 
-    Raises DataError for a column that is neither of numbers nor of text.
+    Raises DataError for a column that has neither numbers nor text.
     """
     columns, dtypes = [], []
     for name in features:
@@ -308,7 +329,7 @@ def encoding_of(
             columns.append(Column(name, "category", categories(name)))
     if not columns:
         raise DataError("no feature columns", where, "a label alone teaches nothing")
-    # As of Parquet's columns; entries of 8 bits could not count hashes that meet.
+    # As for Parquet columns, except that 8 bits would not do: they could not count texts with the same hash.
     dtype = dtypes[0] if len(set(dtypes)) == 1 else np.dtype(np.float64 if np.float64 in dtypes else np.float32)
     if len(dtypes) < len(columns) and dtype.itemsize == 1:
         dtype = np.dtype(np.float32)
@@ -329,14 +350,17 @@ def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
 
 
 def _hashes(texts: pa.Array, name: str, size: int) -> np.ndarray:
-    """Place of each text among `size` features: xxh3-64 of `column=value`, the same on every machine."""
+    """The feature of each text, a number below `size`: xxh3-64 of `column=value`, the same on every machine."""
     coded = texts.dictionary_encode()
     of_value = [xxhash.xxh3_64_intdigest(f"{name}={value}".encode()) % size for value in coded.dictionary.to_pylist()]
     return np.array(of_value, np.int64)[numbers_of(coded.indices)]
 
 
 def _rows_of(places: np.ndarray, values: np.ndarray, shared: bool) -> CSR:
-    """CSR of (n_rows, n_columns) places and values, zeros left out; `shared`: places may meet, and add up."""
+    """CSR rows from features and values, both (n_rows, n_columns); zeros are left out.
+
+    shared : several columns of a row may have the same feature; their values are added
+    """
     if shared:
         order = np.argsort(places, axis=1, kind="stable")
         places, values = np.take_along_axis(places, order, 1), np.take_along_axis(values, order, 1)

@@ -1,4 +1,4 @@
-"""Files that a store reads for as long as it is open, and which must stay what they were."""
+"""The files of an open store, which must not change while it is open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class File:
-    """One file, as it was when the store was opened."""
+    """A file as it was when the store was opened.  changed_ns : time of the last change of its status"""
 
     path: str
     size: int
@@ -39,30 +39,31 @@ class File:
 
     @property
     def known_by(self) -> list[str | int]:
-        """What tells that its content is what it was, without reading it.
+        """What must be unchanged if the content is to count as unchanged without being read.
 
-        The time of the last change of its status, too: `rsync -t`, `cp -p` and archives set the time of the content.
+        It includes the time of the last change of the status, because `rsync -t`, `cp -p` and archives set the time of
+        the content.
         """
         return [str(self.path), self.size, self.mtime_ns, self.changed_ns]
 
 
 class KnownFiles:
-    """Files of a store; `check` may be called from several threads.
+    """The files of a store; `check` is thread-safe.
 
-    fingerprint : `files_fingerprint` of all of them, set by whoever knows it: then a file of which only the status has
-        changed (another name, other rights) is read to find out whether that is all
+    fingerprint : `files_fingerprint` of all files, set by the store.  If it is set, a file whose status alone has
+        changed (by a new name or other permissions) is read, and accepted if its content is the same
     """
 
     def __init__(self, files: Sequence[File]) -> None:
         self.fingerprint = ""
         self._files = list(files)
         self._known = {file.path: file.known_by for file in files}
-        self._digests: dict[str, str] = {}  # of each file, once all of them were read again
+        self._digests: dict[str, str] = {}  # digest of each file, after all of them were read again
         self._lock = threading.Lock()
         self._looked = -math.inf
 
     def check(self, path: str) -> None:
-        """Raise DataError where a file is not as it was when the store was opened."""
+        """Raise DataError if a file has changed since the store was opened."""
         now = File.of(path, stat_file(path)).known_by
         if now == self._known[path]:
             return
@@ -71,7 +72,7 @@ class KnownFiles:
         raise DataError("the file changed since it was opened", path)
 
     def check_all(self) -> None:
-        """The same of each file; of very many files once in a while, since each read checks its own."""
+        """As `check`, for all files; very many files only once in a while, because each read checks its own."""
         if len(self._files) > _MANY and time.monotonic() < self._looked + _WHILE_S:
             return
         for file in self._files:
@@ -100,10 +101,11 @@ class KnownFiles:
 
 
 def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
-    """`reopen`, which opens the store of a pickled one, once in a process for as long as its files stay as they are.
+    """Make `reopen`, which opens the store of a pickled one, keep what it opens as long as the files do not change.
 
-    What it opens has `check_files`.  A process may live for days: a store that it opened before its files got another
-    time would be refused by each fit.  Whether the content is another is for `reopen` to find out, by the fingerprint.
+    Stores have `check_files`.  A process may live for days, and if the files get another time meanwhile, a store that
+    was opened before would be refused by every fit; so it is opened again.  `reopen` itself finds out, by the
+    fingerprint, whether the content has changed.
     """
     opened: Any = functools.lru_cache(maxsize=8)(reopen)
 
@@ -121,9 +123,9 @@ def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
 
 
 def files_fingerprint(files: Sequence[File], digests: dict[str, str] | None = None) -> str:
-    """xxh3-128 over sizes and bytes of files; one pass.  Raises ReadFailed.
+    """xxh3-128 over the sizes and bytes of files; takes one pass.  Raises ReadFailed.
 
-    digests : takes the digest of each file
+    digests : filled with the digest of each file
     """
     hasher = xxhash.xxh3_128()
     for file in files:
@@ -135,7 +137,7 @@ def files_fingerprint(files: Sequence[File], digests: dict[str, str] | None = No
 
 
 def _digest(own: Any, file: File, of_all: Any) -> str:
-    """The digest of a file's bytes, which go into that of all files, too, where there is one."""
+    """The digest of a file's bytes.  own : an empty hasher;  of_all : a hasher that gets the bytes too, or None"""
     hashers = [own] if of_all is None else [own, of_all]
     try:
         with open(file.path, "rb", buffering=0) as content:
@@ -148,7 +150,7 @@ def _digest(own: Any, file: File, of_all: Any) -> str:
 
 
 def stat_file(path: str) -> os.stat_result:
-    """Size and time of a file.  Raises MissingInput, ReadFailed."""
+    """The status of a file, with its size and times.  Raises MissingInput, ReadFailed."""
     try:
         return os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Lists of indices and of values, and vectors of Spark that are made of these, as sparse rows."""
+"""Conversion of Arrow lists of indices and values, and of Spark ML vectors that consist of them, to sparse rows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bigsvm.store.formats.tables.arrow_values import export, one_zero
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
 _INDICES = {pa.int32(): np.int32, pa.int64(): np.int64}
-"""Types of indices that are read as they lie; others are rare."""
+"""Types of indices that the compiled loop reads; others are rare."""
 NO_LABELS = np.empty(0, np.uint8)
 
 
 class ListsAsRows:
-    """Sparse rows of the batches of a file, one after another, where all is as it mostly is.
+    """Converts the batches of a file to sparse rows by a compiled loop, in the usual case.
 
-    features : the columns of indices and of values, or one of vectors;  dtype : of the values
-    label : a column of numbers that is read with them
+    features : names of the columns of indices and of values, or of one column of vectors;  dtype : of the values
+    label : name of a column of numbers that is read with them; None for none
     """
 
     def __init__(self, features: Sequence[str], dtype: np.dtype, label: str | None = None) -> None:
@@ -30,16 +30,20 @@ class ListsAsRows:
         self._known: tuple[pa.Schema, Lists | None] | None = None
 
     def compiled_calls(self, stored: np.dtype, index_dtype: np.dtype) -> tuple[CompiledCall, ...]:
-        """What `add` calls, of indices that are stored in a type and given in another."""
+        """The compiled functions that `add` calls.
+
+        stored, index_dtype : types of the indices in the file, and in the rows
+        """
         kind = ("lists as rows", self._dtype.name, stored.name, index_dtype.name)
         return (CompiledCall(kind, lambda: self._add_one(stored, index_dtype)),)
 
     def add(self, batch: pa.RecordBatch, rows: GrowingRows, n_features: int, labels: np.ndarray = NO_LABELS) -> bool:
-        """Add the rows of a batch to others; False, and nothing is added, where somebody has to look at them first.
+        """Add the rows of a batch to `rows`.  Returns False, and adds nothing, if the loop cannot read them.
 
-        They are of other types, have nulls or dense vectors among them, or are not sound.
+        That is so if they have other types, nulls or dense vectors, or are invalid.  The caller then reads them by
+        Arrow's functions, which name what is wrong.
 
-        labels : bytes of the labels of all rows, to which those of the batch are written where there is a `label`
+        labels : uint8, bytes of the labels of all rows, to which those of the batch are written if there is a `label`
         """
         lists, n_rows = self._lists(batch.schema), batch.num_rows
         if lists is None or n_rows == 0:
@@ -56,7 +60,7 @@ class ListsAsRows:
         return True
 
     def _lists(self, schema: pa.Schema) -> Lists | None:
-        """Found once, as all batches of a file are alike."""
+        """Where the lists are in a batch, None if the loop cannot read them; found once, as all batches are alike."""
         if self._known is None or not schema.equals(self._known[0]):
             self._known = schema, self._found(schema)
         return self._known[1]
@@ -81,7 +85,7 @@ class ListsAsRows:
         return Lists(vectors, fields[0], fields[1], 0 if plain[0] else 1, label, stored)
 
     def _add_one(self, stored: np.dtype, index_dtype: np.dtype) -> None:
-        """`add` of a row of one entry."""
+        """Call `add` for one row with one entry."""
         offsets = pa.py_buffer(np.array([0, 1], np.int32))
         flat = [one_zero(stored), one_zero(self._dtype)]
         columns = [

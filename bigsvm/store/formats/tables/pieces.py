@@ -1,4 +1,4 @@
-"""Delimited text cut into pieces that end where a record ends, whatever stands between quotes."""
+"""Cutting delimited text into pieces that end with a whole record, even if fields between quotes have newlines."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from bigsvm.store.text.compressed import COMPRESSED, ByteSource
 from bigsvm.units import KIB, MIB
 
 PIECE_BYTES = 768 * KIB
-"""Text that is parsed at a time: what a reader holds is some multiple of it."""
+"""Bytes of text that are parsed at a time; a reader holds some multiple of it."""
 _LONGEST = 16 * MIB
 _NEWLINE, _QUOTE = 10, 34
 _BOM = b"\xef\xbb\xbf"
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file can be read from its front only."""
+    """Whether a file is compressed, so that it can only be read from its beginning."""
     return path.lower().endswith(COMPRESSED)
 
 
 def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
-    """(offset among the decompressed bytes, text) of pieces in order; each ends with a record, the last with the file.
+    """(offset in the decompressed text, text) of the pieces in order.
+
+    Each piece ends at the end of a record, and the last one at the end of the file.
 
     Raises
     ------
-    MissingInput, ReadFailed : of the file.
+    MissingInput, ReadFailed : the file does not exist, or cannot be read.
     DataError : compressed content is damaged, or a record does not end.
     """
     buffer = np.empty(PIECE_BYTES, np.uint8)
@@ -60,18 +62,18 @@ def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
 
 
 def record_end(text: np.ndarray) -> int:
-    """Where the last whole record of `text` (uint8) ends; 0 where none does."""
+    """The place after the last whole record of `text`, uint8; 0 if no record ends."""
     ends = np.flatnonzero(text == _NEWLINE)
     if len(ends) == 0:
         return 0
     quotes = np.flatnonzero(text == _QUOTE)
-    if len(quotes):  # a newline after an odd number of them stands within a field
+    if len(quotes):  # a newline after an odd number of quotation marks is inside a field
         ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
     return int(ends[-1]) + 1 if len(ends) else 0
 
 
 class PieceReader:
-    """Pieces of one file by their places, for one thread: compressed files go on from where they were left."""
+    """Reads pieces of one file by their offsets, for one thread; in compressed files it goes on from the last read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -80,9 +82,9 @@ class PieceReader:
         self._text = bytearray()
 
     def read(self, offset: int, nbytes: int, end: bytes = b"") -> bytearray:
-        """Bytes [offset, offset + nbytes) of the decompressed text, then `end`; the next read puts others there.
+        """Bytes [offset, offset + nbytes) of the decompressed text, followed by `end`; the next read overwrites them.
 
-        Raises DataError where the file is shorter.
+        Raises DataError if the file is shorter.
         """
         self._make_room(nbytes + len(end))
         with memoryview(self._text) as text, text[:nbytes] as asked:
@@ -98,12 +100,12 @@ class PieceReader:
         return self._text
 
     def _make_room(self, nbytes: int) -> None:
-        """Text of `nbytes`, in the memory of the piece before: the system would map and clear other pages each time."""
+        """Make the text `nbytes` long, in the memory of the last piece: the system would have to clear new pages."""
         try:
-            self._text.append(0)  # refused where somebody looks at it, also where the length stays
+            self._text.append(0)  # raises BufferError if a view of the text exists, even if the length stays the same
             del self._text[nbytes:]
             self._text.extend(bytes(nbytes - len(self._text)))
-        except BufferError:  # somebody still looks at it, such as an error that is told
+        except BufferError:  # a view still exists, for example in an error that is being reported
             self._text = bytearray(nbytes)
 
     def _unpack(self, offset: int, asked: memoryview) -> int:
@@ -124,10 +126,10 @@ class PieceReader:
         return got
 
     def __del__(self) -> None:
-        self.close()  # the thread that it belonged to has ended
+        self.close()  # the thread that used it has ended
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._source is not None:
             self._source.__exit__(None, None, None)
             self._source = None

@@ -1,4 +1,4 @@
-"""A piece of delimited text that has plain numbers alone, as the columns that `parse` would give."""
+"""Fast reading of a piece of delimited text that has only plain numbers, with the same columns as `parse`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.formats.tables.delimited import TYPES, Header
 
 END = b"\n" * PADDING
-"""What text has to end with: lines without anything, which are none."""
+"""The end that a text must have: empty lines, which do not count as rows."""
 
 
 def are_numbers(kinds: Mapping[str, str]) -> bool:
-    """Whether columns of these kinds may be plain numbers."""
+    """Whether all columns of these kinds (name -> kind) may have plain numbers."""
     return all(kind in ("int", "float") for kind in kinds.values())
 
 
 def plain_numbers(
     text: bytes | bytearray, header: Header, kinds: Mapping[str, str], n_rows: int
 ) -> pa.RecordBatch | None:
-    """Columns of a piece of text, in the order of `kinds`; None where it is not plain, or has not so many rows.
+    """The columns of a piece of text, in the order of `kinds`; None if it is not plain, or does not have n_rows rows.
 
-    Such text is read three times as fast as by pyarrow, whose columns these are, in its memory.
+    This is three times as fast as pyarrow.  The result is a pyarrow batch in pyarrow's memory.
     """
     if not text.endswith(END) or b'"' in text:
         return None
     names = {name: place for place, name in enumerate(kinds)}
     places = np.array([names.get(name, -1) for name in header.names], np.int64)
     whole = np.array([kinds.get(name) == "int" for name in header.names])
-    # An odd number of cache lines: the nearest cache has few places for what lies a power of two apart.
+    # An odd number of cache lines, because the L1 cache has few places for addresses that differ by a power of two.
     apart = (-(-n_rows // 8) | 1) * 8
     memory = pa.allocate_buffer(len(kinds) * apart * 8)
     reals = np.frombuffer(memory, np.float64)
@@ -48,7 +48,7 @@ def plain_numbers(
 
 
 def plain_calls() -> tuple[CompiledCall, ...]:
-    """What `plain_numbers` calls."""
+    """The compiled functions that `plain_numbers` calls."""
     return (CompiledCall(("plain numbers",), _read_one),)
 
 

@@ -1,4 +1,4 @@
-"""Which files are tables, by their names alone: nothing heavy is loaded for it."""
+"""Which files are tables, by their names alone, so that no large library needs to be imported."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from bigsvm.files.paths import STORE_MARKS
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 _TEXT, _ARROW = (".csv", ".tsv"), (".arrow", ".feather", ".ipc")
 SUFFIXES = {"text": tuple(s + c for s in _TEXT for c in ("", *_COMPRESSED)), "arrow": _ARROW}
-"""Kind -> suffixes of its files."""
+"""Kind of table -> suffixes of its files."""
 PARQUET = (".parquet", ".pq")
 _EVERY = (*PARQUET, *SUFFIXES["text"], *_ARROW)
-_LOOKED = 1000  # folders at most, each time a folder of tables is opened: a tree of 100,000 took seconds
+_LOOKED = 1000  # most subfolders that are searched when a folder of tables is opened: 100,000 took seconds
 
 
 def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
-    """Warnings of files that are left out: of a folder, those with rows of another kind than the suffixes `taken`, and
-    those in its subfolders.
+    """Warnings about files of a folder that are left out: tables of another kind, and tables in subfolders.
+
+    taken : suffixes of the files that are read
     """
     if not os.path.isdir(name):
         return []
@@ -38,11 +39,11 @@ def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
 
 
 def told_of_nested(name: str, files: Iterable[str], is_all: bool = True) -> list[str]:
-    """A warning of files with rows in the subfolders of a folder, which are left out.
+    """A warning about tables in the subfolders of a folder, which are left out; [] if there are none.
 
-    files : paths below the folder, with a slash; those that are no tables do not count, and neither do those with a
-        name on their way that begins with a dot or an underscore
-    is_all : there are no others
+    files : paths below the folder, each with a slash.  Files that are no tables do not count, nor paths with a part
+        that begins with a dot or an underscore
+    is_all : `files` has all of them; else the warning says "at least"
     """
     nested = sorted(
         file for file in files
@@ -62,10 +63,10 @@ def told_of_nested(name: str, files: Iterable[str], is_all: bool = True) -> list
 
 
 def _files_below(name: str) -> tuple[list[str], bool]:
-    """Paths, below a folder, of the files in its subfolders; and whether all subfolders were looked at.
+    """(paths of the files in the subfolders of a folder, whether all subfolders were searched).
 
-    Files of Zarr stores are no tables, and not looked at.  Of a link to a folder only its own files count, because it
-    may lead anywhere; and none, if the link leads to a folder that `name` is in, or into `name`.
+    Zarr stores are not searched, because their files are no tables.  In a folder that is a link only its own files
+    count, because it may lead anywhere; none count if it leads into `name`, or to a folder that contains `name`.
     """
     root, files = os.path.realpath(name), list[str]()
     waiting = deque([("", False)])
@@ -94,7 +95,7 @@ def _files_below(name: str) -> tuple[list[str], bool]:
 
 
 def kind_of_table(name: str) -> Literal["text", "arrow"] | None:
-    """What a path, a glob or a folder of files holds; None where these are no tables."""
+    """The kind of the tables that a path, a glob or a folder names; None if there are none."""
     names = [name]
     if os.path.isdir(name):
         names = sorted(os.listdir(name))

@@ -1,4 +1,4 @@
-"""Rows of delimited text and of Arrow files: numbers as they are, text columns one-hot or hashed."""
+"""The rows of delimited text and of Arrow files, with text columns encoded one-hot or hashed."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ _NUMBER_OTHERWISE = re.compile(
     \s?[%\u2030$\u20ac\u00a3\u00a5]?\s*\Z""",
     re.VERBOSE,
 )
-"""A number as other programs write it: decimal commas, separators of thousands, hexadecimal digits, a unit."""
+"""A number as other programs write it: with a decimal comma, thousands separators, hexadecimal digits, or a unit."""
 _UNNAMED = (
     "the column without a name is a feature: where it numbers the rows, as pandas and R write them, leave it out with "
     "--columns '?*'"
 )
 _PLAIN = re.compile(r"[-+]?\d*\.?\d*\Z", re.ASCII)
-_FEW_ROWS = 20  # in which a name for each row is no surprise
+_FEW_ROWS = 20  # rows up to which many different values in a column are no reason for a warning
 
 
 @dataclass(frozen=True)
 class EncodedLayout(Layout):
-    """Columns of numbers and of text, and what makes features of them."""
+    """The layout of columns of numbers and text, with their encoding."""
 
     encoding: Encoding | None = None
 
@@ -59,16 +59,16 @@ class EncodedLayout(Layout):
 
 
 class TableRows(ParquetRows):
-    """RowBlocks over .csv, .tsv (and compressed), .arrow and .feather files: one, a folder of them, or a glob.
+    """RowBlocks over .csv, .tsv (also compressed), .arrow and .feather files: a file, a folder of them, or a glob.
 
-    columns : of files with a header, those that are features, by name or pattern; of files without, the names of all
+    columns : for files with a header, the feature columns, as names or patterns; for files without, the names of all
         columns, or `numbers`
-    hash_bits : text columns share 2^hash_bits features by their hash; None gives one to each value that occurs
-    like : how a model's rows were made (`recipe`): these are made alike
-    sets : labels are sets of labels as text, also where a set looks like a number, or is empty and between quotes
+    hash_bits : text columns share 2^hash_bits features by their hash; None: each value that occurs has its own feature
+    like : how the rows of a model were made (`recipe`); these are made in the same way
+    sets : labels are sets of labels as text, even if a set looks like a number, or is empty between quotes
 
-    All numbers are dense rows of the schema's order; with a text column rows are CSR.  Arrow files may also have the
-    layouts of Parquet (`ParquetRows`).  The rest is as for ParquetRows.
+    If all columns are numbers, rows are dense, with features in the order of the schema.  With a column of text they
+    are CSR.  Arrow files may also have the layouts of Parquet.  Other parameters are as for ParquetRows.
     """
 
     def __init__(
@@ -163,7 +163,10 @@ class TableRows(ParquetRows):
         return f"TableRows({self.uri!r}, {self.n_samples} rows, {self.layout})"
 
     def labels_of_only(self, rows: np.ndarray) -> Self:
-        """As of all columns; of text files a field that is no number in another row makes text of none of these."""
+        """As in ParquetRows.  In text files, the types of label and weight are then those of these rows alone.
+
+        A field of another row that is not a number does not make them text.
+        """
         found = super().labels_of_only(rows)
         if not isinstance(self._files, DelimitedFiles) or self._options[9]:
             return found
@@ -182,12 +185,12 @@ class TableRows(ParquetRows):
 
     @property
     def encoding(self) -> Encoding | None:
-        """What makes features of the columns; None where they are features already."""
+        """The encoding of the columns; None if the file has rows in a layout of Parquet."""
         return self._layout.encoding if isinstance(self._layout, EncodedLayout) else None
 
     @property
     def nnz(self) -> int | None:
-        """Stored entries.  Of hashed columns, and of Arrow files with text, found by reading everything once."""
+        """Number of stored entries; for hashed columns, and Arrow files with text, it takes one pass the first time."""
         if self.encoding is None or not self.encoding.sparse:
             return super().nnz
         if self.encoding.hash_bits is None and isinstance(self._files, DelimitedFiles) and not self._foreign():
@@ -206,7 +209,7 @@ class TableRows(ParquetRows):
         return self.encoding.count_entries(self._files.batches(start, stop, list(self._layout.features)), self.uri)
 
     def _foreign(self) -> bool:
-        """Whether the columns are read as those of another table."""
+        """Whether the columns are read like those of another table, as `like` says."""
         return self._options[6] is not None
 
     def _csr(self, batch: pa.RecordBatch, first: int) -> CSR:
@@ -222,7 +225,7 @@ class TableRows(ParquetRows):
 
     @property
     def compiled_calls(self) -> Sequence[CompiledCall]:
-        """Of `read`."""
+        """The compiled functions that `read` calls."""
         if self.encoding is None:
             return super().compiled_calls
         if self.encoding.sparse:
@@ -231,7 +234,7 @@ class TableRows(ParquetRows):
         return (*of_text, *self.encoding.compiled_calls)
 
     def _stored_indices(self) -> np.dtype:
-        """The type of indices that `_csr` gives."""
+        """The type of the indices in the results of `_csr`."""
         return super()._stored_indices() if self.encoding is None else np.dtype(np.int64)
 
     def _matrix_name(self) -> str:
@@ -239,13 +242,13 @@ class TableRows(ParquetRows):
         if self.encoding is not None:
             parts.append(self.encoding.digest)
         if isinstance(self._files, DelimitedFiles) and not self._files.header.written:
-            parts.append(digest_of(list(self._files.header.names)))  # which column has which name is the caller's word
+            parts.append(digest_of(list(self._files.header.names)))  # names that the caller gave are part of the matrix
         return " ".join(parts)
 
     def _table_layout(
         self, schema: pa.Schema, label: str | None, weight: str | None, columns: tuple[str, ...]
     ) -> Layout:
-        """Which columns are label, weight and features; their types are looked at later."""
+        """The columns of labels, weights and features, by their names; their types are checked later."""
         names = list(schema.names)
         hint = f"columns there: {', '.join(names[:20])}"
         if self._labelled:
@@ -282,7 +285,7 @@ class TableRows(ParquetRows):
         return tuple(values)
 
     def _as_before(self, schema: pa.Schema, layout: Layout, encoding: Encoding) -> Layout:
-        """The layout with a model's columns for features.  Raises DataError where one is not there."""
+        """The layout with a model's columns as features.  Raises DataError if one is missing or of another type."""
         kinds = {c.name: "float" if c.kind == "number" else "text" for c in encoding.columns}
         if isinstance(self._files, DelimitedFiles):
             self._files.read_as(kinds)
@@ -328,7 +331,7 @@ def reopen(
 
 
 def _names_without_header(path: str, encoding: Encoding, like: dict[str, Any]) -> tuple[str, ...]:
-    """The names that a model's file without a header was given, where this one has none either."""
+    """The column names that were given for a model's file without a header; () if this file has a header."""
     names = tuple(map(str, like.get("columns", ())))
     try:
         header = read_header(path, ())
@@ -338,7 +341,7 @@ def _names_without_header(path: str, encoding: Encoding, like: dict[str, Any]) -
 
 
 def _by_number(names: list[str], name: str | None) -> str | None:
-    """A column by its name, or by its number from 0 (from the end: -1) where none is called so."""
+    """The name of a column that is given by its name, or by its number from 0, or from -1 at the end."""
     if name is None or name in names:
         return name
     try:
