@@ -56,7 +56,7 @@ def test_batches_with_other_columns_are_read_by_theirs() -> None:
         out[:] = 0
         as_rows.fill(batch, out, "t", 0)
         np.testing.assert_array_equal(out, [[3, 1], [4, 2]])
-    with pytest.raises(DataError, match="not one column 'a'"):
+    with pytest.raises(DataError, match="no column 'a', or more than one"):
         as_rows.fill(pa.record_batch([b, a, a], ["b", "a", "a"]), out, "t", 0)
 
 

@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_matrix(form: str, suffix: str, tmp_path: Path) ->
         ("CSR", {"fill": True}, "fill True"),
         ("CSR", {"data_types": {"values": "iso[float32]"}}, r"values are iso\[float32\]"),
         ("CSR", {"shape": [30]}, "shape"),
-        ("CSR", {"shape": "wide"}, "lacks or garbles"),
+        ("CSR", {"shape": "wide"}, "incomplete or wrong"),
         ("CSR", {"number_of_stored_values": 3}, "descriptor says 3"),
         ("DMATR", {"format": "CSR"}, "without indices_1"),
     ],

@@ -78,7 +78,7 @@ def rows_of_columns(
     if not _is_whole(folder, of):
         make_cache_folder(folder.parent)
         try:
-            # One process makes it, and the others wait for that one: they would need the space once more each.
+            # One process makes the copy and the others wait for it, since each copy would need the space once more.
             with open(folder.with_suffix(".lock"), "a+") as lock:
                 wait_for(lock)
                 if not _is_whole(folder, of):
@@ -124,7 +124,7 @@ def _entries(parts: tuple[Array, Array, Array], n_samples: int, where: str) -> I
         last = min(first + _PIECE, n_features)
         pointers = indptr.read(first, last + 1).astype(np.int64)
         if np.any(np.diff(pointers) < 0) or pointers[0] < 0 or pointers[-1] > len(data):
-            raise DataError("its column pointers fall, or lead out of the values", where)
+            raise DataError("its column pointers are not ascending, or point beyond the values", where)
         for a in range(int(pointers[0]), int(pointers[-1]), _PIECE):
             b = min(a + _PIECE, int(pointers[-1]))
             rows = indices.read(a, b)

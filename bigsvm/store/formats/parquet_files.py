@@ -209,7 +209,7 @@ def _read(
                     left -= batch.num_rows
                     yield (file_number, number_here), batch
                 if left:
-                    raise DataError(f"row group {number_here} has not the rows that its footer says", file.path)
+                    raise DataError(f"row group {number_here} has not as many rows as its footer says", file.path)
 
 
 def open_parquet(path: str, n_columns: int = 1, footer: Any = None) -> Any:

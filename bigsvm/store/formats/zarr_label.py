@@ -77,7 +77,7 @@ class LabelColumn(_ValuesAndMask):
         self._mask, self._missing = mask, missing
         self._categories = categories
         if len(values.shape) != 1:
-            raise DataError("a label column has one dimension", where)
+            raise DataError("a label column must have one dimension", where)
         if categories is not None and (values.dtype.kind not in "iu" or task == "regression"):
             raise DataError("categories cannot be a regression target", where)
         self.n_samples = len(values)
@@ -284,7 +284,7 @@ def open_weights(group: Any, path: str, open_array: Open) -> WeightColumn:
             return WeightColumn(values, path)
     elif str(node.attrs.get("encoding-type")).startswith("nullable-") and "values" in node and "mask" in node:
         return WeightColumn(open_array(f"{path}/values"), path, mask=open_array(f"{path}/mask"))
-    raise DataError("weights are a column of numbers", path, "name another with --weight")
+    raise DataError("the weights are not a column of numbers", path, "name another with --weight")
 
 
 def _coded_column(group: Any, node: Any, path: str, open_array: Open) -> tuple[Readable, np.ndarray] | None:

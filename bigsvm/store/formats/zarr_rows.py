@@ -248,7 +248,7 @@ class ZarrRows(StoreBase):
         indptr = self._indptr.read(start, stop + 1).astype(np.int64)
         a, b = int(indptr[0]), int(indptr[-1])
         if not 0 <= a <= b <= len(self._data):
-            raise DataError(f"indptr of rows {start} to {stop} leads out of the {len(self._data)} values", self._matrix)
+            raise DataError(f"indptr of rows {start} to {stop} points past the {len(self._data)} values", self._matrix)
         indptr -= a
         indices = self._indices.read(a, b)
         if indices.dtype != self.index_dtype:
@@ -384,9 +384,9 @@ def sparse_shape(node: Any, path: str) -> tuple[str, int, int]:
 def _check_sparse_arrays(data: Readable, indices: Readable, indptr: Readable, n: int, path: str) -> None:
     """Raise DataError unless the arrays of `n` rows (for CSC: columns) are consistent."""
     if any(len(part.shape) != 1 for part in (data, indices, indptr)):
-        raise DataError("data, indices and indptr have one dimension each", path)
+        raise DataError("data, indices and indptr must have one dimension each", path)
     if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
-        raise DataError(f"indices of type {indices.dtype} and indptr of type {indptr.dtype}", path)
+        raise DataError(f"indices of type {indices.dtype}, indptr of type {indptr.dtype}: not both are integers", path)
     if len(indptr) != n + 1 or len(data) != len(indices):
         raise DataError(
             f"{len(data)} values, {len(indices)} indices and {len(indptr)} row pointers for {n} rows",

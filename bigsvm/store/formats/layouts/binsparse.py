@@ -43,7 +43,7 @@ def described(node: Any, path: str) -> Described | None:
         version, form = str(found["version"]), str(found["format"]).upper()
         shape, types = [int(n) for n in found["shape"]], dict(found["data_types"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"its binsparse descriptor lacks or garbles {error}", path) from error
+        raise DataError(f"its binsparse descriptor is incomplete or wrong: {error}", path) from error
     if version.split(".")[:2] != ["0", "1"]:
         raise DataError(f"a binsparse descriptor of version {version}", path, "version 0.1 is read")
     for name in ("structure", "fill"):

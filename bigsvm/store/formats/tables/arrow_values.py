@@ -110,7 +110,7 @@ class ColumnsAsRows:
             places = [schema.get_field_index(name) for name in self._names]
             if min(places) < 0:
                 name = self._names[places.index(-1)]
-                raise DataError(f"not one column {name!r}", hint="columns that are read have a name each")
+                raise DataError(f"no column {name!r}, or more than one", hint="give each column a name of its own")
             kinds = (schema.field(place).type.to_pandas_dtype() for place in places)
             known = schema, np.array(places, np.int64), all(np.dtype(kind) == self._dtype for kind in kinds)
             self._known = known

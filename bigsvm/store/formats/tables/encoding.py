@@ -117,7 +117,7 @@ class Encoding:
                 raise ValueError("kind")
             return cls(columns, None if bits is None else int(bits), dtype)
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"no encoding of a table's columns: {in_words(error)}", "rows.json") from error
+            raise DataError(f"not an encoding of a table's columns: {in_words(error)}", "rows.json") from error
 
     def matrix(self, batch: pa.RecordBatch, where: str, first_row: int) -> CSR | np.ndarray:
         """The rows of a batch, whose columns are found by their names.
