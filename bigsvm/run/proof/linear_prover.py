@@ -122,6 +122,7 @@ class LinearProver(Prover):
                 proof.load(saved)
 
     def _take(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
+        """Keep, for each model, the better of its new and its best primal point; returns the best certificate."""
         found = joined([proof.certificate for proof in proofs])
         scale = np.concatenate([proof.scale for proof in proofs])
         if found.n_rows != self._ctx.data.n_samples:
@@ -149,6 +150,7 @@ class LinearProver(Prover):
         return best
 
     def _stream(self, points: Sequence[Point]) -> list[Proof]:
+        """The proofs of all points from one reading of rows that stream."""
         ctx = self._ctx
         deferred = []
         for point in points:
@@ -167,6 +169,7 @@ class LinearProver(Prover):
         return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
+        """The proofs of all points, each by tasks over blocks: for rows in memory, and rows on shards."""
         if self._prepare is not None:  # the function works in this process, which has alpha
             refs = self._ctx.proof_refs
             for ref, block in zip(refs, blocks_of(self._ctx.data, refs), strict=True):
@@ -196,6 +199,7 @@ class LinearProver(Prover):
         return found
 
     def _from_shards(self, point: Point) -> Proof:
+        """The proof of a point whose alpha stays with the shards, which compute the terms."""
         assert point.on_shards is not None
         total = Accumulator(point.problem, point.w, point.rescaled)
         for terms in point.on_shards(point.w, point.rescaled):
@@ -204,6 +208,7 @@ class LinearProver(Prover):
         return total.proof()
 
     def _tasks(self, point: Point) -> Proof:
+        """The proof of a point from tasks over runs of blocks."""
         ctx, alpha = self._ctx, point.alpha
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
@@ -216,6 +221,7 @@ class LinearProver(Prover):
         return total.proof()
 
     def _copy_of(self, point: Point) -> RowVector:
+        """A vector with room for a copy of the point's alpha; its values are not set."""
         assert point.alpha is not None
         n_rows, width = point.alpha.values.shape
         return self._ctx.vector(DEFERRED_ALPHA, width, n_rows=n_rows)

@@ -59,7 +59,9 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     )
     if not sound:
         raise DataError(
-            f"{loss.name}, C = {C.tolist()}, class weights {class_weight.tolist()}, bias {bias!r}", "model.json"
+            f"no fit solves such a problem: {loss.name}, C = {C.tolist()}, class weights {class_weight.tolist()}, "
+            f"bias {bias!r}",
+            "model.json",
         )
     member = _member_of(model, store)
     return Problem(
