@@ -221,7 +221,7 @@ class LinearProver(Prover):
         return total.proof()
 
     def _copy_of(self, point: Point) -> RowVector:
-        """A vector with room for a copy of the point's alpha; its values are not set."""
+        """A vector of zeros, as large as the point's alpha, which is copied to it later."""
         assert point.alpha is not None
         n_rows, width = point.alpha.values.shape
         return self._ctx.vector(DEFERRED_ALPHA, width, n_rows=n_rows)
