@@ -13,8 +13,10 @@ from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.identity import Identity
 
 _MAX_NAMES = 1 << 20
+_USUAL_LABELS = ("", "label", "y")
 
 
 def rows_of(store: RowBlocks) -> dict[str, Any]:
@@ -24,6 +26,26 @@ def rows_of(store: RowBlocks) -> dict[str, Any]:
     if names is not None and len(names) <= _MAX_NAMES:
         kept["features"] = names if isinstance(names, TextSequence) else list(names)
     return kept
+
+
+def label_column_of(identity: Identity) -> dict[str, str]:
+    """`label_column`, the name of the column that a model's labels came from; nothing where it is the usual one."""
+    name = dict(identity.selection).get("label", "").rpartition("/")[2]
+    return {} if name in _USUAL_LABELS else {"label_column": name}
+
+
+def other_labels(rows: Mapping[str, Any], store: RowBlocks) -> str:
+    """A warning if the labels of a store come from another column than the model's; '' if not, or if none is known.
+
+    rows : the recipe of the model (`rows_of` and `label_column_of`)
+    """
+    ours = rows.get("label_column")
+    if not isinstance(ours, str) or store.uri == "memory":  # labels of arrays have no name
+        return ""
+    theirs = dict(store.identity.selection).get("label", "").rpartition("/")[2]
+    if theirs in ("", ours):
+        return ""
+    return f"the model was trained on the labels of column {ours}, and these are of column {theirs} (see --label)"
 
 
 def rows_bytes(rows: Mapping[str, Any]) -> int:

@@ -89,6 +89,23 @@ def test_data_that_were_asked_for_on_a_closed_stream_are_a_failure(
     assert (done.returncode, "standard output: cannot write: it is closed" in done.stderr) == (73, True)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["fit", "STORE", "-o", "m", "--report", "-"], ["tune", "STORE", "-o", "-", "--Cs", "1:2:2"],
+     ["watch", "RUN", "--once", "--openmetrics", "-"], ["plot", "RUN", "-o", "-"]],
+    ids=lambda parts: parts[0],
+)  # fmt: skip
+def test_no_output_is_a_file_called_minus(bigsvm: Bigsvm, store: Path, model: Path, command: list[str]) -> None:
+    """`-` is standard output for every command; where an output cannot go there, that is said before any work."""
+    named = [{"STORE": str(store), "RUN": f"{model}.run"}.get(part, part) for part in command]
+    said = bigsvm(*named)
+    assert not Path("-").exists()
+    if command[0] == "plot":  # a picture may go there
+        return
+    assert (said.code, "cannot go to standard output" in said.err) == (73, True)
+    assert not any(Path().iterdir())
+
+
 def test_a_path_that_is_not_utf8_is_valid_json(store: Path, tmp_path: Path) -> None:
     command = [*map(str.encode, PROGRAM), b"fit", str(store).encode(), b"-o", b"\xff.model", b"--json", b"--quiet"]
     done = subprocess.run(command, capture_output=True, check=True, cwd=tmp_path)

@@ -12,6 +12,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
+from bigsvm.model.model_rows import other_labels
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
 from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, least_of_rankings, make_rankings, roc_auc
@@ -87,6 +88,8 @@ def counted(
     if store.classes is not None and model.regression:
         hint = "ingest with --task regression"
         raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
+    if not isinstance(store, TextLabels) and (told := other_labels(model.about.get("rows", {}), store)):
+        emit(Warned(told))
     began = time.monotonic()
     budget = budget_of(config)
     if isinstance(source, str):

@@ -28,7 +28,7 @@ from bigsvm.events import (
     silent,
 )
 from bigsvm.machine import return_freed_memory
-from bigsvm.model.model_rows import rows_of
+from bigsvm.model.model_rows import label_column_of, rows_of
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
@@ -311,7 +311,7 @@ def _about(
     figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
     assert prover.written is not None
     about = about_model(problem, data, prover.written, plan, config, survey, status)
-    if kept := rows_of(store):
+    if kept := rows_of(store) | label_column_of(store.identity):
         about["rows"] = kept
     if earlier is not None:
         about["warm_start"] = figures["warm_start"] = earlier.document()

@@ -24,6 +24,7 @@ from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import NEAR, Unsure, unsure_of
+from bigsvm.run.proof.saved_problem import TRAINING_STORE
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import diagonal_of
@@ -124,9 +125,8 @@ def _add_block(
         apart = np.count_nonzero(beta[:, m]) - np.count_nonzero(qp.beta)
         if outside.any() or apart:
             row = block.start + int(rows[np.argmax(outside)]) if outside.any() else block.start
-            raise DataError(
-                f"the dual point is not feasible: model {m}, row {row}, has beta outside its bounds", data.uri
-            )
+            what = f"the dual point is not feasible: model {m}, row {row}, has beta outside its bounds"
+            raise DataError(what, data.uri, TRAINING_STORE)
         product = scores[rows, m]
         np.subtract(product, qp.target, out=qp.f)
         brackets, loss, _, beta_t, size = qp_sums(
@@ -242,7 +242,7 @@ def beta_of_support(
         differs = np.any(_signed(problem, block, alpha) != beta, axis=1)
         if differs.any():
             row = block.start + int(np.argmax(differs))
-            raise DataError(f"alpha.npy and dual_coef.npy disagree on row {row}", where)
+            raise DataError(f"alpha.npy and dual_coef.npy disagree on row {row}", where, TRAINING_STORE)
     if model.support is not None and len(at):
         given = take_rows(model.support, int(first), int(last))
         here: Matrix = CSR(*map(np.array, given)) if isinstance(given, CSR) else np.array(given)

@@ -28,7 +28,7 @@ from bigsvm.run.execute.small_rows import kind_of, rows_like
 from bigsvm.run.fit.sizes import BLOCK_BYTES, FIXED
 from bigsvm.run.proof.alpha_terms import AlphaTerms
 from bigsvm.run.proof.beta_terms import KernelTerms, SignedLinearTerms
-from bigsvm.run.proof.saved_problem import models_document, problem_of
+from bigsvm.run.proof.saved_problem import TRAINING_STORE, models_document, problem_of
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import RowBlocks
@@ -57,7 +57,11 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
-        raise DataError(f"the model was trained on {trained_on} rows, but the store has {store.n_samples}", store.uri)
+        raise DataError(
+            f"the model was trained on {trained_on} rows, but the store has {store.n_samples}",
+            store.uri,
+            TRAINING_STORE,
+        )
     terms = terms_kind(model, problem, alpha is not None)(model, problem, store, alpha)
     loaded = time.monotonic()
     _precompile(terms, emit)
@@ -77,7 +81,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         raise DataError(
             f"its content ({content}) is not what the model was trained on ({expected})",
             store.uri,
-            "give the training store, with the same --label and --weight as for fit",
+            TRAINING_STORE,
         )
     problem = terms.checked(refs, budget)
     certificate = terms.certificate(problem)

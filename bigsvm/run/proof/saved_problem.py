@@ -16,6 +16,14 @@ from bigsvm.problem.problem import Problem, centre_of
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.transforms.label_sets import LabelSets
 
+TRAINING_STORE = "give the training store, with the same --label and --weight as for fit"
+
+
+def _some(classes: np.ndarray) -> str:
+    """The first of the classes, for a message."""
+    more = f" and {len(classes) - 10} more" if len(classes) > 10 else ""
+    return ", ".join(map(str, classes[:10].tolist())) + more
+
 
 def problem_of(model: Model, store: RowBlocks) -> Problem:
     """The problem that a saved model solved.
@@ -24,13 +32,14 @@ def problem_of(model: Model, store: RowBlocks) -> Problem:
     """
     if model.regression:
         if store.classes is not None:
-            raise DataError("the store holds classes, but the model is a regression", store.uri)
+            raise DataError("the store holds classes, but the model is a regression", store.uri, TRAINING_STORE)
     elif model.one_class:
         pass  # a one_class model ignores labels
     elif model.multi_label:
         pass  # sets of labels are compared below, label by label
     elif store.classes is None or store.classes.tolist() != model.classes.tolist():
-        raise DataError(f"classes {store.classes} are not the model's {model.classes}", store.uri)
+        theirs = "no classes, but targets" if store.classes is None else f"the classes {_some(store.classes)}"
+        raise DataError(f"the store has {theirs}, and the model {_some(model.classes)}", store.uri, TRAINING_STORE)
     n_models = model.n_models
     _check_imported(model)
     try:

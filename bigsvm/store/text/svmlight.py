@@ -173,7 +173,8 @@ def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
         )
     if _HEX.fullmatch(field):
         return f"{what} {_show(field)} is hexadecimal", "write it in decimal"
-    return f"{what} {_show(field)} is not a number", ""
+    text = "each line is: label index:value ...; standard input and files without another suffix are read so"
+    return f"{what} {_show(field)} is not a number", text if what == "the label" else ""
 
 
 def read_chunks(

@@ -134,6 +134,7 @@ def command(
         raise UsageError("--csv has a line for each candidate, but --sizes gives one for each size", hint="use --json")
     model, run = _places(store, own)
 
+    from bigsvm.files.atomic import check_name
     from bigsvm.files.outputs import check_plain_output, new_output
     from bigsvm.run.tune.folds import make_folds
     from bigsvm.run.tune.grid import grid_of
@@ -141,6 +142,8 @@ def command(
     from bigsvm.store.formats.opener import open_store
 
     grid = grid_of(config, own["costs"], list(own["class_weights"]) or None, own["gammas"])
+    if run is not None:
+        check_name(run)
     if table is not None:
         check_plain_output(table, own["overwrite"])
     if model is not None:
