@@ -278,5 +278,7 @@ def as_matrix(X: Any) -> Matrix:
 
 
 def _floats(values: np.ndarray, indptr: np.ndarray | None) -> np.ndarray:
+    if values.dtype.kind not in "biufO":  # NumPy would drop imaginary parts, and read text as numbers
+        raise DataError(f"values of type {values.dtype} cannot be used", "X", "give numbers, best float32")
     dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     return as_values(values, dtype, "X", 0, indptr)

@@ -20,6 +20,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.frames.values import refuse_unread
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.place import storing_by
@@ -170,6 +171,7 @@ def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
     if y is None:
         hint = "fit(X, y, sample_weight), or name a column of the store: weight='NAME'"
         raise UsageError("sample_weight without y", hint=hint)
+    refuse_unread(source)
     if isinstance(source, list):
         try:
             source = np.array(source)

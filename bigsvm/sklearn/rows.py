@@ -15,10 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from bigsvm.errors import DataError
 from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.checks import check_whole
+from bigsvm.store.checks import check_indptr, check_whole
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.frames.columns import check_whole_columns, check_whole_labels, is_frame
-from bigsvm.store.frames.values import unmasked
+from bigsvm.store.frames.values import refuse_unread, unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task, as_targets
 
@@ -65,6 +65,9 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
         X = X.compute()
     refuse_masked(X=X, y=y)
     try:
+        refuse_unread(X)
+        if scipy.sparse.issparse(X) and X.format in ("csr", "csc"):
+            check_indptr(X.indptr, len(X.indices), len(X.data), "X")
         check_whole_labels(y)
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
             _refuse_rounded(X)

@@ -116,19 +116,29 @@ def check_csr(X: CSR, n_features: int, where: str, first_row: int) -> None:
     a kernel computed from both would not be positive semidefinite.
     """
     indptr = X.indptr
-    if indptr[0] != 0 or indptr[-1] != len(X.indices) or len(X.indices) != len(X.data):
-        raise DataError(f"indptr does not fit the values of rows from {first_row} on", where, "write the matrix again")
-    if np.any(indptr[1:] < indptr[:-1]):
-        row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0])
-        raise DataError(f"indptr falls at row {first_row + row}", where, "write the matrix again")
+    check_indptr(indptr, len(X.indices), len(X.data), where, first_row)
     if len(X.indices) and not (X.indices.min() >= 0 and X.indices.max() < n_features):
         place = int(np.flatnonzero((X.indices < 0) | (X.indices >= n_features))[0])
         row = first_row + int(np.searchsorted(indptr, place, "right")) - 1
-        raise DataError(f"row {row} has index {X.indices[place]}, beyond the {n_features} features", where)
+        index = X.indices[place]
+        what = "which is negative" if index < 0 else f"beyond the {n_features} features"
+        raise DataError(f"row {row} has index {index}, {what}", where)
     check_finite(X, where, first_row)
     unsorted = first_fall(X)
     if unsorted >= 0:
         _refuse_repeated(X, int(np.searchsorted(indptr, unsorted, "right")) - 1, where, first_row)
+
+
+def check_indptr(indptr: np.ndarray, n_indices: int, n_values: int, where: str, first_row: int = 0) -> None:
+    """Raise DataError unless indptr starts at 0, ascends, and ends at the number of indices and of values.
+
+    SciPy's own loops trust it: they would read beyond the arrays.
+    """
+    if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != n_indices or n_indices != n_values:
+        raise DataError(f"indptr does not fit the values of rows from {first_row} on", where, "write the matrix again")
+    if np.any(indptr[1:] < indptr[:-1]):
+        row = int(np.flatnonzero(indptr[1:] < indptr[:-1])[0])
+        raise DataError(f"indptr falls at row {first_row + row}", where, "write the matrix again")
 
 
 def first_fall(X: CSR) -> int:

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
+from sklearn.base import clone
 
 import bigsvm
 from bigsvm.errors import DataError
+from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, OneClassSVM
 from bigsvm.store.frames.values import unmasked
 
 NAMES = list("abcd")
@@ -81,3 +84,53 @@ def test_whole_numbers_that_float64_rounds_are_refused(kind: str) -> None:
     given["a"] = pd.Series([2**60 + 1] * len(given), dtype=kind)
     with pytest.raises(DataError, match=r"X, column 'a': row 0 holds 1152921504606846977, beyond 2\^53"):
         bigsvm.fit(given, Y)
+
+
+class Query:
+    """As `polars.LazyFrame`: it has names and types of columns, and no rows."""
+
+    columns, dtypes = NAMES, [float] * 4
+
+    def collect_schema(self) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("estimator", [None, LinearSVC(), SVC(), OneClassSVM()], ids=str)
+def test_a_query_that_was_not_read_is_refused(estimator: Any) -> None:
+    with pytest.raises((DataError, ValueError), match=r"^X is a Query, whose rows are not read yet \(give X.collect"):
+        bigsvm.fit(Query(), Y) if estimator is None else clone(estimator).fit(Query(), Y)
+
+
+@pytest.mark.parametrize("kind", ["complex128", "datetime64[s]", "timedelta64[s]", "U", "S"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_model_scores_numbers_only(kind: str, sparse: bool) -> None:
+    """Imaginary parts were dropped with a warning, and text was read as numbers."""
+    if sparse and kind != "complex128":
+        pytest.skip("SciPy has no such matrices")
+    model = bigsvm.fit(WHOLE.astype(float), Y).model
+    X = WHOLE.astype(kind)
+    with pytest.raises(DataError, match="cannot be used"):
+        model.decision_function(scipy.sparse.csr_matrix(X) if sparse else X)
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csr_array", "csc_matrix"])
+@pytest.mark.parametrize("harm", ["falls", "too long", "not from 0"])
+@pytest.mark.parametrize("estimator", [None, LinearSVC(), LinearSVR(), SVC(), SVR(), NuSVC(), OneClassSVM()], ids=str)
+def test_a_sparse_matrix_with_a_damaged_indptr_is_refused(estimator: Any, harm: str, form: str) -> None:
+    """SciPy's loops trusted it: a RuntimeError, or the end of the process."""
+    X = getattr(scipy.sparse, form)(WHOLE.astype(float))
+    place, value = {"falls": (3, 100), "too long": (-1, 10**6), "not from 0": (0, 1)}[harm]
+    X.indptr[place] = value
+    if estimator is None and form == "csc_matrix":
+        pytest.skip("bigsvm.fit takes no such matrix")
+    with pytest.raises((DataError, ValueError), match="indptr"):
+        bigsvm.fit(X, Y) if estimator is None else clone(estimator).fit(X, Y)
+
+
+@pytest.mark.parametrize("index", [-1, 9])
+def test_an_index_outside_of_a_model_is_named(index: int) -> None:
+    model = bigsvm.fit(scipy.sparse.csr_matrix(WHOLE.astype(float)), Y).model
+    X = scipy.sparse.csr_matrix(WHOLE.astype(float))
+    X.indices[0] = index
+    with pytest.raises(DataError, match=r"-1, which is negative|feature 9 is beyond the model's 4"):
+        model.decision_function(X)

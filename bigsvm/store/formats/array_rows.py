@@ -15,7 +15,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
-from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
+from bigsvm.store.checks import as_values, check_csr, check_finite, check_indptr, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.frames.columns import names_of_columns
 from bigsvm.store.frames.values import unmasked
@@ -104,6 +104,7 @@ class ArrayRows(StoreBase):
         elif scipy.sparse.issparse(X):
             if X.format != "csr":
                 raise UsageError(f"a sparse matrix in {X.format} format", hint="convert it with .tocsr()")
+            check_indptr(X.indptr, len(X.indices), len(X.data), "X")
             if not X.has_sorted_indices:
                 X = X.sorted_indices()  # a copy, so that the same content gives the same sums in the same order
             shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)

@@ -20,6 +20,7 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
 
     Raises DataError naming the first row with a masked value, or the first column of a frame that has no numbers.
     """
+    refuse_unread(values)
     if not isinstance(values, np.ma.MaskedArray):
         found = np.asarray(values)
         if is_frame(values):
@@ -33,6 +34,12 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
         row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
         raise DataError(f"row {row} is masked: it has no value", where, "fill it in, or drop the row")
     return np.asarray(values.data)
+
+
+def refuse_unread(X: Any) -> None:
+    """Raise DataError for a query of polars, whose rows nobody has read yet."""
+    if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
+        raise DataError(f"X is a {type(X).__name__}, whose rows are not read yet", hint="give X.collect()")
 
 
 def _numbers(frame: Any, where: str) -> np.ndarray:
