@@ -52,6 +52,7 @@ class Kernelised(Certified):
     _kernel: Kernel
     _coef: np.ndarray | None
     _fitted_rows: Any
+    _function: Callable[..., Any] | None
     _seen: Seen
     warm_start: bool = False
     _parameter_constraints: dict[str, list[Any]] = {
@@ -149,6 +150,8 @@ class Kernelised(Certified):
             )
         self._sparse = scipy.sparse.issparse(X) or (X is None and isinstance(getattr(model, "support", None), CSR))
         self._coef = model.coef if isinstance(model, LinearModel) else None
+        # Scores use the kernel of the fit, whatever `set_params` says of the next one.
+        self._function = self.kernel if callable(self.kernel) else None
         self._fitted_rows = X if callable(self.kernel) else None
         if hasattr(self, "support_vectors_"):
             del self.support_vectors_
@@ -158,7 +161,9 @@ class Kernelised(Certified):
             self.support_vectors_ = X[self.support_]
         elif isinstance(model, KernelModel):
             self.support_vectors_ = _picked(model, order)
-        if self._sparse:
+        if self._sparse:  # matrices also where X was a sparse array, as in scikit-learn
+            if scipy.sparse.issparse(getattr(self, "support_vectors_", None)):
+                self.support_vectors_ = scipy.sparse.csr_matrix(self.support_vectors_)
             self.dual_coef_ = scipy.sparse.csr_matrix(self.dual_coef_)
 
     def _gamma_of(self, rows: RowBlocks) -> float:
@@ -178,7 +183,7 @@ class Kernelised(Certified):
             y = column_or_1d(y, warn=True)
             if hasattr(X, "shape") and not scipy.sparse.issparse(X):
                 X, y = checked_X(self, X, y, dtype=None, **options)
-            return X, self._kernel_values(X, X), y
+            return X, kernel_values(self.kernel, X, X), y
         if scipy.sparse.issparse(X) and self.kernel == "precomputed":
             raise TypeError("Sparse precomputed kernels are not supported.")
         X, y = checked_X(self, X, y, dtype=FLOATS, **options)
@@ -198,18 +203,9 @@ class Kernelised(Certified):
         X, y = checked_X(self, X, y, dtype=FLOATS, reset=seen is None, **options)
         return seen, X, y
 
-    def _kernel_values(self, X: Any, Z: Any) -> np.ndarray:
-        """K(X, Z) of a callable kernel.  Raises ValueError if it returns another shape."""
-        assert callable(self.kernel)
-        K = self.kernel(X, Z)
-        K = np.ascontiguousarray(K.toarray() if scipy.sparse.issparse(K) else K, np.float64)
-        if K.shape != (_num_samples(X), _num_samples(Z)):
-            raise ValueError(f"the kernel gave {K.shape} values for {_num_samples(X)} x {_num_samples(Z)} rows")
-        return K
-
     def _checked(self, X: Any) -> Any:
-        if self._fitted_rows is not None:
-            return self._kernel_values(X, self._fitted_rows)
+        if self._function is not None:
+            return kernel_values(self._function, X, self._fitted_rows)
         return checked_X(self, X, reset=False, dtype=FLOATS)
 
     def _model(self) -> Model:
@@ -233,7 +229,7 @@ class Kernelised(Certified):
             dual_coef=np.ascontiguousarray(dual_coef[:, order]),
             intercept=self.intercept_,
             classes=classes,
-            n_features=self.shape_fit_[0 if callable(self.kernel) else 1],
+            n_features=self.shape_fit_[1 if self._function is None else 0],
             positive=positive,
             negative=negative,
         )
@@ -254,6 +250,15 @@ class Kernelised(Certified):
         tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
+
+
+def kernel_values(function: Callable[..., Any], X: Any, Z: Any) -> np.ndarray:
+    """K(X, Z) of a callable kernel.  Raises ValueError if it returns another shape."""
+    K = function(X, Z)
+    K = np.ascontiguousarray(K.toarray() if scipy.sparse.issparse(K) else K, np.float64)
+    if K.shape != (_num_samples(X), _num_samples(Z)):
+        raise ValueError(f"the kernel gave {K.shape} values for {_num_samples(X)} x {_num_samples(Z)} rows")
+    return K
 
 
 def _picked(model: KernelModel, order: np.ndarray) -> Any:
