@@ -6,25 +6,32 @@ of rows.  Then each range, which fits a buffer, is sorted on its own.
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 
 from bigsvm.errors import DataError, OutputError
-from bigsvm.files.atomic import cannot_write, file_digest, remove_dead, temporary_name
-from bigsvm.files.locks import wait_for
+from bigsvm.events import WAITING, WorkEnded, WorkStarted
+from bigsvm.files.atomic import cannot_write, file_digest, remove, remove_dead, temporary_name
+from bigsvm.files.locks import sign, unsign, wait_for
 from bigsvm.files.mapped import zeros_map
 from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.identity import digest_of
+from bigsvm.store.remote.settings import current
 from bigsvm.units import MIB
 
 _BUFFER = 8 * MIB
 _MOST_FILES = 512
 _PIECE = 1 << 17  # entries or rows that are handled at a time
+_EARLIER = re.compile(r"\.transposed-[a-z0-9_]{8}")
+_DEAD_S = 86_400.0
 
 
 class Array(Protocol):
@@ -75,20 +82,51 @@ def rows_of_columns(
     kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
     remove_dead(folder.parent)
+    _remove_earlier(folder.parent)
     if not _is_whole(folder, of):
         make_cache_folder(folder.parent)
         try:
             # One process makes the copy and the others wait for it, since each copy would need the space once more.
             with open(folder.with_suffix(".lock"), "a+") as lock:
-                wait_for(lock)
+                _take_turn(lock)
                 if not _is_whole(folder, of):
-                    _make(folder, parts, n_samples, kinds, where, of)
+                    sign(lock)
+                    try:
+                        _make(folder, parts, n_samples, kinds, where, of)
+                    finally:
+                        unsign(lock)
         except OSError as error:
             if isinstance(error, OutputError):
                 raise
             raise cannot_write(folder, error, len(data) * 12) from error
     found = [MappedArray(folder / name, kind, lengths[name]) for name, kind in kinds.items()]
     return found[0], found[1], found[2]
+
+
+def _take_turn(lock: IO[str]) -> None:
+    """Take the lock of a copy.  If that takes long, an event names the process that makes the copy."""
+    with ExitStack() as stack:
+
+        def tell(who: str) -> None:
+            waiting, began = f"{WAITING}{who}, which turns the same columns into rows", time.monotonic()
+            emit = stack.enter_context(current().watch())
+            emit(WorkStarted(waiting, 0, ""))
+            stack.callback(lambda: emit(WorkEnded(waiting, time.monotonic() - began)))
+
+        wait_for(lock, tell)
+
+
+def _remove_earlier(place: Path) -> None:
+    """Remove what killed processes of earlier versions left: folders whose names do not tell which process made them.
+
+    A conversion writes all the time, so one in whose folder nothing changed for a day has ended.
+    """
+    for folder in place.glob(".transposed-*"):
+        if _EARLIER.fullmatch(folder.name) and not folder.is_symlink():
+            with suppress(OSError):  # another process removes it, too
+                changed = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+                if changed < time.time() - _DEAD_S:
+                    remove(folder)
 
 
 def _make(
