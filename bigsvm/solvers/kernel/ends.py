@@ -15,6 +15,7 @@ from bigsvm.config import FitConfig
 from bigsvm.solvers.base import OWN_END, Rule, SolverBase
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP
+from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.pace import kernel_limits
 
@@ -110,7 +111,12 @@ class EndsOfModels(SolverBase):
         """Whether a model has used up its limit of work, or would at the rate at which violation and gap fall."""
         n, m = one.qp.n, one.model
         count, limits = state.asked[m] / n**2, kernel_limits(n)
-        one.pace.see(count, np.array([state.violation[m], state.gap[m]]))
+        margin = isinstance(one.qp, NuQP) and not one.qp.at_most
+        # P of a model with a margin falls along with the gap, so that only the two together tell how far it is.
+        gap, wanted = state.gap[m], _SURE * ctx.tol * state.primal[m]
+        if margin:
+            gap, wanted = gap / max(state.primal[m], np.finfo(float).tiny), _SURE * ctx.tol
+        one.pace.see(count, np.array([state.violation[m], gap]))
         if ctx.sweeps_left is not None and ctx.resident:
             return False  # the loop holds the same work against the user's limit
         if self.asked.max_passes is not None:  # the user's limit counts reading, which work on rows in memory is not
@@ -118,7 +124,10 @@ class EndsOfModels(SolverBase):
         if self.goes_by_violation(state):
             targets = np.array([self.rule_factor * ctx.tol, 0.0])
         else:
-            targets = np.array([0.0, _SURE * ctx.tol * state.primal[m]])
+            targets = np.array([0.0, wanted])
+        if margin and gap >= 1.0 and count >= limits.patience and one.pace.by_ratio(targets)[1] > limits.most:
+            # No bound above 0 is known, so that there may be no margin at all, and P would fall for ever.
+            return True
         return bool(count > limits.most or one.pace.hopeless(targets, limits).all())
 
     def aim(self, state: KernelState, qp: DualQP, m: int) -> None:

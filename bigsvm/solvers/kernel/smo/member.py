@@ -17,6 +17,7 @@ from bigsvm.solvers.kernel.smo.round_work import ACTIVE, FAR, FLAGS, LAST, NEXT,
 from bigsvm.solvers.kernel.state import OpenModel
 from bigsvm.solvers.kernel.values.data_rows import DataRows
 from bigsvm.solvers.kernel.values.row_buffer import RowBuffer
+from bigsvm.solvers.pace import kernel_limits
 
 _SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # share of the violation to which an active set is solved
 _BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # rows this near to violating are active, in units of the scale of scores
@@ -172,6 +173,8 @@ class Member:
         smo = BlockSMO(rows.gram, min(self.rules.q, len(where)), self.rules.second)
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
         most = most_values(self.ctx, qp.n, _VALUES)
+        if isinstance(qp, NuQP) and not qp.at_most:  # it may have no margin, which is looked at between shares
+            most = min(most, int(kernel_limits(qp.n).patience) * qp.n**2)
         found, last = smo.solve(
             active, work.target, last, _ROUNDS - work.solved, self._leaves, max(most - work.values, 1), work.idle
         )
