@@ -46,7 +46,12 @@ def __getattr__(name: str) -> Any:
         return import_module("bigsvm.predictor")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'bigsvm' has no attribute {name!r}")
-    return getattr(import_module(_PUBLIC[name]), name)
+    found = getattr(import_module(_PUBLIC[name]), name)
+    if not isinstance(found, type):
+        found = import_module("bigsvm.python_api.told").told_in_python(found)
+        found.__module__ = __name__  # by which a pickle finds it
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -28,6 +28,7 @@ from bigsvm.model.plain_kernel import PlainKernel, given_sums
 from bigsvm.model.plain_products import plain_products
 from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
+from bigsvm.python_api.told import told_in_python
 from bigsvm.store.blocks import Matrix, tile
 
 __all__ = ["KernelPredictor", "LinearPredictor", "Predictor", "load"]
@@ -121,6 +122,7 @@ Predictor: TypeAlias = LinearPredictor | KernelPredictor
 """A model of either kind."""
 
 
+@told_in_python
 def load(path: str | Path) -> Predictor:
     """The model in a folder, checked against its digests as `bigsvm.load_model` checks it.
 

@@ -15,6 +15,7 @@ from bigsvm.model.probability.calibration_file import read_calibration
 from bigsvm.model.support_files import map_support
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
+from bigsvm.store.sealing.places import given_as
 
 _NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
 """Entries of model.json that are not part of `about`, because models have fields for them."""
@@ -63,6 +64,7 @@ class SavedKernel(NamedTuple):
 def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
     """(folder, model.json together with `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
     # Resolve links once: `current` of a registry may be swapped while the files are read.
+    given_as(path)
     folder = Path(path).resolve()
     document = read_document(folder, str(path))
     rows = read_rows(folder, document.get("digests"))

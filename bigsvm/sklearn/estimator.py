@@ -20,11 +20,12 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, Interrupted, UsageError
+from bigsvm.errors import BigSVMError, Interrupted
 from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.observe.lines import PlainLines
 from bigsvm.problem.certificate import Certificate, joined
+from bigsvm.python_api.told import for_python, warning_in_python
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, precompile_scoring_of
@@ -144,10 +145,10 @@ class Certified:
                 f"{said} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
                 f"{wanted:.2g}: {hint}."
             )
-            more = dict.fromkeys(text for result in results for text in result.warnings)
+            more = dict.fromkeys(warning_in_python(text, True) for result in results for text in result.warnings)
             warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=level_of_the_user())
         for text in problems[0][0].warnings:  # of the store; those of the fit are shown only with the warning above
-            warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
+            warnings.warn(warning_in_python(text, True), UserWarning, stacklevel=level_of_the_user())
         return results
 
     def _scores(self, X: Any) -> np.ndarray:
@@ -263,7 +264,7 @@ def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
 
     yield emit
     for text in said:
-        warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
+        warnings.warn(warning_in_python(text, True), UserWarning, stacklevel=level_of_the_user())
 
 
 def level_of_the_user() -> int:
@@ -282,9 +283,9 @@ def errors_of_scikit_learn() -> Iterator[None]:
     """
     try:
         yield
-    except (DataError, UsageError) as error:
-        raise ValueError(str(error)) from error
     except Interrupted as error:
         if error.by is None:  # the cluster was lost
             raise
         hand_on(error.by)
+    except BigSVMError as error:
+        raise for_python(error, estimators=True) from error.__cause__

@@ -12,7 +12,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, column_or_1d
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError
 from bigsvm.model.decide import models_of
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
@@ -22,7 +21,7 @@ from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, seen_by
 from bigsvm.sklearn.collections import is_large, on_disk, rows_at, take_names
 from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
-from bigsvm.sklearn.estimator import UNCONVERGED, Certified, relative_gap_for
+from bigsvm.sklearn.estimator import UNCONVERGED, Certified, errors_of_scikit_learn, relative_gap_for
 from bigsvm.sklearn.rows import FLOATS, checked_X
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
@@ -171,10 +170,8 @@ class Kernelised(Certified):
             return 1.0 / max(rows.n_features, 1)
         if self.gamma != "scale":
             return float(self.gamma)
-        try:
+        with errors_of_scikit_learn():
             return scale_gamma(rows)
-        except DataError as error:
-            raise ValueError(str(error)) from error
 
     def _array_rows(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any, Any]:
         """Check arrays: (X as scoring will need it, features or kernel values to fit, y)."""

@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bigsvm.errors import DataError
+from bigsvm.python_api.told import for_python
 from bigsvm.sklearn.parts import check_room
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.checks import check_indptr, check_whole
@@ -72,7 +73,7 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
             _refuse_rounded(X)
     except DataError as error:
-        raise ValueError(str(error)) from error
+        raise for_python(error, estimators=True) from error.__cause__
     options = {"accept_sparse": "csr", "accept_large_sparse": True, "order": "C", **options}
     try:
         checked = validate_data(estimator, X, y, reset=reset, **options)
@@ -103,7 +104,7 @@ def as_real(y: np.ndarray) -> np.ndarray:
     try:
         return as_targets(y, "y")
     except DataError as error:
-        raise ValueError(str(error)) from error
+        raise for_python(error, estimators=True) from error.__cause__
 
 
 def _refuse_rounded(X: Any) -> None:

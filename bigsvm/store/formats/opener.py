@@ -24,7 +24,7 @@ from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.store.remote.settings import storing
-from bigsvm.store.sealing.places import naming, rename
+from bigsvm.store.sealing.places import given_as, naming, rename
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.store.transforms.scaling import SCALES, Scale
@@ -205,7 +205,9 @@ def _open(
             )
         return cast(RowBlocks, ArrayRows(*source, task=options["task"]))
     if isinstance(source, str | os.PathLike):
-        return _open_path(os.fspath(source), options, empty_chunks, labelled, chosen)
+        if "://" not in (name := os.fspath(source)):
+            given_as(name)
+        return _open_path(name, options, empty_chunks, labelled, chosen)
     # Test the class: hasattr on the instance would evaluate `classes`, which reads all labels.
     if all(hasattr(type(source), name) for name in ("refs", "read")):
         if not isinstance(source, StoreBase):

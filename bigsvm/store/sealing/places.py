@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -55,11 +56,27 @@ def came_from(path: str, name: str) -> None:
     _copies[path] = name.rstrip("/")
 
 
+def given_as(name: str | os.PathLike[str]) -> None:
+    """Remember how a user wrote the path of an input, which is opened by its whole path.  Of a glob: its folder."""
+    given = os.path.normpath(os.fspath(name))
+    while set(given) & set("*?["):
+        given = os.path.dirname(given)
+    real = os.path.realpath(given)
+    if "://" in _copies.get(real, ""):
+        return  # a copy, which the user knows by the name of the remote one
+    if real == given:
+        _copies.pop(real, None)
+    elif real != os.path.realpath(""):  # else the path of any other file here would change, too
+        _copies[real] = given
+
+
 def rename(error: BigSVMError) -> BigSVMError:
-    """The same error, with the names that a user knows in the place of the paths of their copies."""
-    for path, name in _copies.items():
-        error.what, error.where = error.what.replace(path, name), error.where.replace(path, name)
-        error.hint = error.hint.replace(path, name)
+    """The same error, with the names that a user knows in the place of the paths by which files were opened."""
+    for path, name in sorted(_copies.items(), key=lambda known: -len(known[0])):
+        whole = re.compile(rf"(?<![^\s'\"(=:]){re.escape(path)}(?![^\s/'\"),:;])")
+        error.what, error.where, error.hint = (
+            name.join(whole.split(text)) for text in (error.what, error.where, error.hint)
+        )
     error.args = (error.what, error.where, error.hint)
     return error
 

@@ -1,0 +1,1 @@
+"""How the Python functions tell of failures: in the words and the exceptions of Python."""
