@@ -22,13 +22,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError
+from bigsvm.errors import BigSVMError, DataError
 from bigsvm.model.decide import Decides, check_width, models_of
 from bigsvm.model.plain_kernel import PlainKernel, given_sums
 from bigsvm.model.plain_products import plain_products
 from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
-from bigsvm.python_api.told import told_in_python
 from bigsvm.store.blocks import Matrix, tile
 
 __all__ = ["KernelPredictor", "LinearPredictor", "Predictor", "load"]
@@ -122,7 +121,6 @@ Predictor: TypeAlias = LinearPredictor | KernelPredictor
 """A model of either kind."""
 
 
-@told_in_python
 def load(path: str | Path) -> Predictor:
     """The model in a folder, checked against its digests as `bigsvm.load_model` checks it.
 
@@ -134,6 +132,15 @@ def load(path: str | Path) -> Predictor:
     MissingInput : there is no model at `path`.
     DataError : it is not a bigsvm model, is of a newer format, or a file does not match its digest.
     """
+    try:
+        return _loaded(path)
+    except BigSVMError as error:
+        from bigsvm.python_api.told import for_python  # few services need it
+
+        raise for_python(error) from error.__cause__
+
+
+def _loaded(path: str | Path) -> Predictor:
     folder, document = read_whole_document(path)
     if document.get("kind") == "kernel":
         kernel = read_saved_kernel(folder, document)

@@ -210,10 +210,11 @@ def side_by_side(work: Callable[[S], R], items: Sequence[S], at_most: int, name:
     name : of the threads.  If one thread is enough, the calling one does the work: starting a thread and waiting for it
         takes longer than a step of a small fit
     """
-    threads = min(at_most, len(items))
+    threads, told = min(at_most, len(items)), np.geterr()
     if threads <= 1:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(threads, name) as pool:
+    # Threads of a pool warn of overflows unless told as the calling one is: there the proof tells.
+    with ThreadPoolExecutor(threads, name, lambda: np.seterr(**told)) as pool:
         return list(pool.map(work, items))
 
 

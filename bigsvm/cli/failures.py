@@ -35,7 +35,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     debug : the traceback is shown, so the hint need not ask for it
     """
     if isinstance(error, BigSVMError):
-        from bigsvm.store.sealing.places import rename  # the program's help has no use for it
+        from bigsvm.files.paths import rename  # the program's help has no use for it
 
         rename(error)
         return Failure(error.code, error, error.hint)

@@ -8,7 +8,7 @@ import re
 import stat
 from pathlib import Path
 
-from bigsvm.errors import DataError, MissingInput, OutputError
+from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
 
 STORE_MARKS = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "bigsvm-manifest.json")
 """Files by which a folder is recognised as a Zarr store, or as a part of one."""
@@ -17,6 +17,8 @@ BUCKETS = ("s3", "gs", "az")
 SCHEMES = (*BUCKETS, "http", "https")
 """URL schemes of all remote stores."""
 _OF_A_PIPE = "write its output to a file, and name that file"
+_copies: dict[str, str] = {}
+"""Whole path by which a file is opened here -> the name that the user knows it by."""
 _ELSEWHERE = re.compile(rf"({'|'.join(SCHEMES)}):/+(?:[^/]*@)?([^?]*)", re.IGNORECASE)
 
 
@@ -171,3 +173,33 @@ def _names_another_place(key: str) -> bool:
 def _is_inside(path: str | Path, root: str | Path) -> bool:
     real, base = os.path.realpath(path), os.path.realpath(root)
     return real == base or real.startswith(base.rstrip(os.sep) + os.sep)
+
+
+def came_from(path: str, name: str) -> None:
+    """Remember that what lies at `path` here is a copy of `name`."""
+    _copies[path] = name.rstrip("/")
+
+
+def given_as(name: str | os.PathLike[str]) -> None:
+    """Remember how a user wrote the path of an input, which is opened by its whole path.  Of a glob: its folder."""
+    given = os.path.normpath(os.fspath(name))
+    while set(given) & set("*?["):
+        given = os.path.dirname(given)
+    real = os.path.realpath(given)
+    if "://" in _copies.get(real, ""):
+        return  # a copy, which the user knows by the name of the remote one
+    if real == given:
+        _copies.pop(real, None)
+    elif real != os.path.realpath(""):  # else the path of any other file here would change, too
+        _copies[real] = given
+
+
+def rename(error: BigSVMError) -> BigSVMError:
+    """The same error, with the names that a user knows in the place of the paths by which files were opened."""
+    for path, name in sorted(_copies.items(), key=lambda known: -len(known[0])):
+        whole = re.compile(rf"(?<![^\s'\"(=:]){re.escape(path)}(?![^\s/'\"),:;])")
+        error.what, error.where, error.hint = (
+            name.join(whole.split(text)) for text in (error.what, error.where, error.hint)
+        )
+    error.args = (error.what, error.where, error.hint)
+    return error

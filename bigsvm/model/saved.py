@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.paths import given_as
 from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import models_of, n_models_of
 from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
@@ -15,7 +16,6 @@ from bigsvm.model.probability.calibration_file import read_calibration
 from bigsvm.model.support_files import map_support
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.sealing.places import given_as
 
 _NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
 """Entries of model.json that are not part of `about`, because models have fields for them."""

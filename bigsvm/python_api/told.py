@@ -51,8 +51,8 @@ def for_python(error: BigSVMError, estimators: bool = False) -> BigSVMError:
     """
     if isinstance(error, InPython):
         return error
+    from bigsvm.files.paths import rename
     from bigsvm.python_api.spelling import in_python, place_in_python  # loads the table of all options
-    from bigsvm.store.sealing.places import rename
 
     rename(error)
     kind: Any = type(error)

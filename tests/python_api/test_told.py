@@ -63,7 +63,7 @@ CALLS: dict[str, tuple[Callable[[Path], Any], type[Exception], type[BigSVMError]
     "load a missing model": (lambda at: bigsvm.load_model(at / "no.model"), FileNotFoundError, MissingInput),
     "predict by a missing model": (lambda at: predictor.load(at / "no.model"), FileNotFoundError, MissingInput),
     "certify a missing model": (lambda at: bigsvm.certify(at / "no.model", (X, Y)), FileNotFoundError, MissingInput),
-    "export a missing model": (lambda at: bigsvm.export_model(at / "no", at / "o"), FileNotFoundError, MissingInput),
+    "export a missing model": (lambda at: bigsvm.export_model(at / "no", at / "o.npz"), OSError, MissingInput),
     "import a missing model": (lambda at: bigsvm.import_model(at / "no.npz"), FileNotFoundError, MissingInput),
     "fit in no memory": (lambda at: bigsvm.fit((X, Y), memory=1), MemoryError, PlanRefused),
     "fit a path in no memory": (lambda at: bigsvm.fit_path((X, Y), [1.0], memory=1), MemoryError, PlanRefused),
@@ -246,7 +246,7 @@ def test_commands_name_it_so_too(
 
 
 def test_names_that_are_part_of_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bigsvm.store.sealing import places
+    from bigsvm.files import paths as places
 
     monkeypatch.setattr(places, "_copies", {})
     monkeypatch.chdir(tmp_path)

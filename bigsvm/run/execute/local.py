@@ -13,6 +13,8 @@ from bigsvm.tasks import MapperHere, SerialMapper
 
 __all__ = ["SerialMapper", "ThreadMapper"]
 
+import numpy as np
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -29,6 +31,7 @@ class ThreadMapper(MapperHere):
 
     def _begin(self) -> None:
         self._is_worker.yes = True
+        np.seterr(all="ignore")  # as in the thread of the fit, where the proof tells what overflowed
 
     def map(self, task: Callable[[T], U], shares: Iterable[T], at_most: int | None = None) -> Generator[U, None, None]:
         """As `Mapper` says."""

@@ -61,6 +61,7 @@ from bigsvm.store.survey import Survey
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 
+@np.errstate(all="ignore")  # what overflows makes the gap infinite, and so the proof tells of it
 def fit_store(
     store: RowBlocks,
     config: FitConfig,

@@ -35,6 +35,7 @@ def with_gamma(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit) -> t
     return dataclasses.replace(plan, problem=problem), dataclasses.replace(config, gamma=gamma)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the variance tells
 def scale_gamma(rows: RowBlocks, emit: Emit = silent) -> float:
     """1 / (n_features * variance of all entries of X), scikit-learn's gamma='scale'; 1 where nothing varies.
 
@@ -50,11 +51,10 @@ def scale_gamma(rows: RowBlocks, emit: Emit = silent) -> float:
         values = block.X.data if isinstance(block.X, CSR) else block.X.ravel()
         mean_new = float(values.sum(dtype=np.float64)) / n_new
         zeros = n_new - len(values)
-        with np.errstate(over="ignore", invalid="ignore"):
-            about = values.astype(np.float64)
-            about -= mean_new
-            np.square(about, out=about)
-            spread_new = float(np.sum(about))
+        about = values.astype(np.float64)
+        about -= mean_new
+        np.square(about, out=about)
+        spread_new = float(np.sum(about))
         if zeros:
             spread_new += zeros * (mean_new * mean_new)
         apart, total = mean_new - mean, n + n_new
@@ -67,8 +67,10 @@ def scale_gamma(rows: RowBlocks, emit: Emit = silent) -> float:
         # Rows that count as centred: each column is spread about its own mean, and the mean of all is 0.
         shift = scaling.shift
         spread = max(spread + n * mean * mean - rows.n_samples * float(np.einsum("j,j->", shift, shift)), 0.0)
+    hint = "scale the features, or give gamma a number"
     if not np.isfinite(spread):
-        raise DataError(
-            "gamma='scale': the variance of X is beyond float64", rows.uri, "scale the features, or give gamma a number"
-        )
-    return n / (rows.n_features * spread) if spread != 0 else 1.0
+        raise DataError("gamma='scale': the variance of X is beyond float64", rows.uri, hint)
+    gamma = n / (rows.n_features * spread) if spread != 0 else 1.0
+    if not np.isfinite(gamma):
+        raise DataError("gamma='scale': the variance of X is so small that gamma is beyond float64", rows.uri, hint)
+    return gamma

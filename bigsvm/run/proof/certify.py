@@ -38,6 +38,7 @@ from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 
 
+@np.errstate(all="ignore")  # as in a fit
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the store that it was trained on.
 

@@ -165,7 +165,8 @@ class _Path:
         self.problem.factor(self.H)
         dual, primal = (min(1.0, length) for length in rows.towards(self._direction(pulled)))
         after = rows.products_after(dual, primal)
-        mu = (after / before) ** 3 * before / (2.0 * self.costs)
+        # With costs near the smallest float64 all products may be 0, and then nothing is left to centre.
+        mu = (after / before) ** 3 * before / (2.0 * self.costs) if before > 0.0 else 0.0
         dw = self._direction(rows.correct(mu))
         dual, primal = _lengths(rows.towards(dw))
         better = True

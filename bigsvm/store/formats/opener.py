@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from bigsvm.errors import BigSVMError, UsageError
-from bigsvm.files.paths import SCHEMES, STORE_MARKS, no_such_store
+from bigsvm.files.paths import SCHEMES, STORE_MARKS, given_as, no_such_store, rename
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
 from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table, told_of_nested
@@ -24,7 +24,7 @@ from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.store.remote.settings import storing
-from bigsvm.store.sealing.places import given_as, naming, rename
+from bigsvm.store.sealing.places import naming
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.store.transforms.scaling import SCALES, Scale

@@ -14,6 +14,7 @@ from typing import Any
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.files.paths import came_from
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.copy.copy_folder import OBJECTS, copies_folder, kept_copy, make_room, remove_copy
 from bigsvm.store.copy.scratch import make_scratch
@@ -27,7 +28,6 @@ from bigsvm.store.remote.names import chosen_by_query
 from bigsvm.store.remote.settings import Storage, current
 from bigsvm.store.remote.tags import Tags
 from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
-from bigsvm.store.sealing.places import came_from
 
 _LAYOUT = 1
 _WHAT = "copying objects"

@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from bigsvm.errors import BigSVMError, UsageError
-from bigsvm.files.paths import BUCKETS, SCHEMES
-from bigsvm.store.sealing.places import rename
+from bigsvm.files.paths import BUCKETS, SCHEMES, rename
 
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 ALL = "*"

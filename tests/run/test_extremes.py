@@ -1,0 +1,99 @@
+"""Values at the ends of float64: no warning of NumPy leaves a fit, and what cannot be computed is announced."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.errors import BigSVMError
+
+X = np.random.default_rng(0).standard_normal((40, 3))
+Y = (X[:, 0] > 0).astype(int)
+TARGETS = X @ [1.0, 2.0, 3.0]
+
+SOLVERS = [
+    "auto",
+    "dcd",
+    "newton",
+    "newton-cg",
+    "newton-ws",
+    "pcd",
+    "cd",
+    "hyperpass",
+    "ssvm",
+    "pegasos",
+    "smo",
+    "rosen",
+]
+LOSSES = ["hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive"]
+ENDS = [(1e-320, 1.0), (1e-160, 1.0), (1e155, 1.0), (1e300, 1.0), (1.0, 1e-320), (1.0, 1e300), (1.0, 1.7e308)]
+"""Factor of the features, and C."""
+
+
+@pytest.mark.parametrize(("solver", "loss"), [*itertools.product(SOLVERS, LOSSES)])
+def test_solvers_end_with_a_proof_or_an_announcement(solver: str, loss: str) -> None:
+    y = TARGETS if "epsilon" in loss else Y
+    for (factor, C), bias in itertools.product(ENDS, ["augmented", "free"]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                result = bigsvm.fit((X * factor, y), solver=solver, loss=loss, C=C, bias=bias, max_passes=20.0)
+            except BigSVMError:
+                continue
+            scores = result.model.decision_function(X * factor)
+        if result.status == "converged":
+            assert np.isfinite(result.certificate.relative_gap)
+            assert np.isfinite(scores).all()
+
+
+KERNELS: list[dict[str, Any]] = [
+    {"kernel": "linear"}, {"kernel": "rbf"}, {"kernel": "poly"}, {"kernel": "sigmoid"},
+    *({"kernel": kernel, "gamma": gamma} for kernel in ("rbf", "poly", "sigmoid") for gamma in (1e-320, 1e-300, 1e300)),
+    *({"kernel": "poly", "coef0": coef0} for coef0 in (1e-300, 1e150, 1e300)), {"kernel": "poly", "degree": 500},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["SVC", "SVR", "NuSVC", "NuSVR", "OneClassSVM", "LinearSVC", "LinearSVR"])
+def test_estimators_warn_in_words_only(name: str) -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.exceptions import ConvergenceWarning
+
+    import bigsvm.sklearn
+
+    kind = getattr(bigsvm.sklearn, name)
+    y, refused = TARGETS if name.endswith("R") else Y, list[str]()
+    for options, factor in itertools.product(
+        [{}] if "Linear" in name else KERNELS, [1.0, 1e-320, 1e-160, 1e155, 1e300]
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                estimator = kind(**options).fit(X * factor, y)
+                scores = getattr(estimator, "decision_function", estimator.predict)(X * factor)
+            except (ValueError, MemoryError) as error:
+                refused.append(str(error))
+                continue
+        assert {warning.category for warning in told} <= {ConvergenceWarning}
+        assert told or (np.isfinite(estimator.relative_gap_) and np.isfinite(scores).all())
+    assert not any("gamma must be" in said for said in refused)  # the gamma of 'scale' is not the user's
+
+
+@pytest.mark.parametrize("factor", [1e-320, 1e-160, 1e155, 1e300])
+@pytest.mark.parametrize("options", [[], ["--kernel", "rbf"], ["--kernel", "linear", "-s", "smo"], ["-c", "1e300"]])
+def test_the_command_passes_where_warnings_are_errors(options: list[str], factor: float, tmp_path: Path) -> None:
+    bigsvm.ingest((X * factor, Y), tmp_path / "rows.zarr")
+    command = ["-m", "bigsvm", "fit", "rows.zarr", "-o", "m", "--max-passes", "20", "--quiet", *options]
+    strict = ["-W", "error::RuntimeWarning"]
+    done = subprocess.run(
+        [sys.executable, *strict, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 3, 4, 65), done.stderr
+    assert "RuntimeWarning" not in done.stderr
