@@ -10,7 +10,7 @@ import functools
 import re
 from typing import NamedTuple
 
-from bigsvm.config import CALLED_ELSEWHERE, OPTIONS, TYPED
+from bigsvm.config import CALLED_ELSEWHERE, OPTIONS, SOLVER_TABLE, TYPED
 
 _READING = {
     "label": "text", "labels": "text", "weight": "text", "matrix": "text", "columns": "text", "rows": "text",
@@ -67,8 +67,7 @@ def _options() -> dict[str, _Option]:
     for typed, field in TYPED.items():
         option = OPTIONS[field]
         found[typed] = _Option(field, option.kind, option.choices or _WORDS.get(field, ()), option.negated)
-    solvers = ("smo", "dcd", "newton", "newton-cg", "newton-ws", "pcd", "hyperpass", "ssvm", "pegasos", "rosen", "cd")
-    found["solver"] = found["solver"]._replace(words=("auto", *solvers))
+    found["solver"] = found["solver"]._replace(words=("auto", *SOLVER_TABLE))
     return found
 
 
