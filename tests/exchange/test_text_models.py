@@ -172,9 +172,9 @@ def test_real_programs_predict_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "form", "said"),
     [
-        (linear((1, 2, 3)), "libsvm", "--format liblinear"),
-        (linear((1, 2, 3), pairs=True), "liblinear", "--format libsvm"),
-        (kernel(KERNELS["rbf"], (0, 1)), "liblinear", "--format libsvm"),
+        (linear((1, 2, 3)), "libsvm", 'format="liblinear"'),
+        (linear((1, 2, 3), pairs=True), "liblinear", 'format="libsvm"'),
+        (kernel(KERNELS["rbf"], (0, 1)), "liblinear", 'format="libsvm"'),
         (linear(("no", "yes")), "liblinear", "have integers"),
         (linear((0.5, 1.5)), "libsvm", "have integers"),
         (linear((False, True)), "liblinear", "have integers"),

@@ -90,7 +90,7 @@ def test_no_gap_is_proved_of_an_indefinite_matrix(tmp_path: Path, name: str, lay
 
 @pytest.mark.parametrize("name", [name for name in INDEFINITE if name != "an eigenvalue"])
 def test_what_is_seen_for_nothing_is_refused_though_it_is_vouched_for(name: str) -> None:
-    with pytest.raises(DataError, match="not positive semidefinite, though --assume-psd") as refusal:
+    with pytest.raises(DataError, match="not positive semidefinite, though assume_psd=True") as refusal:
         fitted(data(INDEFINITE[name]), assume_psd=True)
     assert refusal.value.code == 65
 
@@ -126,7 +126,7 @@ def test_what_was_not_decided_is_an_estimate_unless_it_is_vouched_for(tmp_path: 
     given = data(DEFINITE["rbf"])
     result = fitted(given)
     assert (result.status, result.figures["certificate"]) == ("kkt", "estimate")
-    assert any("--assume-psd" in warning for warning in result.warnings)
+    assert any("assume_psd=True" in warning for warning in result.warnings)
     result.save_model(tmp_path / "m")
     proof = bigsvm.certify(tmp_path / "m", given)
     assert proof["certificate"] == "estimate"
@@ -242,7 +242,7 @@ def test_a_sigmoid_may_be_vouched_for_and_is_looked_at(tmp_path: Path) -> None:
     y = np.where(_X[:, 0] > 0, 1, -1)  # a dual point then lies along the large eigenvalues
     plain = bigsvm.fit((_X, y), coef0=0.0, **options)
     assert (plain.status, plain.figures["certificate"]) == ("kkt", "none")
-    assert any("--assume-psd" in warning for warning in plain.warnings)
+    assert any("assume_psd=True" in warning for warning in plain.warnings)
     vouched = bigsvm.fit((_X, y), coef0=0.0, assume_psd=True, **options)
     assert (vouched.status, vouched.figures["certificate"]) == ("converged", "proved")
     vouched.save_model(tmp_path / "m")

@@ -36,7 +36,7 @@ def test_whole_labels_are_told_apart_to_the_last_digit(largest: int) -> None:
 @pytest.mark.parametrize("options", [{"positive": "1"}, {"label_map": {"0": "1"}}], ids=str)
 def test_sets_of_labels_are_not_renamed(options: dict[str, Any]) -> None:
     Y = (X[:, :3] > 0).astype(int)
-    with pytest.raises(UsageError, match="--positive and --label-map do not apply to rows with several labels"):
+    with pytest.raises(UsageError, match="positive and label_map do not apply to rows with several labels"):
         bigsvm.fit(X, Y, **options)
 
 

@@ -127,7 +127,7 @@ def test_streamed_rows_drawn_with_replacement_go_without_row_buffer_and_momentum
     assert plan["row_buffer_bytes"] == 0
     assert drawn.status == "converged"
     assert drawn.figures["objective"] == pytest.approx(dual_optimum(X, y, np.full(400, 0.1), loss), rel=1.1e-3)
-    with pytest.raises(Unsupported, match="use --shards 1"):
+    with pytest.raises(Unsupported, match="use shards=1"):
         bigsvm.fit((X, y), solver="dcd", loss=loss, shards=2, solver_options={"order": "random"})
 
 

@@ -259,11 +259,11 @@ def test_the_unit_of_targets_changes_nothing_of_a_squared_loss(layout: str, unit
 
 @pytest.mark.parametrize(
     ("kernel", "remedy"),
-    [("linear", "epsilon_insensitive or squared_epsilon_insensitive"), ("rbf", "epsilon_insensitive for")],
+    [("linear", '"epsilon_insensitive" or "squared_epsilon_insensitive"'), ("rbf", '"epsilon_insensitive" for')],
 )
 def test_targets_given_to_a_loss_of_classes_name_the_losses_that_would_do(kernel: str, remedy: str) -> None:
     X, y, _ = rows()
     with pytest.raises(DataError, match="needs class labels") as refused:
         bigsvm.fit(ArrayRows(X, y, task="regression"), kernel=kernel)
     assert refused.value.hint is not None
-    assert f"--loss {remedy}" in refused.value.hint
+    assert f"loss={remedy}" in refused.value.hint

@@ -315,7 +315,7 @@ def test_a_fit_reads_a_collection_from_the_scratch_folder(tmp_path: Path) -> Non
     found.save_model(tmp_path / "m.model")
     assert bigsvm.certify(tmp_path / "m.model", X, labels, scratch=str(tmp_path))["relative_gap"] <= 1e-3
     assert not list(tmp_path.glob("collection-*"))
-    with pytest.raises(PlanRefused, match="scratch-limit"):
+    with pytest.raises(PlanRefused, match="scratch_limit"):
         bigsvm.fit(X, labels, **options, scratch_limit=100)
     assert not list(tmp_path.glob("collection-*"))
 

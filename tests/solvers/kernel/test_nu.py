@@ -85,7 +85,7 @@ def test_stopped_anywhere_it_comes_to_the_same_bytes(
 def test_what_nu_cannot_be_is_one_line() -> None:
     fit = {"loss": "nu_svc", "kernel": "rbf"}
     few = np.where(np.arange(150) < 15, 1, 0)
-    with pytest.raises(DataError, match=r"nu = 0\.5 is infeasible: of the classes 1 and 0 .*at most --nu 0\.2"):
+    with pytest.raises(DataError, match=r"nu = 0\.5 is infeasible: of the classes 1 and 0 .*at most nu=0\.2"):
         bigsvm.fit((X, few), nu=0.5, **fit)
     with pytest.raises(UsageError, match="nu must be at most 1"):
         bigsvm.fit((X, TWO), nu=1.5, **fit)
