@@ -112,7 +112,7 @@ def test_what_was_copied_is_not_asked_for_again(served: Callable[..., Any], scra
 
 def test_copies_count_and_go_as_others_do(served: Callable[..., Any], scratch: Path) -> None:
     url = served().url
-    with pytest.raises(PlanRefused, match="--scratch-limit 1MiB"), storing(scratch_limit=100):
+    with pytest.raises(PlanRefused, match='scratch_limit="1MiB"'), storing(scratch_limit=100):
         bigsvm.open_store(f"{url}/rows.parquet")
     store = bigsvm.open_store(f"{url}/rows.parquet")
     (copy,) = copies(scratch)

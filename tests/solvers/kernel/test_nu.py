@@ -97,7 +97,7 @@ def test_what_nu_cannot_be_is_one_line() -> None:
         bigsvm.fit((X, TWO), loss="nu_svc", kernel="sigmoid")
     with pytest.raises(UsageError, match="does not support working_set"):
         bigsvm.fit((X, TWO), wss="wr", **fit)
-    with pytest.raises(DataError, match=r"leaves no margin.*choose a larger --nu, or a larger --gamma"):
+    with pytest.raises(DataError, match=r"leaves no margin.*choose a larger nu, or a larger gamma"):
         bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
 
 
