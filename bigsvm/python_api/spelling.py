@@ -100,8 +100,8 @@ def _argument(found: re.Match[str], estimators: bool) -> str:
         return found[0]
     before, value, other = found["before"] or "", found["value"], found["other"]
     called = OF_ESTIMATORS.get(option.name, option.name) if estimators else option.name
-    if before == "fit " and estimators and option.name not in OF_ESTIMATORS:
-        before = ""  # `bigsvm.fit(...)` says it
+    if before == "fit ":  # the command; the argument is of the function that was called, or `bigsvm.fit(...)` says it
+        before = ""
     if option.kind == "flag":
         rest = "".join((f" {value}" if value else "", f" or {other}" if other else ""))
         said = called if before else f"{called}={not option.negated}"

@@ -108,13 +108,13 @@ def _named_choice(config: FitConfig, shape: DataShape, any_able: bool, others: s
     """
     name = config.solver
     solver = SOLVERS[name]
-    if config.loss not in solver.losses or config.bias not in solver.biases:
-        solves = f"solves {' and '.join(solver.losses)} with bias {', '.join(solver.biases)}"
-        what = f"not loss {config.loss!r} with bias {config.bias!r}"
-        raise Unsupported(f"solver {name!r} {solves}, {what}", hint=others)
     if not _takes_rows(solver, config):
         what = f"the {config.kernel} kernel" if config.kernel != "linear" else "pairs of classes"
         raise Unsupported(f"solver {name!r} is linear, with one class against the rest: not {what}", hint=others)
+    if config.loss not in solver.losses or config.bias not in solver.biases:
+        solves = f"solves {', '.join(solver.losses)} with bias {', '.join(solver.biases)}"
+        what = f"not loss {config.loss!r} with bias {config.bias!r}"
+        raise Unsupported(f"solver {name!r} {solves}, {what}", hint=others)
     if config.warm_start is not None and not solver.starts_from:
         raise Unsupported(f"solver {name!r} starts from 0: it takes no --warm-start", hint=others)
     if config.stop == "paper" and not solver.paper_rule:

@@ -328,7 +328,7 @@ def test_the_papers_rule_stops_at_a_short_move() -> None:
 
 def test_too_many_features_are_refused_with_those_that_would_do() -> None:
     X, y = random_problem(20, 12, seed=11)
-    with pytest.raises(Unsupported, match="max_features=12"):
+    with pytest.raises(Unsupported, match='"max_features": 12'):
         bigsvm.fit((X, y), solver="rosenbrock", loss="squared_hinge", solver_options={"max_features": 11})
 
 
