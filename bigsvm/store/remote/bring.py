@@ -19,7 +19,7 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.copy.copy_folder import OBJECTS, copies_folder, kept_copy, make_room, remove_copy
 from bigsvm.store.copy.scratch import make_scratch
 from bigsvm.store.identity import digest_of
-from bigsvm.store.remote.client import Client, Listed
+from bigsvm.store.remote.client import Client
 from bigsvm.store.remote.faults import Patience
 from bigsvm.store.remote.fetch import Fetcher
 from bigsvm.store.remote.journal import Journal
@@ -27,6 +27,7 @@ from bigsvm.store.remote.listing import Objects, before_glob, find_objects, has_
 from bigsvm.store.remote.names import chosen_by_query
 from bigsvm.store.remote.settings import Storage, current
 from bigsvm.store.remote.tags import Tags
+from bigsvm.store.remote.versions import Listed
 from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
 
 _LAYOUT = 1
@@ -80,11 +81,11 @@ def bring(name: str, matrix: str = "X") -> Brought:
             "place": client.place,
             "matrix": matrix,
             "layout": _LAYOUT,
-            "objects": {path: [item.size, item.tag] for path, item in found.objects.items()},
+            "objects": {path: [item.size, item.version] for path, item in found.objects.items()},
         }
         if query := "" if client.lists else chosen_by_query(client.name):
             made_of["query"] = query
-        tagged = all(item.tag for item in found.objects.values())
+        tagged = all(item.version for item in found.objects.values())
         if not tagged:
             # Other objects of the same size could not be distinguished from these, so every opening makes a new copy.
             made_of["opening"] = secrets.token_hex(8)

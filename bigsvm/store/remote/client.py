@@ -6,16 +6,16 @@ import base64
 import functools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from bigsvm.errors import UsageError
 from bigsvm.files.paths import BUCKETS
-from bigsvm.store.remote.faults import Believed, Changed, NoRanges, Passing, Unmeasured
+from bigsvm.store.remote.faults import Believed, Changed, NoRanges, OtherRange, Passing, Unmeasured
 from bigsvm.store.remote.names import with_secrets, without_secrets
 from bigsvm.store.remote.race import Pace, racing
 from bigsvm.store.remote.settings import Storage
+from bigsvm.store.remote.versions import Held, Listed, listed_of
 
 _CONNECT_S = 5
 _PAGE = 1000
@@ -28,19 +28,6 @@ _SETTINGS = {
     "http": "check the URL",
     "https": "check the URL",
 }
-
-
-@dataclass(frozen=True)
-class Listed:
-    """An object as it was listed; every later reading is compared with this size and tag.
-
-    key : in the bucket, or the path of a URL
-    tag : the ETag without quotation marks; if the server has none, the time of the last change; or ''
-    """
-
-    key: str
-    size: int
-    tag: str
 
 
 class Client:
@@ -146,62 +133,91 @@ class Client:
             last[:] = [page[-1].key] if page else last
 
     def head(self, key: str) -> Listed:
-        """Size and tag of an object.  Raises Fault."""
+        """Size and version of an object.  Raises Fault."""
         try:
-            return next(racing(lambda: self._heads(key), self._pace))
+            found = next(racing(lambda: self._heads(key), self._pace))
+            if self.lists or found.version or not found.size:
+                return found
         except Believed as fault:
-            if self.lists or not (fault.kind in ("denied", "length") or fault.kind.startswith("refused")):
+            if self.lists or not (fault.kind in ("denied", "length", "date") or fault.kind.startswith("refused")):
                 raise
-        # A URL that is signed for GET answers HEAD with 403, and some servers do not support HEAD.
+        # A URL that is signed for GET answers HEAD with 403, and some servers do not support HEAD.  Others give an ETag
+        # or a time only with GET.
         for whole in (False, True):
             try:
                 return next(racing(functools.partial(self._begins, key, whole), self._pace))
-            except NoRanges:
+            except (NoRanges, OtherRange):
                 continue
             except Believed as fault:
+                if fault.kind == "refused 416" and not whole:  # an empty object has no range
+                    continue
                 if fault.kind == "refused 405":  # the answer of a folder
                     raise Believed("is not there (HTTP 405)", "absent") from None
                 raise
         raise Unmeasured
 
-    def get(self, listed: Listed, start: int, stop: int) -> memoryview:
+    def get(self, listed: Listed, start: int, stop: int, held: Held | None = None) -> memoryview:
         """Bytes [start, stop) of an object, which must not have changed since it was listed.
+
+        held : compares this answer with the others about the same object; None: only with the listing
 
         Raises Fault; NoRanges if the server gives only whole objects.
         """
         pieces: list[bytes] = []
+        held = held or Held(listed)
 
         def rest() -> Iterator[bytes]:
-            return self._answer(self._store, listed, start + sum(map(len, pieces)), stop)
+            return self._answer(self._store, listed, start + sum(map(len, pieces)), stop, held)
 
-        for piece in racing(rest, self._pace):
-            pieces.append(piece)
+        try:
+            for piece in racing(rest, self._pace):
+                pieces.append(piece)
+        except Believed as fault:
+            if self.lists or fault.kind != "refused 416":
+                raise
+            listed.check(self.head(listed.key))  # it may have been longer when it was listed
+            what = f"the server refuses the bytes {start}-{stop - 1} of the {listed.size} that it announces (HTTP 416)"
+            raise OtherRange(what) from None
         content = b"".join(pieces)
+        if len(content) > stop - start:
+            raise OtherRange(f"the server answers a request for {stop - start} bytes with {len(content)}")
         if len(content) != stop - start:
             raise Passing(f"{len(content)} bytes came instead of {stop - start}")
         return memoryview(content)
 
-    def whole(self, listed: Listed) -> Iterator[bytes]:
+    def confirm(self, listed: Listed, held: Held) -> None:
+        """List an object again if the answers with its bytes did not show that they were of the listed version.
+
+        Raises Fault; Changed if the listing is now another one.
+        """
+        if self.lists or held.complete:
+            return
+        now = self.head(listed.key)
+        listed.check(now)
+        if not listed.is_comparable(now):
+            raise Changed
+
+    def whole(self, listed: Listed, held: Held) -> Iterator[bytes]:
         """All bytes of an object as a stream, for servers without ranges.  Raises Fault.
 
         The deadline of an answer applies to each piece, not to the whole object.
         """
-        yield from racing(lambda: self._answer(self._patient, listed, 0, listed.size), self._pace, alone=True)
+        yield from racing(lambda: self._answer(self._patient, listed, 0, listed.size, held), self._pace, alone=True)
 
     # One request each, which begins when its first item is asked for; `racing` translates obstore's errors.
 
     def _listing(self, prefix: str, after: str) -> Iterator[list[Listed]]:
         for page in self._obstore.list(self._store, prefix or None, offset=after or None, chunk_size=_PAGE):
-            yield [_listed(meta) for meta in page]
+            yield [listed_of(meta) for meta in page]
 
     def _heads(self, key: str) -> Iterator[Listed]:
-        yield _listed(self._obstore.head(self._store, key))
+        yield listed_of(self._obstore.head(self._store, key))
 
     def _begins(self, key: str, whole: bool) -> Iterator[Listed]:
         options = {} if whole else {"range": (0, 1)}
-        yield _listed(self._obstore.get(self._store, key, options=options).meta)
+        yield listed_of(self._obstore.get(self._store, key, options=options).meta)
 
-    def _answer(self, store: Any, listed: Listed, start: int, stop: int) -> Iterator[bytes]:
+    def _answer(self, store: Any, listed: Listed, start: int, stop: int, held: Held) -> Iterator[bytes]:
         options: dict[str, Any] = {}
         if self.lists and listed.tag:
             options["if_match"] = f'"{listed.tag}"'
@@ -210,17 +226,6 @@ class Client:
         if start >= stop:  # everything came; only the end of the stream was not reported
             return
         result = self._obstore.get(store, listed.key, options=options)
-        self._check(listed, _listed(result.meta))
+        held.check(listed_of(result.meta))
         for piece in result.stream(min_chunk_size=_STREAMED):
             yield bytes(piece)
-
-    def _check(self, listed: Listed, found: Listed) -> None:
-        if found.size != listed.size or (listed.tag and found.tag and found.tag != listed.tag):
-            raise Changed
-
-
-def _listed(meta: Any) -> Listed:
-    tag = (meta["e_tag"] or "").removeprefix("W/").strip('"')
-    if not tag and meta["last_modified"] is not None and meta["last_modified"].timestamp() > 0:
-        tag = meta["last_modified"].isoformat()
-    return Listed(meta["path"], int(meta["size"]), tag)

@@ -25,6 +25,10 @@ REMEDY = (
 )
 _AGREEING = 4
 """Number of consecutive answers "absent", "denied" or "wrong bytes" that are needed before they are believed."""
+_AGREEING_BROKEN = 2
+"""The same for answers that break the rules of HTTP: these are the server's habit, seldom an accident."""
+_UNKNOWN_LENGTH = re.compile(r"bytes +\d+-\d+/\*")
+_OTHER_RANGE = re.compile(r"Requested (\d+)\.\.(\d+), got (\d+)\.\.(\d+)")
 _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP(?:/\d\S*)?) (\d{3})\b")
 
 
@@ -53,9 +57,11 @@ class Silence(Passing):
 class Believed(Fault):
     """A fault that is believed after several consecutive occurrences.
 
-    kind : absent, denied, changed, wrong (bytes), tag (the ETag of other bytes), path, length (not given), or refused
-        with a status
+    kind : absent, denied, changed, wrong (bytes), tag (the ETag of other bytes), path, length (not given), date (not
+        readable), redirect, range (other than asked for), part (of the range), or refused with a status
     """
+
+    agreeing = _AGREEING
 
     def __init__(self, what: str, kind: str) -> None:
         super().__init__(what)
@@ -74,6 +80,22 @@ class Unmeasured(Believed):
 
     def __init__(self) -> None:
         super().__init__("the server does not say how long it is (no Content-Length)", "length")
+
+
+class Broken(Believed):
+    """An answer that breaks the rules of HTTP."""
+
+    agreeing = _AGREEING_BROKEN
+
+
+class OtherRange(Broken):
+    """An answer with other bytes than those that were asked for, or without saying which bytes it has.
+
+    part : it has the first of these bytes, which is permitted
+    """
+
+    def __init__(self, what: str, part: bool = False) -> None:
+        super().__init__(what, "part" if part else "range")
 
 
 class NoRanges(Fault):
@@ -106,6 +128,8 @@ def fault_of(error: BaseException) -> Fault:
         if 300 <= status < 500 and status not in (408, 409, 425, 429):
             return Believed(f"the server refuses the request (HTTP {status})", f"refused {status}")
         return Passing(f"HTTP {status}")
+    if broken := _broken_rule(text):
+        return broken
     low = text.lower()
     if "content-length" in low or "content length" in low or "contentlength" in low:
         return Unmeasured()
@@ -116,6 +140,27 @@ def fault_of(error: BaseException) -> Fault:
     if "kind: timeout" in low:
         return Silence()
     return Passing("the connection broke, or the answer was cut short")
+
+
+def _broken_rule(text: str) -> Fault | None:
+    """The fault if the text says that obstore cannot use an answer, which was complete."""
+    if "error following redirect" in text:
+        endless = "TooManyRedirects" in text or "too many redirects" in text
+        where = "again and again, without end" if endless else "to an address that cannot be read"
+        return Broken(f"the server redirects {where}", "redirect")
+    if "Invalid last modified" in text:
+        return Broken("the server gives a Last-Modified that is no date", "date")
+    if "Content-Range header not present" in text:
+        return OtherRange("the server gives a part (HTTP 206) and does not say which one (no Content-Range)")
+    if "value for CONTENT_RANGE header" in text:
+        if _UNKNOWN_LENGTH.search(text):  # permitted, but obstore does not read it
+            return NoRanges("the server gives ranges without the length of the whole")
+        return OtherRange("the server gives a part (HTTP 206) with a Content-Range that cannot be read")
+    if found := _OTHER_RANGE.search(text):
+        first, stop, first_found, stop_found = map(int, found.groups())
+        what = f"the server answers a request for the bytes {first}-{stop - 1} with {first_found}-{stop_found - 1}"
+        return OtherRange(what, part=first == first_found and stop_found < stop)
+    return None
 
 
 class Patience:
@@ -153,7 +198,8 @@ class Patience:
         Raises
         ------
         ReadFailed : the deadline has passed.  MissingInput : the object was absent or denied several times in a row.
-        DataError : it has changed, or gave wrong bytes several times in a row.  NoRanges is passed on.
+        DataError : it has changed, or gave wrong bytes several times in a row.  NoRanges is passed on, and raised for
+            ranges of which only a part came several times in a row.
         """
         began, pauses, agreeing, last = time.monotonic(), random.Random(where), 0, ""
         number = 0
@@ -168,7 +214,7 @@ class Patience:
                 self._has_answered()
                 agreeing = agreeing + 1 if fault.kind == last else 1
                 last, what = fault.kind, fault.what
-                if agreeing >= _AGREEING:
+                if agreeing >= fault.agreeing:
                     raise _believed(fault, where) from None
             except Passing as fault:
                 last, what = "", fault.what
@@ -200,8 +246,12 @@ def _believed(fault: Believed, where: str) -> Exception:
         return DataError(fault.what, where, "rename that object, or name a folder without it")
     if fault.kind == "wrong":
         return DataError(fault.what, where, "restore the object, or ingest the store again")
-    if fault.kind == "length":
-        # Without it the space needed is unknown, and so is whether everything came.
+    if fault.kind == "part":
+        return NoRanges(fault.what)
+    if fault.kind == "redirect":
+        return MissingInput(fault.what, where, "see where the URL leads (curl -IL URL), and name the URL of the file")
+    if fault.kind in ("length", "date", "range"):
+        # Without a length the space needed is unknown, and so is whether everything came.
         return MissingInput(fault.what, where, "download it first (curl -o FILE URL), and name FILE")
     if fault.kind == "denied":
         if where.startswith("http"):

@@ -13,10 +13,11 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write, open_regular
-from bigsvm.store.remote.client import Client, Listed
+from bigsvm.store.remote.client import Client
 from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, NoRanges, Passing, Patience
 from bigsvm.store.remote.journal import Journal
 from bigsvm.store.remote.tags import Tags
+from bigsvm.store.remote.versions import Held, Listed
 from bigsvm.units import KIB, MIB
 
 _CONNECTIONS = 8
@@ -36,6 +37,7 @@ class _Copying:
         self.starts = list(range(0, listed.size, piece)) or [0]
         self.left = len(self.starts)
         self.lock = threading.Lock()
+        self.held = Held(listed)
         self.streamed = False
 
     @property
@@ -140,10 +142,12 @@ class Fetcher:
         listed, where = copying.listed, self._client.uri(copying.listed.key)
         if listed.size == 0:
             return b""
+        if copying.streamed:
+            return None
         alone = len(copying.starts) == 1
 
         def attempt() -> Any:
-            content = self._client.get(listed, start, stop)
+            content = self._client.get(listed, start, stop, copying.held)
             if alone and not self._is_right(copying, content):
                 raise Believed("other bytes than were sealed: damaged or exchanged", "wrong")
             if alone and self._check is None and not self._tags.agrees(listed, [content]):
@@ -162,7 +166,7 @@ class Fetcher:
     def _stream(self, copying: _Copying) -> None:
         """Copy a whole object from one answer."""
         done = 0
-        for piece in self._client.whole(copying.listed):
+        for piece in self._client.whole(copying.listed, copying.held):
             self._write(copying, done, piece)
             done += len(piece)
             if self._patience.stopping.is_set():
@@ -187,7 +191,7 @@ class Fetcher:
             raise cannot_write(copying.target, error, copying.listed.size) from error
 
     def _finish(self, copying: _Copying) -> None:
-        """Compare a large object with its digest, flush it, and rename it."""
+        """Compare a large object with its digest, and any object with its listing; flush it, and rename it."""
         where = self._client.uri(copying.listed.key)
         if len(copying.starts) > 1:
             for number in range(_TRIES):
@@ -200,6 +204,12 @@ class Fetcher:
                 copying.streamed = False
                 for start in copying.starts:
                     self._take(copying, start, min(start + self._piece, copying.listed.size))
+        if self._check is None:
+            try:
+                self._patience.ask(where, lambda: self._client.confirm(copying.listed, copying.held))
+            except DataError:
+                copying.unfinished.unlink(missing_ok=True)  # another run must not go on with these bytes
+                raise
         try:
             handle = os.open(copying.unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

@@ -11,9 +11,10 @@ from typing import Any
 
 from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.files.paths import STORE_MARKS
-from bigsvm.store.remote.client import Client, Listed
+from bigsvm.store.remote.client import Client
 from bigsvm.store.remote.faults import Absent, Believed, Patience
 from bigsvm.store.remote.names import ALL, base_name
+from bigsvm.store.remote.versions import Listed
 from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.manifest import DOCUMENTS, STEM, is_as_written, is_document
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bigsvm.store.remote.client import Listed
+from bigsvm.store.remote.versions import Listed
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 
