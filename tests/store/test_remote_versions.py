@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -32,7 +33,7 @@ UNKNOWN = "the server gives neither an ETag nor the time of the last change"
 
 @dataclass
 class Manners:
-    """How the server answers.
+    """How the server answers about one object.
 
     tag, time : the methods whose answers have an ETag, and a Last-Modified;  weak : the methods whose ETags are weak
     date : a Last-Modified that is given instead of the time
@@ -57,7 +58,7 @@ class Manners:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # an answer is one packet, so that nobody waits for a second one
-    manners: ClassVar[Manners]
+    manners: ClassVar[dict[str, Manners]]
 
     def log_message(self, *_: object) -> None: ...
 
@@ -68,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer("get")
 
     def _answer(self, method: str) -> None:
-        manners, asked = self.manners, self.headers.get("range")
+        manners, asked = self.manners[self.path], self.headers.get("range")
         manners.seen.append(f"{method} {asked or ''}".strip())
         if manners.circle:
             return self._send(302, b"", {"location": self.path})
@@ -114,6 +115,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr("bigsvm.store.remote.faults._FIRST_WAIT_S", 0.0)
     monkeypatch.setattr("bigsvm.store.remote.fetch._CONNECTIONS", 1)
     monkeypatch.setattr("bigsvm.store.remote.fetch._LARGEST_PIECE", PIECE)
+    monkeypatch.setattr(Handler, "manners", {}, raising=False)
     for name, value in (("_UNKNOWN_S", 1e6), ("_UNKNOWN_SHARE", 1e-6), ("_LEAST_S", 1e6)):  # no request beside another
         monkeypatch.setattr(f"bigsvm.store.remote.race.{name}", value)
     with proxy.serving(Handler) as found:
@@ -122,7 +124,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def copied(where: str, manners: Manners, quiet: bool = True) -> tuple[bytes | BigSVMError, list[str]]:
     """The bytes of a copy, or why there is none, and the warnings that a command would put into its result."""
-    Handler.manners = manners
+    Handler.manners[urlsplit(where).path] = manners
     session = Session("inspect", quiet=quiet, progress=False)
     try:
         with storing(watch=session.watching), here(where) as path:
@@ -253,13 +255,13 @@ DOWNLOAD = "(download it first (curl -o FILE URL), and name FILE)"
 def test_a_server_that_breaks_rules_is_refused_soon(
     manners: dict[str, Any], said: str, no_head: bool, quiet: bool, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Handler.manners = Manners("head get", "head get", no_head=no_head, **manners)
     where = f"{url}/rows.csv"
+    answers = Handler.manners["/rows.csv"] = Manners("head get", "head get", no_head=no_head, **manners)
     assert run(["inspect", where, *(["--quiet"] if quiet else [])]) == 66
     (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("copying")]
     assert line.startswith(f"bigsvm: error: {where}: ")
     assert line.endswith(f"{said} [errors.md#missing-input]")
-    assert len(Handler.manners.seen) <= (22 if "circle" in manners else 10)
+    assert len(answers.seen) <= (22 if "circle" in manners else 10)
 
 
 @pytest.mark.parametrize("tag", WHO)
@@ -276,7 +278,7 @@ def test_what_is_permitted_of_parts_is_read(part: str, tag: str, url: str) -> No
 def test_an_object_that_nobody_can_recognise_is_in_the_warnings_of_the_result(
     quiet: bool, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Handler.manners = Manners()
+    Handler.manners["/rows.csv"] = Manners()
     assert run(["inspect", f"{url}/rows.csv", "--json", *(["--quiet"] if quiet else [])]) == 0
     out, err = capsys.readouterr()
     assert UNKNOWN in out
