@@ -25,8 +25,8 @@ REMEDY = (
 )
 _AGREEING = 4
 """Number of consecutive answers "absent", "denied" or "wrong bytes" that are needed before they are believed."""
-_AGREEING_BROKEN = 2
-"""The same for answers that break the rules of HTTP: these are the server's habit, seldom an accident."""
+_AGREEING_UNUSABLE = 2
+"""The same for answers that cannot be used: these are the server's habit, seldom an accident."""
 _UNKNOWN_LENGTH = re.compile(r"bytes +\d+-\d+/\*")
 _OTHER_RANGE = re.compile(r"Requested (\d+)\.\.(\d+), got (\d+)\.\.(\d+)")
 _STATUS = re.compile(r"(?:status(?: code)?:?|HTTP(?:/\d\S*)?) (\d{3})\b")
@@ -82,13 +82,13 @@ class Unmeasured(Believed):
         super().__init__("the server does not say how long it is (no Content-Length)", "length")
 
 
-class Broken(Believed):
-    """An answer that breaks the rules of HTTP."""
+class Unusable(Believed):
+    """A complete answer that obstore cannot use; most of them break the rules of HTTP."""
 
-    agreeing = _AGREEING_BROKEN
+    agreeing = _AGREEING_UNUSABLE
 
 
-class OtherRange(Broken):
+class OtherRange(Unusable):
     """An answer with other bytes than those that were asked for, or without saying which bytes it has.
 
     part : it has the first of these bytes, which is permitted
@@ -128,8 +128,8 @@ def fault_of(error: BaseException) -> Fault:
         if 300 <= status < 500 and status not in (408, 409, 425, 429):
             return Believed(f"the server refuses the request (HTTP {status})", f"refused {status}")
         return Passing(f"HTTP {status}")
-    if broken := _broken_rule(text):
-        return broken
+    if unusable := _unusable(text):
+        return unusable
     low = text.lower()
     if "content-length" in low or "content length" in low or "contentlength" in low:
         return Unmeasured()
@@ -142,14 +142,14 @@ def fault_of(error: BaseException) -> Fault:
     return Passing("the connection broke, or the answer was cut short")
 
 
-def _broken_rule(text: str) -> Fault | None:
+def _unusable(text: str) -> Fault | None:
     """The fault if the text says that obstore cannot use an answer, which was complete."""
     if "error following redirect" in text:
         endless = "TooManyRedirects" in text or "too many redirects" in text
         where = "again and again, without end" if endless else "to an address that cannot be read"
-        return Broken(f"the server redirects {where}", "redirect")
+        return Unusable(f"the server redirects {where}", "redirect")
     if "Invalid last modified" in text:
-        return Broken("the server gives a Last-Modified that is no date", "date")
+        return Unusable("the server gives a Last-Modified that is no date", "date")
     if "Content-Range header not present" in text:
         return OtherRange("the server gives a part (HTTP 206) and does not say which one (no Content-Range)")
     if "value for CONTENT_RANGE header" in text:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import cannot_write, open_regular
 from bigsvm.store.remote.client import Client
 from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, NoRanges, Passing, Patience
@@ -207,7 +207,7 @@ class Fetcher:
         if self._check is None:
             try:
                 self._patience.ask(where, lambda: self._client.confirm(copying.listed, copying.held))
-            except DataError:
+            except (DataError, MissingInput):
                 copying.unfinished.unlink(missing_ok=True)  # another run must not go on with these bytes
                 raise
         try:
