@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bigsvm.cli.habits import value_meant
-from bigsvm.errors import MissingInput, UsageError
+from bigsvm.errors import MissingInput, OutputError, UsageError
 from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.units import as_names, parse_bytes, parse_seconds
 
@@ -59,6 +59,18 @@ class LocalPath(click.Path):
         if is_remote(str(value)):
             hint = "copy it here first: aws s3 cp --recursive, gcloud storage cp -r, azcopy copy"
             raise MissingInput("models, runs and registries are read from local disks only", str(value), hint)
+        return super().convert(value, param, ctx)
+
+
+class OutputPath(click.Path):
+    """A file or a folder to write that cannot go to standard output; `./-` is one of that name."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if str(value) == "-" and not isinstance(value, Path):
+            raise OutputError("this output cannot go to standard output", "-", "name a file or a folder")
         return super().convert(value, param, ctx)
 
 

@@ -1,4 +1,4 @@
-"""Lines of JSON, and lines appended to a record: the whole line, or nothing of it."""
+"""Lines of JSON, and lines appended to a record: the whole line, or nothing of it where there is no room."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ def json_line(document: Any) -> bytes:
 
 def append_whole(file: FileIO, line: bytes) -> None:
     """Append `line` to an unbuffered file, which stays as it was if there is no room.  Raises OSError with the reason.
+
+    Of a process that is killed meanwhile a part of the line may stay: who reads the record leaves out a last line
+    without an end, and who goes on with it cuts that off first.
 
     A disk that becomes full takes a part of the line without an error.  Asked to write the rest, it says whether it is
     full, a quota is used up, or the file has reached a limit.

@@ -138,8 +138,6 @@ def write_bytes(final: Path, content: bytes) -> None:
 
 def check_name(final: Path) -> None:
     """Raise OutputError for a name that no output can have, or that lies in a bucket or on a server."""
-    if str(final) == "-":  # what may be written to standard output does not come here
-        raise OutputError("this output cannot go to standard output", "-", "name a file or a folder")
     check_here(final)
     if not final.name or final.name == "..":
         raise OutputError("not a valid name for an output", str(final), "give one that may be made or replaced")
@@ -160,6 +158,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     ------
     OutputError : `final` exists, or lies in a store; or it is not a `kind`, which `--overwrite` must not delete.
     """
+    if str(final) == "-":
+        raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
     check_name(final)
     check_outside_stores(final)
     if not (final.exists() or final.is_symlink()):

@@ -96,7 +96,8 @@ def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False
         if stat.S_ISDIR(mode):
             raise OutputError("the output is a folder", str(final), "choose another name")
         if not stat.S_ISREG(mode):
-            raise OutputError("the output is a pipe or a device", str(final), "write to - and redirect standard output")
+            hint = "write to - where the command can, or name a file"
+            raise OutputError("the output is a pipe or a device", str(final), hint)
         if not overwrite:
             raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
     if not makes_folders:

@@ -186,8 +186,8 @@ def given_as(name: str | os.PathLike[str]) -> None:
     while set(given) & set("*?["):
         given = os.path.dirname(given)
     real = os.path.realpath(given)
-    if "://" in _copies.get(real, ""):
-        return  # a copy, which the user knows by the name of the remote one
+    if "://" in _copies.get(real, "") or not os.path.exists(real):
+        return  # a copy, which the user knows by the name of the remote one; or a link to nothing, which a message says
     if real == given:
         _copies.pop(real, None)
     elif real != os.path.realpath(""):  # else the path of any other file here would change, too

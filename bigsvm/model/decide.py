@@ -23,7 +23,7 @@ from bigsvm.model.model_rows import in_order_of
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_csr, check_finite
-from bigsvm.store.frames.values import unmasked
+from bigsvm.store.frames.values import plain_rows
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.scaling import Scaling
 
@@ -269,7 +269,7 @@ def as_matrix(X: Any) -> Matrix:
         rows = CSR(_floats(rows.data, rows.indptr), rows.indices, rows.indptr)
         check_csr(rows, 2**63 - 1, "X", 0)
         return rows
-    X = unmasked(X, "X")
+    X = plain_rows(X, "X")
     if X.ndim != 2:
         raise DataError(f"X must have two dimensions, not {X.ndim}")
     X = _floats(X, None)

@@ -14,9 +14,10 @@ from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
 from bigsvm.store.identity import Identity
+from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 _MAX_NAMES = 1 << 20
-_USUAL_LABELS = ("", "label", "y")
+_USUAL_LABELS, _OBS = ("", "label", "y"), "obs/"
 
 
 def rows_of(store: RowBlocks) -> dict[str, Any]:
@@ -30,22 +31,30 @@ def rows_of(store: RowBlocks) -> dict[str, Any]:
 
 def label_column_of(identity: Identity) -> dict[str, str]:
     """`label_column`, the name of the column that a model's labels came from; nothing where it is the usual one."""
-    name = dict(identity.selection).get("label", "").rpartition("/")[2]
+    name = _label_of(identity)
     return {} if name in _USUAL_LABELS else {"label_column": name}
 
 
 def other_labels(rows: Mapping[str, Any], store: RowBlocks) -> str:
     """A warning if the labels of a store come from another column than the model's; '' if not, or if none is known.
 
+    Stores that `ingest` wrote call their labels `label`, whatever the column was called, so that this name in a Zarr
+    store or in AnnData tells nothing.
+
     rows : the recipe of the model (`rows_of` and `label_column_of`)
     """
     ours = rows.get("label_column")
-    if not isinstance(ours, str) or store.uri == "memory":  # labels of arrays have no name
+    if not isinstance(ours, str) or store.uri == "memory" or LABEL_SETS in rows:  # labels of arrays have no name
         return ""
-    theirs = dict(store.identity.selection).get("label", "").rpartition("/")[2]
-    if theirs in ("", ours):
+    theirs = _label_of(store.identity)
+    in_obs = dict(store.identity.selection).get("label", "").startswith(_OBS)
+    if theirs in ("", ours) or (in_obs and theirs in _USUAL_LABELS):
         return ""
     return f"the model was trained on the labels of column {ours}, and these are of column {theirs} (see --label)"
+
+
+def _label_of(identity: Identity) -> str:
+    return dict(identity.selection).get("label", "").removeprefix(_OBS)
 
 
 def rows_bytes(rows: Mapping[str, Any]) -> int:

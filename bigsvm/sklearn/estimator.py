@@ -235,14 +235,14 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
     the old weights.
     """
     checked = _fit_context(prefer_skip_nested_validation=True)(fit)
-    names = inspect.signature(fit)
+    names = tuple(inspect.signature(fit).parameters)
 
     @functools.wraps(fit)
     def fit_or_leave(estimator: Any, *args: Any, **options: Any) -> Any:
         before = dict(vars(estimator))
         ignores_y = is_outlier_detector(estimator)
         try:
-            given = names.bind_partial(estimator, *args, **options).arguments
+            given = dict(zip(names, (estimator, *args), strict=False)) | options
             refuse_masked(**{name: value for name, value in given.items() if name != "y" or not ignores_y})
             return checked(estimator, *args, **options)
         except BaseException:

@@ -92,18 +92,28 @@ def test_data_that_were_asked_for_on_a_closed_stream_are_a_failure(
 @pytest.mark.parametrize(
     "command",
     [["fit", "STORE", "-o", "m", "--report", "-"], ["tune", "STORE", "-o", "-", "--Cs", "1:2:2"],
-     ["watch", "RUN", "--once", "--openmetrics", "-"], ["plot", "RUN", "-o", "-"]],
-    ids=lambda parts: parts[0],
+     ["tune", "STORE", "--run", "-", "--Cs", "1:2:2"], ["tune", "STORE", "--csv", "-", "--Cs", "1:2:2"],
+     ["watch", "RUN", "--once", "--openmetrics", "-"], ["plot", "RUN", "-o", "-"], ["promote", "-", "MODEL"],
+     ["ingest", "STORE", "-"], ["fit", "STORE", "-o", "-"], ["import", "MODEL", "-"], ["demo", "--dir", "-"]],
+    ids=lambda parts: "-".join(parts[:3]).replace("/", "-"),
 )  # fmt: skip
 def test_no_output_is_a_file_called_minus(bigsvm: Bigsvm, store: Path, model: Path, command: list[str]) -> None:
     """`-` is standard output for every command; where an output cannot go there, that is said before any work."""
-    named = [{"STORE": str(store), "RUN": f"{model}.run"}.get(part, part) for part in command]
+    named = [{"STORE": str(store), "RUN": f"{model}.run", "MODEL": str(model)}.get(part, part) for part in command]
     said = bigsvm(*named)
-    assert not Path("-").exists()
-    if command[0] == "plot":  # a picture may go there
-        return
     assert (said.code, "cannot go to standard output" in said.err) == (73, True)
     assert not any(Path().iterdir())
+
+
+@pytest.mark.parametrize(
+    "command", [["predict", "MODEL", "STORE", "-o", "./-"], ["dump", "STORE", "./-", "--format", "jsonl"],
+                ["report", "MODEL", "-o", "./-"]], ids=lambda parts: parts[0],
+)  # fmt: skip
+def test_a_file_of_that_name_may_be_written(bigsvm: Bigsvm, store: Path, model: Path, command: list[str]) -> None:
+    if command[0] == "report":
+        pytest.importorskip("matplotlib")
+    assert bigsvm(*({"STORE": str(store), "MODEL": str(model)}.get(part, part) for part in command)).code == 0
+    assert Path("-").stat().st_size > 0
 
 
 def test_a_path_that_is_not_utf8_is_valid_json(store: Path, tmp_path: Path) -> None:

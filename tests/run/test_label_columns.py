@@ -54,7 +54,8 @@ def test_labels_of_another_column_are_told(
         model, opened(path, measured), bigsvm.config.FitConfig(),
         lambda event: said.append(event.message) if isinstance(event, Warned) else None,
     )  # fmt: skip
-    others = trained == "other" and measured != "other"
+    # Stores of Zarr and AnnData call the labels `label` that `ingest` wrote, whatever the column was called.
+    others = trained == "other" and measured != "other" and form in ("csv", "parquet")
     assert [text for text in said if "labels of column" in text] == (
         ["the model was trained on the labels of column other, and these are of column label (see --label)"]
         if others else []
@@ -70,4 +71,33 @@ def test_a_certificate_of_other_labels_or_weights_names_the_remedy(kernel: str, 
     result.save_model(tmp_path / "model")
     with pytest.raises(DataError) as caught:
         bigsvm.certify(tmp_path / "model", opened(path, label if lacks == "weight" else "label"))
-    assert "with the same --label and --weight" in caught.value.hint
+    assert "with the same label and weight as for fit" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", ["csv", "zarr"])
+@pytest.mark.parametrize("to", ["onnx", "npz", "liblinear"])
+def test_a_model_of_a_named_column_is_exported(to: str, form: str, tmp_path: Path) -> None:
+    """The name of the column was taken for a step that no format can hold."""
+    if to == "onnx":
+        pytest.importorskip("onnx")
+    path = table(tmp_path, form)
+    store = opened(path, "other", **({} if form == "zarr" else {"label_map": {"yes": "1", "no": "0"}}))
+    model = bigsvm.fit(store).model
+    assert model.about["rows"]["label_column"] == "other"
+    if to == "liblinear" and form == "csv":  # whose classes are text
+        pytest.skip("LIBLINEAR has whole numbers as classes")
+    bigsvm.export_model(model, tmp_path / f"model.{to}", format=to)
+
+
+def test_one_class_and_ingested_labels_are_not_told_of(tmp_path: Path) -> None:
+    path, said = table(tmp_path, "csv"), []
+    bigsvm.ingest(path, tmp_path / "made.zarr", label="other", columns=("a", "b"))
+
+    def note(event: Any) -> None:
+        said.extend([event.message] if isinstance(event, Warned) and "of column" in event.message else [])
+
+    config, signs = bigsvm.config.FitConfig(), {"yes": "1", "no": "-1"}
+    evaluate(bigsvm.fit(opened(path, "other")).model, bigsvm.open_store(tmp_path / "made.zarr"), config, note)
+    outliers = bigsvm.fit(opened(path, "other", label_map=signs), loss="one_class", kernel="rbf").model
+    evaluate(outliers, opened(path, "label", label_map=signs), config, note)
+    assert said == []

@@ -327,6 +327,15 @@ def test_masked_values_are_refused_wherever_they_are_given(estimator: Any, metho
         getattr(own, method)(**given, **more)
 
 
+@pytest.mark.parametrize("estimator", [LinearSVC(), SVR(), OneClassSVM()], ids=str)
+def test_a_masked_weight_and_an_argument_that_is_not_there(estimator: Any) -> None:
+    X, y = rows(n_classes=2)
+    with pytest.raises(ValueError, match="sample_weight: row 0 is masked"):
+        clone(estimator).fit(X, y, sample_weight=np.ma.masked)
+    with pytest.raises(TypeError, match=r"fit\(\) got an unexpected keyword argument 'weights'"):
+        clone(estimator).fit(X, y, weights=None)
+
+
 @pytest.mark.parametrize("argument", ["X", "y", "sample_weight", "groups", "cv"])
 def test_a_search_refuses_masked_values(argument: str) -> None:
     X, y = rows(n_classes=2)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from sklearn.base import clone
 
 import bigsvm
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, OneClassSVM
-from bigsvm.store.frames.values import unmasked
+from bigsvm.store.frames.values import plain_rows
 
 NAMES = list("abcd")
 WHOLE = np.tile(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]], np.uint8), (5, 1))
@@ -22,10 +24,17 @@ Y = WHOLE[:, 0] + 0
 EVERY: list[str] = [
     "float64", "Float64", "double[pyarrow]", "float32", "Float32", "float[pyarrow]", "int64", "Int64", "int64[pyarrow]",
     "uint8", "UInt8", "uint8[pyarrow]", "bool", "boolean", "bool[pyarrow]", "object", "decimal", "category",
+    "decimal128(9, 0)[pyarrow]", "sparse", "np.float32", "np.int64", "np.bool_",
 ]  # fmt: skip
 
 
 def cast(column: pd.Series, kind: str) -> pd.Series:
+    if kind.startswith("np."):  # as a row of a mixed frame, turned into a column, has them
+        return pd.Series([getattr(np, kind[3:])(value) for value in column], dtype=object)
+    if kind == "sparse":
+        return column.astype(pd.SparseDtype("float64", 0.0))
+    if kind.startswith("decimal128"):
+        return pd.Series([Decimal(int(value)) for value in column], dtype=pd.ArrowDtype(pa.decimal128(9, 0)))
     if kind == "decimal":
         return pd.Series([Decimal(int(value)) for value in column], dtype=object)
     if kind == "object":
@@ -42,7 +51,7 @@ def frame(kinds: list[str]) -> pd.DataFrame:
 def test_every_type_of_numbers_has_the_numbers_of_an_array(kind: str, beside: str | None) -> None:
     """All columns of the type, or one of it beside columns of another."""
     given = frame([kind] * 4 if beside is None else [kind, beside, beside, beside])
-    found = unmasked(given, "X")
+    found = plain_rows(given, "X")
     assert found.dtype.kind in "biuf"
     np.testing.assert_array_equal(found, WHOLE)
 
@@ -58,8 +67,8 @@ def test_a_fit_a_prediction_and_a_store_take_such_frames(kind: str, tmp_path: An
 
 
 def test_types_of_half_the_size_stay() -> None:
-    assert unmasked(frame(["Float32"] * 4), "X").dtype == np.float32
-    assert unmasked(frame(["UInt8"] * 4), "X").dtype == np.uint8
+    assert plain_rows(frame(["Float32"] * 4), "X").dtype == np.float32
+    assert plain_rows(frame(["UInt8"] * 4), "X").dtype == np.uint8
 
 
 @pytest.mark.parametrize("kind", ["Float64", "Int64", "boolean", "float[pyarrow]", "int64[pyarrow]"])
@@ -70,6 +79,54 @@ def test_a_missing_value_is_refused_with_its_row(kind: str) -> None:
         bigsvm.fit(given, Y)
 
 
+@pytest.mark.parametrize("missing", [None, pd.NA, float("nan"), Decimal("NaN"), Decimal("sNaN")])
+def test_a_missing_value_among_objects_is_refused_with_its_row(missing: Any) -> None:
+    given = frame(["object", "float64", "bool", "float64"])
+    given.at[3, "a"] = missing
+    with pytest.raises(DataError, match="row 3 holds nan in column 0"):
+        bigsvm.fit(given, Y)
+
+
+@pytest.mark.parametrize("value", ["1.0", "x", 1j, (1,), b"1"])
+def test_an_object_that_is_no_number_is_named(value: Any) -> None:
+    given = frame(["object", "float64", "bool", "float64"])
+    given.at[3, "a"] = value
+    with pytest.raises(DataError, match=r"column 'a': row 3 holds .* which is no number"):
+        bigsvm.fit(given, Y)
+
+
+def test_one_row_of_a_mixed_frame_is_scored() -> None:
+    mixed = frame(["Float32", "bool", "float64", "int64"]).assign(id=list("abcde") * 4)
+    model = bigsvm.fit(mixed[NAMES], Y).model
+    row = mixed.iloc[0][NAMES].to_frame().T
+    np.testing.assert_array_equal(model.decision_function(row), model.decision_function(WHOLE[:1]))
+
+
+def test_a_mixed_frame_of_dask_is_scored() -> None:
+    dd = pytest.importorskip("dask.dataframe")
+    mixed = frame(["float32", "bool", "float64", "int64"])
+    model = bigsvm.fit(mixed, Y).model
+    scores = model.decision_function(dd.from_pandas(mixed, npartitions=2))
+    np.testing.assert_array_equal(scores, model.decision_function(WHOLE))
+
+
+def test_a_mixed_frame_is_not_made_objects_of_first() -> None:
+    n = 20_000
+    mixed = pd.DataFrame(np.ones((n, 20))).assign(last=np.zeros(n, bool))
+    tracemalloc.start()
+    try:
+        found = plain_rows(mixed, "X")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * found.nbytes
+
+
+def test_labels_in_a_frame_are_told_of_as_labels() -> None:
+    with pytest.raises(UsageError, match=r"labels of shape \(20, 1\) for 20 rows"):
+        bigsvm.fit(WHOLE.astype(float), pd.DataFrame({"y": list("xy") * 10}))
+
+
 @pytest.mark.parametrize(
     "values", [list("xy") * 10, pd.date_range("2020", periods=20), pd.Categorical(list("xy") * 10)]
 )
@@ -78,10 +135,11 @@ def test_a_column_without_numbers_is_named(values: Any) -> None:
         bigsvm.fit(frame(["float64", "bool", "float64", "float64"]).assign(e=values), Y)
 
 
-@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]", "object"])
+@pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]", "object", "decimal"])
 def test_whole_numbers_that_float64_rounds_are_refused(kind: str) -> None:
     given = frame(["float64", "bool", "float64", "float64"])
-    given["a"] = pd.Series([2**60 + 1] * len(given), dtype=kind)
+    large = Decimal(2**60 + 1) if kind == "decimal" else 2**60 + 1
+    given["a"] = pd.Series([large] * len(given), dtype=kind.replace("decimal", "object"))
     with pytest.raises(DataError, match=r"X, column 'a': row 0 holds 1152921504606846977, beyond 2\^53"):
         bigsvm.fit(given, Y)
 

@@ -10,8 +10,10 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import Decides, models_of
 
-_KNOWN_ROWS = {"features", "matrix", "columns", "encoding", "labels", "scale", "split", "split_by", "chosen"}
-"""Steps from columns to rows with which a model can be exported.  (labels : the names of its classes)"""
+_KNOWN_ROWS = {
+    "features", "matrix", "columns", "encoding", "labels", "label_column", "scale", "split", "split_by", "chosen",
+}  # fmt: skip
+"""What is known of rows with which a model can be exported.  (labels : the names of its classes)"""
 
 
 def digits(value: float) -> str:

@@ -88,7 +88,8 @@ def counted(
     if store.classes is not None and model.regression:
         hint = "ingest with --task regression"
         raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
-    if not isinstance(store, TextLabels) and (told := other_labels(model.about.get("rows", {}), store)):
+    told = "" if isinstance(store, TextLabels) or model.one_class else other_labels(model.about.get("rows", {}), store)
+    if told:
         emit(Warned(told))
     began = time.monotonic()
     budget = budget_of(config)

@@ -18,7 +18,7 @@ from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
 from bigsvm.store.checks import as_values, check_csr, check_finite, check_indptr, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.frames.columns import names_of_columns
-from bigsvm.store.frames.values import unmasked
+from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
     Task,
@@ -109,7 +109,7 @@ class ArrayRows(StoreBase):
                 X = X.sorted_indices()  # a copy, so that the same content gives the same sums in the same order
             shape, matrix = X.shape, CSR(X.data, X.indices, X.indptr)
         else:
-            dense = unmasked(X, "X")
+            dense = plain_rows(X, "X")
             if dense.ndim != 2:
                 raise UsageError(f"X of shape {dense.shape}", hint="two dimensions: rows and features")
             shape, matrix = dense.shape, None

@@ -1,8 +1,9 @@
-"""What a caller gave as a plain array of numbers: no mask, no Python objects where a column holds numbers."""
+"""What a caller gave as a plain array: no mask, and of a frame the numbers of its columns."""
 
 from __future__ import annotations
 
 from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,24 +13,35 @@ from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.frames.columns import check_whole_columns, column_of, is_frame
 
 _NUMBERS = "biuf"
-_NO_NUMBERS = "drop it, or write the frame to a Parquet file, in which text and categories become features"
+_DROP = "drop the column, or make numbers of it"
+_TEXT = "drop the column, or write the frame to a Parquet file, in which text and categories become features"
 
 
-def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
-    """`values` as a plain array; a frame of several types of numbers becomes an array of numbers.
+def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
+    """Rows as a plain array; of a frame whose columns are numbers of several types, an array of one type.
 
     Raises DataError naming the first row with a masked value, or the first column of a frame that has no numbers.
     """
-    refuse_unread(values)
+    refuse_unread(X)
+    if is_frame(X) and hasattr(X, "compute"):  # of dask
+        X = X.compute()
+    if is_frame(X) and hasattr(X, "iloc") and not _is_plain(X):
+        return _numbers(X, where)
+    for name, kind in zip(X.columns, X.dtypes, strict=True) if is_frame(X) else ():
+        if getattr(kind, "is_temporal", bool)():  # of polars, whose dates NumPy takes for numbers of days
+            raise DataError(f"values of type {kind} are no numbers", f"{where}, column {name!r}", _DROP)
+    found = unmasked(X, where, first_row)
+    return _numbers(X, where) if is_frame(X) and found.dtype == object else found
+
+
+def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
+    """`values` as a plain array.  Raises DataError naming the first row with a masked value."""
     if not isinstance(values, np.ma.MaskedArray):
         found = np.asarray(values)
-        if is_frame(values):
-            if found.dtype == object:
-                return _numbers(values, where)
-            if found.dtype == np.float64:
-                check_whole_columns(values)
+        if is_frame(values) and found.dtype == np.float64:
+            check_whole_columns(values)
         return found
-    mask = np.ma.getmaskarray(values)
+    mask = np.atleast_1d(np.ma.getmaskarray(values))
     if mask.any():
         row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
         raise DataError(f"row {row} is masked: it has no value", where, "fill it in, or drop the row")
@@ -42,37 +54,57 @@ def refuse_unread(X: Any) -> None:
         raise DataError(f"X is a {type(X).__name__}, whose rows are not read yet", hint="give X.collect()")
 
 
+def _is_plain(frame: Any) -> bool:
+    """Whether NumPy makes one array of numbers of a pandas frame: it makes Python objects of bool beside numbers."""
+    kinds = {kind.kind if isinstance(kind, np.dtype) else "" for kind in frame.dtypes}
+    return kinds <= set("iuf") or kinds == {"b"}
+
+
 def _numbers(frame: Any, where: str) -> np.ndarray:
-    """The numbers of a frame that NumPy takes for Python objects: types that may have missing values, or bool columns.
+    """The numbers of a frame, column by column: NumPy would make Python objects of all of it first.
 
     The result has the type that holds the types of all columns, as in NumPy; missing values are NaN.
     """
     check_whole_columns(frame)
-    columns = [
-        _column(column_of(frame, place), f"{where}, column {name!r}") for place, name in enumerate(frame.columns)
-    ]
-    out = np.empty(frame.shape, np.result_type(*columns))
-    for place, column in enumerate(columns):
+    out, n_columns = np.empty((0, 0), np.uint8), len(frame.columns)
+    for place, name in enumerate(frame.columns):
+        column = _column(column_of(frame, place), f"{where}, column {name!r}")
+        if place == 0:
+            out = np.empty((len(column), n_columns), column.dtype)
+        else:
+            out = out.astype(np.result_type(out.dtype, column.dtype), copy=False)
         out[:, place] = column
     return out
 
 
 def _column(column: Any, where: str) -> np.ndarray:
     """A column of a frame as numbers, (n,).  Raises DataError if it has no numbers."""
+    kind = column.dtype
+    if getattr(kind, "kind", "") in tuple(_NUMBERS) and hasattr(kind, "numpy_dtype"):  # of pandas, which knows missing
+        missing = bool(column.isna().any())
+        plain = np.dtype(kind.numpy_dtype)
+        plain = np.result_type(plain, np.float32 if plain.itemsize < 4 else np.float64) if missing else plain
+        return column.to_numpy(plain, na_value=np.nan) if missing else column.to_numpy(plain)
     values = np.asarray(column)
     if values.dtype.kind in _NUMBERS:
         return values
-    kind = column.dtype
-    if getattr(kind, "kind", "") in tuple(_NUMBERS):  # of pandas, with missing values of its own
-        missing = bool(column.isna().any())
-        plain = np.dtype(getattr(kind, "numpy_dtype", np.float64))
-        plain = np.result_type(plain, np.float32 if plain.itemsize < 4 else np.float64) if missing else plain
-        return column.to_numpy(plain, na_value=np.nan) if missing else column.to_numpy(plain)
-    if values.dtype == object and all(isinstance(value, int | float | Decimal) for value in values):
-        for row, value in enumerate(values):
-            if isinstance(value, int) and abs(value) > LARGEST_WHOLE:
-                raise DataError(
-                    f"row {row} holds {value}, beyond 2^53, where float64 rounds", where, "scale the column"
-                )
-        return values.astype(np.float64)
-    raise DataError(f"values of type {kind} are no numbers", where, _NO_NUMBERS)
+    if str(kind) == "object" or str(kind).startswith("decimal"):
+        return np.array([_number(value, row, where) for row, value in enumerate(values)], np.float64)
+    hint = _TEXT if values.dtype.kind in "OUT" else _DROP
+    raise DataError(f"values of type {kind} are no numbers", where, hint)
+
+
+def _number(value: Any, row: int, where: str) -> float:
+    """A Python object as a number; a missing value is NaN.  Raises DataError."""
+    if isinstance(value, Real | Decimal | np.bool_):
+        if isinstance(value, Decimal) and value.is_snan():
+            return float("nan")
+        number = float(value)
+        if abs(number) >= LARGEST_WHOLE and value != number:
+            what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
+            raise DataError(what, where, "scale the column")
+        return number
+    if value is None or str(value) == "<NA>":
+        return float("nan")
+    hint = _TEXT if isinstance(value, str) else _DROP
+    raise DataError(f"row {row} holds {value!r} of type {type(value).__name__}, which is no number", where, hint)

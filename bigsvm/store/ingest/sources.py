@@ -17,7 +17,7 @@ from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table
-from bigsvm.store.frames.values import unmasked
+from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.on_thread import on_thread
@@ -196,7 +196,7 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
 def _sequential(array: Any, where: str) -> Sequential:
     if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory are small
         array = array.compute() if hasattr(array, "compute") else array
-    known = unmasked(array, where)
+    known = plain_rows(array, where) if where == "X" else unmasked(array, where)
     if known.dtype == object:
         if not all(isinstance(value, str) for value in known.flat):
             raise DataError("the array holds Python objects", where, "use numbers, or strings as labels")

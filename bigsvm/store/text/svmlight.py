@@ -161,6 +161,9 @@ def _show(field: bytes) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
+_OTHER_TEXT = re.compile(rb"[,;|{\"]")
+
+
 def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
     if not field:
         return f"{what} is missing", "no space may stand beside the colon"
@@ -173,8 +176,14 @@ def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
         )
     if _HEX.fullmatch(field):
         return f"{what} {_show(field)} is hexadecimal", "write it in decimal"
-    text = "each line is: label index:value ...; standard input and files without another suffix are read so"
-    return f"{what} {_show(field)} is not a number", text if what == "the label" else ""
+    if what != "the label":
+        return f"{what} {_show(field)} is not a number", ""
+    if _OTHER_TEXT.search(field):
+        return (
+            f"{what} {_show(field)} is not a number",
+            "this text is not svmlight: name a file, with the suffix of its kind",
+        )
+    return f"{what} {_show(field)} is not a number", "labels are numbers in svmlight text"
 
 
 def read_chunks(

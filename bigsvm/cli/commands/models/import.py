@@ -10,6 +10,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import OutputPath
 
 
 @bigsvm_command(
@@ -18,8 +19,8 @@ from bigsvm.cli.session import Session
     "which C it was trained with: with --c, bigsvm certify can judge a linear model on its rows."
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.argument("model", required=False, type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="MODEL", help="Folder of the model to write.")
+@click.argument("model", required=False, type=OutputPath())
+@click.option("-o", "--out", type=OutputPath(), metavar="MODEL", help="Folder of the model to write.")
 @click.option(
     "--format",
     "form",

@@ -9,7 +9,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import LocalPath
+from bigsvm.cli.types import LocalPath, OutputPath
 from bigsvm.files.undisturbed import that_is_done_once
 
 
@@ -18,7 +18,7 @@ from bigsvm.files.undisturbed import that_is_done_once
     "The model is checked first: a damaged one, or one with other features or classes than the current "
     "model, is refused and the current one stays."
 )
-@click.argument("registry", type=click.Path(path_type=Path))
+@click.argument("registry", type=OutputPath())
 @click.argument("model", type=LocalPath())
 @click.option("--note", default="", metavar="TEXT", help="A line for the history.")
 @click.option("--allow-other-shape", is_flag=True, help="Accept other features or classes than the current model's.")

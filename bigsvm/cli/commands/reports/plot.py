@@ -13,7 +13,7 @@ import click
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import LocalPath
+from bigsvm.cli.types import LocalPath, OutputPath
 from bigsvm.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SEARCH = "search.json"
     "With -o the plot is a picture (matplotlib, the extra `report`); without it, text in the terminal."
 )
 @click.argument("runs", nargs=-1, required=True, type=LocalPath(), metavar="RUN...")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE.svg|FILE.png", help="Picture to write.")
+@click.option("-o", "--output", type=OutputPath(), metavar="FILE.svg|FILE.png", help="Picture to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing picture.")
 def command(session: Session, runs: tuple[Path, ...], output: Path | None, overwrite: bool) -> int:
     from bigsvm.report.compare import comparison, names_of, points_of

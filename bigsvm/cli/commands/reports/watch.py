@@ -16,7 +16,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import LocalPath
+from bigsvm.cli.types import LocalPath, OutputPath
 from bigsvm.errors import UsageError
 from bigsvm.units import parse_seconds
 
@@ -39,7 +39,7 @@ Shows = Callable[["Run", "Snapshot"], None]
 @click.option("--every", metavar="DUR", default="1s", show_default=True, help="Time between updates.")
 @click.option(
     "--openmetrics",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="FILE.prom",
     help="Also write metrics to this file at each update, for node_exporter's textfile collector.",
 )

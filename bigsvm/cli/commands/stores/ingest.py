@@ -19,7 +19,7 @@ from bigsvm.cli.options import (
     take_rows,
 )
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Names, Size, Source
+from bigsvm.cli.types import Names, OutputPath, Size, Source
 from bigsvm.errors import UsageError
 from bigsvm.files.undisturbed import that_is_done_once
 from bigsvm.units import parse_bytes, show_bytes
@@ -30,7 +30,7 @@ from bigsvm.units import parse_bytes, show_bytes
     "SRC may be compressed (.gz .bz2 .xz .zst), and may be - for standard input.  Several SRC are read in order."
 )
 @click.argument("sources", metavar="SRC...", type=Source(), nargs=-1)
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=OutputPath())
 @click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
 @click.option("--label", metavar="NAME", help="Column of labels, if SRC has columns.")
 @click.option(

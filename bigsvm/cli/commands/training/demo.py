@@ -14,7 +14,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Size
+from bigsvm.cli.types import OutputPath, Size
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.events import CertificateMade, Emit, Event
@@ -30,7 +30,7 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
     help="Make a data set several times the memory budget, train on it, prove the model and evaluate it.\n\n"
     "It needs no files and no network, ten to thirty seconds, and 300 MB of disk until it ends."
 )
-@click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Work in DIR and keep it.")
+@click.option("--dir", "folder", type=OutputPath(), metavar="DIR", help="Work in DIR and keep it.")
 @click.option(
     "--rows", type=click.IntRange(min=10), metavar="N", help="Number of rows.  [default: so that data is 5 x --memory]"
 )

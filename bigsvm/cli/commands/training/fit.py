@@ -19,7 +19,7 @@ from bigsvm.cli.options import add, config_of, fit_options, take_rows
 from bigsvm.cli.page import check_page, report_run
 from bigsvm.cli.record import EVENTS, LOCK, REPORT, RUN, recorded, run_folder, write_record
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import Source
+from bigsvm.cli.types import OutputPath, Source
 from bigsvm.errors import Interrupted, OutputError, UsageError
 from bigsvm.events import CertificateMade, EpochEnd, Event, FitStarted
 from bigsvm.report.track import check_mlflow, not_tracked, track
@@ -45,10 +45,8 @@ SENTENCES = {
 )
 @click.argument("store", type=Source())
 @add(fit_options)
-@click.option(
-    "-o", "--model", type=click.Path(path_type=Path), metavar="DIR", help="Model to write.  [default: STEM.model]"
-)
-@click.option("--run", type=click.Path(path_type=Path), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
+@click.option("-o", "--model", type=OutputPath(), metavar="DIR", help="Model to write.  [default: STEM.model]")
+@click.option("--run", type=OutputPath(), metavar="DIR", help="Record of the run.  [default: MODEL.run]")
 @click.option("--resume", is_flag=True, help="Continue from the run's last checkpoint, if there is one.")
 @click.option(
     "--checkpoint-every", metavar="DUR", default="60s", show_default=True, help="Time between checkpoints, such as 5m."
@@ -56,7 +54,7 @@ SENTENCES = {
 @click.option("--overwrite", is_flag=True, help="Replace an existing model and record.")
 @click.option(
     "--report",
-    type=click.Path(path_type=Path),
+    type=OutputPath(),
     metavar="FILE",
     help="Write an HTML page about the run (bigsvm report).",
 )

@@ -24,7 +24,7 @@ from bigsvm.cli.options import (
 )
 from bigsvm.cli.record import run_folder
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import ClassWeight, Source
+from bigsvm.cli.types import ClassWeight, OutputPath, Source
 from bigsvm.config import TYPED
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
@@ -83,18 +83,18 @@ _own_options = [
     ),
     click.option("--refit", is_flag=True, help="Then fit the chosen C on all rows; -o names the model."),
     click.option(
-        "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+        "-o", "--out", type=OutputPath(), metavar="DIR",
         help="Folder of the search, which can be resumed; with --refit the model.  [default: none; STEM.model]",
     ),
     click.option(
-        "--run", type=click.Path(path_type=Path), metavar="DIR",
+        "--run", type=OutputPath(), metavar="DIR",
         help="Folder of the search, if -o names the model.  [default: MODEL.run]",
     ),
     click.option(
         "--sizes", metavar="S,S,...",
         help="Learning curve: search on these shares of the rows, such as 0.1,0.3,1, and score on the same rows.",
     ),
-    click.option("--csv", "table", type=click.Path(path_type=Path), metavar="FILE", help="Write the table as CSV."),
+    click.option("--csv", "table", type=OutputPath(), metavar="FILE", help="Write the table as CSV."),
     click.option("--overwrite", is_flag=True, help="Replace an existing model or table."),
     click.option("--allow-unconverged", is_flag=True, help="Exit with 0 even if a gap was not proved."),
 ]  # fmt: skip
@@ -134,7 +134,6 @@ def command(
         raise UsageError("--csv has a line for each candidate, but --sizes gives one for each size", hint="use --json")
     model, run = _places(store, own)
 
-    from bigsvm.files.atomic import check_name
     from bigsvm.files.outputs import check_plain_output, new_output
     from bigsvm.run.tune.folds import make_folds
     from bigsvm.run.tune.grid import grid_of
@@ -142,8 +141,6 @@ def command(
     from bigsvm.store.formats.opener import open_store
 
     grid = grid_of(config, own["costs"], list(own["class_weights"]) or None, own["gammas"])
-    if run is not None:
-        check_name(run)
     if table is not None:
         check_plain_output(table, own["overwrite"])
     if model is not None:
