@@ -186,7 +186,8 @@ def given_as(name: str | os.PathLike[str]) -> None:
     while set(given) & set("*?["):
         given = os.path.dirname(given)
     real = os.path.realpath(given)
-    if "://" in _copies.get(real, "") or not os.path.exists(real):
+    dangling = os.path.islink(given) and not os.path.exists(real)
+    if "://" in _copies.get(real, "") or dangling:
         return  # a copy, which the user knows by the name of the remote one; or a link to nothing, which a message says
     if real == given:
         _copies.pop(real, None)
