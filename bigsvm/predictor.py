@@ -23,6 +23,7 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import BigSVMError, DataError
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.decide import Decides, check_width, models_of
 from bigsvm.model.plain_kernel import PlainKernel, given_sums
 from bigsvm.model.plain_products import plain_products
@@ -84,16 +85,16 @@ class LinearPredictor(_Plain):
 class KernelPredictor(_Plain):
     """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m.
 
-    support : dense (n_support, n_features) or CSR, maps of the model's files; None of a precomputed kernel
+    support : dense (n_support, n_features) or CSR, which stay in the model's files; None of a precomputed kernel
     support_rows : int64, (n_support,)   rows of the store trained on
     dual_coef : float64, (n_models, n_support)
     The rest as of a LinearPredictor.
     """
 
     kernel: Kernel
-    support: Matrix | None
-    support_rows: np.ndarray
-    dual_coef: np.ndarray
+    support: FileArray | CSR | None
+    support_rows: FileArray
+    dual_coef: FileArray
     intercept: np.ndarray
     classes: np.ndarray
     positive: np.ndarray
@@ -108,7 +109,7 @@ class KernelPredictor(_Plain):
         """Scores of rows that are scaled already, float64, (n_rows, n_models).  Raises DataError on other widths."""
         check_width(X, self.n_features)
         if self.support is None:
-            return given_sums(X, self.support_rows, self.dual_coef) + self.intercept
+            return given_sums(X, np.asarray(self.support_rows), np.asarray(self.dual_coef)) + self.intercept
         return self._sums.sums(X) + self.intercept
 
     @functools.cached_property

@@ -307,6 +307,11 @@ def read_unlinked(path: str, nbytes: int) -> tuple[bytes, os.stat_result] | None
     return (content, status) if len(content) == nbytes else None
 
 
+def bytes_digest(content: bytes) -> str:
+    """The `file_digest` of a file with this content."""
+    return xxhash.xxh3_128(content).hexdigest()
+
+
 def file_digest(path: Path) -> str:
     """xxh3-128 of a file, read in pieces."""
     digest = xxhash.xxh3_128()

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakValueDictionary
 
+import xxhash
+
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import file_digest
+from bigsvm.files.atomic import file_digest, open_regular
 from bigsvm.files.packed_text import TextSequence, packed
 from bigsvm.files.paths import not_permitted
 
@@ -71,14 +73,17 @@ def _read(path: Path, digest: str) -> Any:
     Parsed as one document, a million names would be held four times: as bytes, as text, and as objects in lists.  If a
     model is read twice, for its rows and for its weights, the second reading reuses the names.
     """
-    known, names, others = _NAMES.get(digest), None, []
-    with open(path, "rb") as file:
-        for line in file:
+    known, names, others, hasher = _NAMES.get(digest), None, [], xxhash.xxh3_128()
+    with open(open_regular(path), "rb") as file:
+        content = _hashed(file, hasher)
+        for line in content:
             others.append(line)
             if line == _OPENING:
-                lines = _lines(file, others)
+                lines = _lines(content, others)
                 names = known if known is not None else packed(map(_names_of, lines))
                 deque(lines, maxlen=0)  # the names are known already
+    if hasher.hexdigest() != digest:
+        raise DataError("the file changed while it was read", str(path), "repeat the command")
     found = json.loads(b"".join(others))
     if names is not None:
         found["features"] = names
@@ -87,7 +92,13 @@ def _read(path: Path, digest: str) -> Any:
     return found
 
 
-def _lines(file: BinaryIO, others: list[bytes]) -> Iterator[list[bytes]]:
+def _hashed(file: BinaryIO, hasher: xxhash.xxh3_128) -> Iterator[bytes]:
+    for line in file:
+        hasher.update(line)
+        yield line
+
+
+def _lines(file: Iterator[bytes], others: list[bytes]) -> Iterator[list[bytes]]:
     """Batches of the lines of names; the line that ends them is appended to `others`."""
     found: list[bytes] = []
     for line in file:

@@ -12,7 +12,7 @@ How the label of a row follows from its scores, by the kind of model:
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class Decides:
 
     n_features: int
     about: dict[str, Any]
+    fingerprint: ClassVar[str] = ""
+    """Digest of the model.json that a model was read from, for whoever records it; empty if it was not read."""
 
     def __repr__(self) -> str:
         """One line, however large the model is: its classes, its features and its certificate."""

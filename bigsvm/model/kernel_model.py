@@ -7,8 +7,8 @@
     alpha.npy         as for a linear model
 
 For a precomputed kernel no support vectors are stored.  The rows to score are then kernel values with every training
-row, and support_rows selects among the columns.  Support vectors and coefficients are memory-mapped, so a large model
-is never held as a whole.
+row, and support_rows selects among the columns.  Support vectors and coefficients of a saved model stay in its files,
+and are read piece by piece (`files/file_array.py`), so a large model is never held as a whole.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of, take_rows
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import file_digest
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_scores import KernelSums, sums_bytes, with_features
-from bigsvm.model.model_files import json_labels, read_document, write_array, write_model
+from bigsvm.model.model_files import Document, json_labels, read_document, write_array, write_model
 from bigsvm.model.saved import read_saved_kernel
 from bigsvm.model.support import (
     Support,
@@ -50,8 +50,8 @@ class KernelModel(Decides):
     """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m; labels follow as in `Decides`.
 
     kernel : Kernel
-    support : dense (n_support, n_features) or CSR, in the dtype of the data, possibly memory-mapped; SupportPieces if
-        they are about to be written; None for a precomputed kernel
+    support : dense (n_support, n_features) or CSR, in the dtype of the data, possibly in files; SupportPieces if they
+        are about to be written; None for a precomputed kernel
     support_rows : int64, (n_support,)   row numbers in the training store, ascending
     dual_coef : float64, (n_models, n_support)   beta = y alpha, or alpha - alpha* for regression
     intercept : float64, (n_models,)
@@ -63,8 +63,8 @@ class KernelModel(Decides):
 
     kernel: Kernel
     support: Support | None
-    support_rows: np.ndarray
-    dual_coef: np.ndarray
+    support_rows: np.ndarray | FileArray
+    dual_coef: np.ndarray | FileArray
     intercept: np.ndarray
     classes: np.ndarray
     n_features: int
@@ -74,7 +74,7 @@ class KernelModel(Decides):
     kind: ClassVar[str] = "kernel"
     compiled_from: ClassVar[int] = 1
     scorer_bytes: ClassVar[int] = 0
-    """Bytes of weights that are held during scoring; 0, because the arrays of a saved model are memory-mapped."""
+    """Bytes of weights that are held during scoring; 0, because the arrays of a saved model stay in its files."""
     _home: ClassVar[tuple[str, str] | None] = None
     """(folder, digest of model.json) of a saved model; these are pickled for another process instead of the arrays."""
 
@@ -166,7 +166,7 @@ class KernelModel(Decides):
         ------
         OutputError : the path exists (unless overwrite) or cannot be written.
         """
-        if isinstance(alpha, np.ndarray):
+        if isinstance(alpha, np.ndarray | FileArray):
             alpha_bytes = alpha.nbytes
         problem = {
             **self.about.get("problem", {}),
@@ -207,14 +207,15 @@ class KernelModel(Decides):
         return (self.kind, self.kernel.name, *kinds_of(self.support))
 
 
-def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
+def read_kernel_model(folder: Path, document: Document) -> KernelModel:
     """Read the kernel model in `folder`, whose model.json is `document`.  Raises DataError."""
     saved = read_saved_kernel(folder, document)
     model = KernelModel(
         saved.kernel, saved.support, saved.support_rows, saved.dual_coef, saved.intercept, saved.classes,
         saved.n_features, *models_of(len(saved.classes), saved.pairs), saved.about,
     )  # fmt: skip
-    object.__setattr__(model, "_home", (str(folder), file_digest(folder / "model.json")))
+    object.__setattr__(model, "fingerprint", document.fingerprint)
+    object.__setattr__(model, "_home", (str(folder), document.fingerprint))
     return model
 
 
@@ -222,6 +223,7 @@ def read_kernel_model(folder: Path, document: dict[str, Any]) -> KernelModel:
 def _from_home(path: str, digest: str) -> KernelModel:
     """The model in a folder, loaded once for each process.  Raises DataError if model.json has another digest."""
     folder = Path(path)
-    if file_digest(folder / "model.json") != digest:
+    document = read_document(folder, path)
+    if document.fingerprint != digest:
         raise DataError("the model has changed since it was loaded", path)
-    return read_kernel_model(folder, read_document(folder, path))
+    return read_kernel_model(folder, document)

@@ -22,11 +22,12 @@ import numpy as np
 from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
+from bigsvm.files.file_array import FileArray
 from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
-from bigsvm.model.model_files import json_labels, map_array, read_document, write_array, write_model
+from bigsvm.model.model_files import json_labels, open_array, read_document, write_array, write_model
 from bigsvm.model.saved import read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
@@ -134,7 +135,7 @@ class LinearModel(Decides):
         ------
         OutputError : the path exists (unless overwrite) or cannot be written.
         """
-        if isinstance(alpha, np.ndarray):
+        if isinstance(alpha, np.ndarray | FileArray):
             alpha_bytes = alpha.nbytes
         about = self.about
         plain = self.multi_class in ("ovr", JOINT_RULE)
@@ -183,7 +184,9 @@ def load_model(path: str | Path) -> Model:
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
     saved = read_saved_linear(folder, document)
-    return LinearModel(saved.coef, saved.intercept, saved.classes, saved.about, *saved.codes)
+    model = LinearModel(saved.coef, saved.intercept, saved.classes, saved.about, *saved.codes)
+    object.__setattr__(model, "fingerprint", document.fingerprint)
+    return model
 
 
 def rows_of_model(path: str | Path) -> dict[str, Any]:
@@ -192,8 +195,8 @@ def rows_of_model(path: str | Path) -> dict[str, Any]:
     return read_rows(folder, read_document(folder, str(path)).get("digests"))
 
 
-def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
-    """The saved dual variables as a read-only map, float64, (n_models, n_samples); None if they were left out.
+def load_alpha(path: str | Path, model: Model) -> FileArray | None:
+    """The saved dual variables, float64, (n_models, n_samples), which stay in their file; None if they were left out.
 
     For regression these are beta = alpha - alpha*.
 
@@ -203,7 +206,7 @@ def load_alpha(path: str | Path, model: Model) -> np.ndarray | None:
     digest = model.about.get("digests", {}).get("alpha.npy")
     if digest is None:
         return None
-    alpha = map_array(file, digest)
+    alpha = open_array(file, digest)
     if alpha.dtype != np.float64 or alpha.ndim != 2 or alpha.shape[0] != model.n_models:
         raise DataError(f"alpha.npy has the wrong shape {alpha.shape} or dtype {alpha.dtype}", str(file))
     return alpha

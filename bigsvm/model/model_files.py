@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from bigsvm.config import JOINT_RULE
-from bigsvm.errors import DataError, MissingInput
-from bigsvm.files.atomic import file_digest, new_directory, read_bytes
+from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.files.atomic import bytes_digest, file_digest, new_directory, read_bytes
+from bigsvm.files.file_array import FileArray
 from bigsvm.files.paths import check_own_files, not_permitted
-from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.rows_file import FILE as ROWS
 from bigsvm.files.rows_file import write_rows
 from bigsvm.model.probability.calibration_file import FILE as CALIBRATION
@@ -34,7 +34,8 @@ _UNSEALED = 2
 """The last version whose model.json may lack its own digest."""
 MARKS = ("model.json",)
 """Files by which a folder is recognised as a model."""
-_PIECE = 1 << 16  # values that are checked at a time
+DAMAGED = "damaged: its digest does not match model.json"
+_PIECE = 1 << 16  # values that are checked or written at a time
 
 
 def write_model(
@@ -59,7 +60,7 @@ def write_model(
             digests[ROWS] = write_rows(folder, rows)
         if document.get("calibration"):
             digests[CALIBRATION] = write_calibration(folder, document["calibration"])
-        if isinstance(alpha, np.ndarray):
+        if isinstance(alpha, np.ndarray | FileArray):
             digests["alpha.npy"] = write_array(folder / "alpha.npy", alpha, np.float64)
         elif alpha is not None:
             with open(folder / "alpha.npy", "xb") as file:
@@ -79,7 +80,15 @@ def document_text(document: dict[str, Any]) -> str:
     return json.dumps(whole, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def read_document(folder: Path, named: str) -> dict[str, Any]:
+class Document(dict[str, Any]):
+    """What model.json holds, without its own digest; and `fingerprint`, the digest of the file's bytes."""
+
+    def __init__(self, held: dict[str, Any], fingerprint: str) -> None:
+        super().__init__(held)
+        self.fingerprint = fingerprint
+
+
+def read_document(folder: Path, named: str) -> Document:
     """Read model.json, and return it without its own digest; errors call the folder `named`, as the user did.
 
     Raises
@@ -112,7 +121,7 @@ def read_document(folder: Path, named: str) -> dict[str, Any]:
     document.pop("digest", None)
     if not isinstance(document.get("problem", {}), dict):
         raise DataError("model.json lacks a valid 'problem'", where)
-    return document
+    return Document(document, bytes_digest(content))
 
 
 def model_fingerprint(path: str | Path) -> str:
@@ -142,12 +151,16 @@ def check_file(path: Path, digest: Any, hint: str = "") -> None:
     """
     try:
         found = file_digest(path)
-    except PermissionError as error:
-        raise not_permitted(path, error) from error
     except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", str(path), hint) from error
+        raise _cannot_read(path, error, hint) from error
     if found != digest:
-        raise DataError("damaged: its digest does not match model.json", str(path), hint)
+        raise DataError(DAMAGED, str(path), hint)
+
+
+def _cannot_read(path: Path, error: OSError, hint: str = "") -> BigSVMError:
+    if isinstance(error, PermissionError):
+        return not_permitted(path, error)
+    return DataError(f"cannot be read: {error.strerror}", str(path), hint)
 
 
 def _digest(document: dict[str, Any]) -> str:
@@ -215,12 +228,16 @@ def _is_whole(label: Any) -> bool:
     return isinstance(label, float) and label.is_integer() and abs(label) < 2**53
 
 
-def write_array(path: Path, array: np.ndarray, dtype: Any = None) -> str:
-    """Write a .npy file, converted to `dtype` if one is given; returns its digest."""
-    with open(
-        path, "xb"
-    ) as file:  # written from the array itself, because a copy of a wide model would take as much memory again
-        np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
+def write_array(path: Path, array: np.ndarray | FileArray, dtype: Any = None) -> str:
+    """Write a .npy file, converted to `dtype` if one is given; returns its digest.  Memory for a copy is not needed."""
+    with open(path, "xb") as file:
+        if isinstance(array, FileArray) and dtype in (None, array.dtype):
+            described = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**described, "shape": array.shape})
+            for piece in array.pieces(_PIECE):
+                file.write(piece.data)
+        else:
+            np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
     return file_digest(path)
 
 
@@ -263,34 +280,45 @@ class GrowingArray:
 
 
 def read_array(path: Path, digest: Any) -> np.ndarray:
-    """A float64 array in memory, finite.  Raises as `map_array` does."""
-    array = np.array(map_array(path, digest))
+    """A float64 array in memory, finite.  Raises as `open_array` does."""
+    array = np.asarray(open_array(path, digest))
     if array.dtype != np.float64 or not np.isfinite(array).all():
         raise DataError(f"has dtype {array.dtype}, or values that are not finite", str(path))
     return array
 
 
-def map_array(path: Path, digest: Any) -> np.ndarray:
-    """A read-only map of an array that is as it was written.  Raises DataError, and as `check_file` does."""
-    check_file(path, digest)
+def open_array(path: Path, digest: Any) -> FileArray:
+    """An array that is as it was written, and stays in its file.  Raises DataError, and as `check_file` does."""
     try:
-        # A map: a damaged header with a huge shape fails here, before memory is allocated.
-        array = load_array(path)
-    except MemoryError:
+        # A damaged header with a huge shape fails here, before memory is allocated.
+        array = FileArray(path)
+    except (BigSVMError, MemoryError):
         raise
+    except OSError as error:
+        raise _cannot_read(path, error) from error
     except Exception as error:  # NumPy parses the header as Python, which fails in many ways
+        check_file(path, digest)  # the more telling error where both are wrong
         raise DataError(f"not a plain array: {error}", str(path)) from error
+    if array.digest != digest:
+        raise DataError(DAMAGED, str(path))
     return array
 
 
-def is_finite(array: np.ndarray) -> bool:
-    """Whether all values are finite; a map is read in pieces."""
+def is_finite(array: np.ndarray | FileArray) -> bool:
+    """Whether all values are finite; a file is read in pieces."""
     if array.dtype.kind != "f":
         return True
+    return all(bool(np.isfinite(piece).all()) for piece in _flat_pieces(array))
+
+
+def _flat_pieces(array: np.ndarray | FileArray) -> Iterator[np.ndarray]:
+    if isinstance(array, FileArray):
+        yield from array.pieces(_PIECE)
+        return
     flat = array.reshape(-1)  # a view, because the arrays of models are C-contiguous
-    return all(bool(np.isfinite(flat[at : at + _PIECE]).all()) for at in range(0, len(flat), _PIECE))
+    yield from (flat[at : at + _PIECE] for at in range(0, len(flat), _PIECE))
 
 
-def is_ascending(array: np.ndarray) -> bool:
-    """Whether the values are strictly ascending; a map is read in pieces."""
+def is_ascending(array: np.ndarray | FileArray) -> bool:
+    """Whether the values are strictly ascending; a file is read in pieces."""
     return all(bool(np.all(np.diff(array[at : at + _PIECE + 1]) > 0)) for at in range(0, len(array), _PIECE))

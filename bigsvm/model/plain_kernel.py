@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from bigsvm.csr import CSR
+from bigsvm.files.file_array import FileArray
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
 
@@ -30,7 +31,7 @@ class PlainKernel:
     Small support vectors are kept in float64, with their norms, between calls.
     """
 
-    def __init__(self, kernel: Kernel, support: Matrix, dual_coef: np.ndarray) -> None:
+    def __init__(self, kernel: Kernel, support: FileArray | Matrix, dual_coef: FileArray | np.ndarray) -> None:
         self._kernel, self._support, self._dual_coef = kernel, support, dual_coef
         n_values = len(support.data) if isinstance(support, CSR) else support.size
         self._kept = list(self._blocks()) if n_values <= _KEPT else None
@@ -142,7 +143,7 @@ def _values(
     return np.exp(-exponents)
 
 
-def _n_rows(X: Matrix) -> int:
+def _n_rows(X: FileArray | Matrix) -> int:
     return len(X.indptr) - 1 if isinstance(X, CSR) else len(X)
 
 
@@ -153,7 +154,7 @@ def _rows(X: Matrix, start: int, stop: int) -> Matrix:
     return X[start:stop]
 
 
-def _runs(X: Matrix, a_row: int = 0) -> Iterator[tuple[int, int]]:
+def _runs(X: FileArray | Matrix, a_row: int = 0) -> Iterator[tuple[int, int]]:
     """Runs of rows [start, stop) with about _VALUES values each; a_row : further values that a row takes."""
     n = _n_rows(X)
     if isinstance(X, CSR):

@@ -7,15 +7,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.file_array import FileArray
 from bigsvm.files.paths import given_as
 from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import models_of, n_models_of
-from bigsvm.model.model_files import classes_of, is_ascending, is_finite, map_array, read_array, read_document
+from bigsvm.model.model_files import (
+    Document,
+    classes_of,
+    is_ascending,
+    is_finite,
+    open_array,
+    read_array,
+    read_document,
+)
 from bigsvm.model.probability.calibration_file import read_calibration
-from bigsvm.model.support_files import map_support
+from bigsvm.model.support_files import open_support
 from bigsvm.problem.kernel import Kernel
-from bigsvm.store.blocks import Matrix
 
 _NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
 """Entries of model.json that are not part of `about`, because models have fields for them."""
@@ -43,17 +52,17 @@ class SavedLinear(NamedTuple):
 
 
 class SavedKernel(NamedTuple):
-    """The arrays of a kernel model; support vectors and coefficients are memory-mapped.
+    """The arrays of a kernel model; support vectors and coefficients stay in their files, and are read by pieces.
 
-    support : dense (n_support, n_features) or CSR; None for a precomputed kernel
+    support : dense (n_support, n_features), or CSR of three such arrays; None for a precomputed kernel
     support_rows : int64, (n_support,), ascending;  dual_coef : float64, (n_models, n_support)
     The other fields are as for a linear model.
     """
 
     kernel: Kernel
-    support: Matrix | None
-    support_rows: np.ndarray
-    dual_coef: np.ndarray
+    support: FileArray | CSR | None
+    support_rows: FileArray
+    dual_coef: FileArray
     intercept: np.ndarray
     classes: np.ndarray
     pairs: bool
@@ -61,7 +70,7 @@ class SavedKernel(NamedTuple):
     about: dict[str, Any]
 
 
-def read_whole_document(path: str | Path) -> tuple[Path, dict[str, Any]]:
+def read_whole_document(path: str | Path) -> tuple[Path, Document]:
     """(folder, model.json together with `rows` and `calibration` of other files).  Raises MissingInput, DataError."""
     # Resolve links once: `current` of a registry may be swapped while the files are read.
     given_as(path)
@@ -105,15 +114,15 @@ def read_saved_kernel(folder: Path, document: dict[str, Any]) -> SavedKernel:
         digests, (classes, pairs) = document["digests"], classes_of(document, folder)
         n_features = document["n_features"]
         intercept = read_array(folder / "intercept.npy", digests["intercept.npy"])
-        dual_coef = map_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
-        rows = map_array(folder / "support_rows.npy", digests["support_rows.npy"])
+        dual_coef = open_array(folder / "dual_coef.npy", digests["dual_coef.npy"])
+        rows = open_array(folder / "support_rows.npy", digests["support_rows.npy"])
         if len(classes) == 1 or type(n_features) is not int or not 1 <= n_features < 2**63:
             raise DataError(f"{len(classes)} classes and {n_features!r} features are not a valid model", str(folder))
         n_models = n_models_of(len(classes), pairs)
         _check_arrays(folder, dual_coef, intercept, rows, n_models)
-        support = None
+        support: FileArray | CSR | None = None
         if kernel.name != "precomputed":
-            support = map_support(folder, digests, len(rows), n_features)
+            support = open_support(folder, digests, len(rows), n_features)
         elif len(rows) and rows[-1] >= n_features:
             raise DataError(
                 f"row {rows[-1]} is beyond the {n_features} training rows", str(folder / "support_rows.npy")
@@ -144,7 +153,7 @@ def _kernel_of(document: Any) -> Kernel:
     return Kernel.of_document({name: kinds[name](value) for name, value in document.items()})
 
 
-def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, rows: np.ndarray, n_models: int) -> None:
+def _check_arrays(folder: Path, dual_coef: FileArray, intercept: np.ndarray, rows: FileArray, n_models: int) -> None:
     """Raise DataError unless the arrays fit each other and all values are finite."""
     if rows.dtype != np.int64 or rows.ndim != 1 or not is_ascending(rows) or (len(rows) and rows[0] < 0):
         raise DataError("the row numbers are not in ascending order", str(folder / "support_rows.npy"))
@@ -154,5 +163,5 @@ def _check_arrays(folder: Path, dual_coef: np.ndarray, intercept: np.ndarray, ro
             f"{len(rows)} support vectors",
             str(folder),
         )
-    if dual_coef.dtype != np.float64 or not dual_coef.flags.c_contiguous or not is_finite(dual_coef):
+    if dual_coef.dtype != np.float64 or not is_finite(dual_coef):
         raise DataError(f"has dtype {dual_coef.dtype}, or values that are not finite", str(folder / "dual_coef.npy"))

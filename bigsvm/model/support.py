@@ -1,4 +1,4 @@
-"""Support vectors: in memory, memory-mapped from a model's files, or as pieces that are about to be written.
+"""Support vectors: in memory, in a model's files, or as pieces that are about to be written.
 
 support.npy          dense, (n_support, n_features), in the dtype of the data
 support_data.npy     CSR: values in the dtype of the data, (nnz,)
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of, take_rows
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.kernel_scores import LARGEST_BLOCK, TABLE, tile_bytes
 from bigsvm.model.model_files import GrowingArray, write_array
 from bigsvm.model.support_files import DENSE, SPARSE, indptr_pieces
@@ -41,7 +42,7 @@ class SupportPieces:
     nbytes: int = 0
 
 
-Support = Matrix | SupportPieces
+Support = Matrix | FileArray | SupportPieces
 
 
 def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
@@ -60,15 +61,21 @@ def support_blocks(support: Support) -> Iterator[tuple[int, int, Matrix]]:
     while start < n:
         stop = start + _block_rows(support, start, n)
         block = take_rows(support, start, stop)
-        # A copy, because the loops are compiled for plain arrays, not for views of a map.
-        yield start, stop, CSR(*map(np.array, block)) if isinstance(block, CSR) else np.array(block)
+        yield start, stop, CSR(*map(_plain, block)) if isinstance(block, CSR) else _plain(block)
         start = stop
 
 
+def _plain(array: np.ndarray) -> np.ndarray:
+    """A copy, because the loops are compiled for plain arrays, not for read-only views; what was just read is one."""
+    return array if type(array) is np.ndarray and array.flags.owndata and array.flags.writeable else np.array(array)
+
+
 def gathered(support: Support) -> Matrix:
-    """All support vectors as one matrix; pieces are concatenated."""
+    """All support vectors as one matrix in memory; pieces are concatenated."""
+    if isinstance(support, CSR):
+        return CSR(*map(np.asarray, support))
     if not isinstance(support, SupportPieces):
-        return support
+        return np.asarray(support)
     parts = list(support.pieces())
     if support.layout == "dense":
         return np.concatenate([np.asarray(part) for part in parts])
@@ -77,7 +84,7 @@ def gathered(support: Support) -> Matrix:
     return CSR(np.concatenate(data), np.concatenate(indices), indptr)
 
 
-def _block_rows(support: Matrix, start: int, n: int) -> int:
+def _block_rows(support: Matrix | FileArray, start: int, n: int) -> int:
     """Rows of the block at `start`: as many as fit LARGEST_BLOCK in float64, and with their features as a tile."""
     rows = min(_MOST_ROWS, n - start)
     if not isinstance(support, CSR):
@@ -130,9 +137,9 @@ def tiny_support(support: Support | None) -> Matrix | None:
 
 def support_nbytes(support: Support | None) -> int:
     """Bytes of the arrays."""
-    if support is None or isinstance(support, SupportPieces | np.ndarray):
-        return 0 if support is None else support.nbytes
-    return sum(array.nbytes for array in support)
+    if isinstance(support, CSR):
+        return sum(array.nbytes for array in support)
+    return 0 if support is None else support.nbytes
 
 
 def write_support(folder: Path, support: Support | None, n_support: int, n_features: int) -> dict[str, str]:
@@ -142,11 +149,12 @@ def write_support(folder: Path, support: Support | None, n_support: int, n_featu
     """
     if support is None:
         return {}
-    if isinstance(support, np.ndarray):
+    if isinstance(support, np.ndarray | FileArray):
         return {DENSE[0]: write_array(folder / DENSE[0], support)}
     if isinstance(support, CSR):
-        arrays = (support.data, support.indices, np.asarray(support.indptr, np.int64))
-        return {name: write_array(folder / name, array) for name, array in zip(SPARSE, arrays, strict=True)}
+        kinds = (None, None, np.int64)
+        named = zip(SPARSE, support, kinds, strict=True)
+        return {name: write_array(folder / name, array, kind) for name, array, kind in named}
     with ExitStack() as stack:
 
         def growing(name: str, dtype: Any, *tail: int) -> GrowingArray:

@@ -14,6 +14,7 @@ import pytest
 
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.errors import BigSVMError, DataError, OutputError
+from bigsvm.files.file_array import FileArray
 from bigsvm.model import model_files
 from bigsvm.model import support as supporting
 from bigsvm.model.kernel_model import KernelModel, _from_home
@@ -86,17 +87,16 @@ def test_the_datas_dtype_is_kept(tmp_path: Path, dtype: Any) -> None:
         assert_same(made, load_model(tmp_path / "m"))
 
 
-def test_arrays_are_maps_and_pickle_as_their_folder(tmp_path: Path) -> None:
+def test_arrays_stay_in_files_and_pickle_as_their_folder(tmp_path: Path) -> None:
     make("csr").save(tmp_path / "m")
     back = load_model(tmp_path / "m")
     for array in (*back.support, back.dual_coef, back.support_rows):
-        assert isinstance(array, np.memmap)
-        assert not array.flags.writeable
+        assert isinstance(array, FileArray)
     text = pickle.dumps(back)
     assert len(text) < 1000
     there = pickle.loads(text)
     assert_same(back, there)
-    assert pickle.loads(text) is there  # mapped once in a process
+    assert pickle.loads(text) is there  # opened once in a process
     # What was changed is no longer what lies in the folder.
     changed = dataclasses.replace(back, intercept=back.intercept + 1.0)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(changed)).intercept, back.intercept + 1.0)

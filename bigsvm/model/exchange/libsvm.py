@@ -25,7 +25,7 @@ from bigsvm.model.decide import Decides, models_of
 from bigsvm.model.exchange.text_model import digits, order_of, pairs_in_order, refuse_scaled, whole_labels
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.model.support import gathered, support_blocks
+from bigsvm.model.support import SupportPieces, gathered, support_blocks
 from bigsvm.problem.kernel import Kernel
 
 NAME = "LIBSVM"
@@ -126,7 +126,7 @@ def _support_lines(model: Any, order: np.ndarray) -> Iterator[str]:
         for s in order:
             yield f"0:{int(model.support_rows[s]) + 1}"
         return
-    support = gathered(model.support)
+    support = gathered(model.support) if isinstance(model.support, SupportPieces) else model.support
     for s in order:
         ((_, _, block),) = support_blocks(_row(support, int(s)))
         if isinstance(block, CSR):
@@ -135,7 +135,7 @@ def _support_lines(model: Any, order: np.ndarray) -> Iterator[str]:
             yield _entries(np.flatnonzero(block[0]), block[0])
 
 
-def _row(support: np.ndarray | CSR, s: int) -> np.ndarray | CSR:
+def _row(support: Any, s: int) -> np.ndarray | CSR:
     if not isinstance(support, CSR):
         return support[s : s + 1]
     a, b = int(support.indptr[s]), int(support.indptr[s + 1])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import file_digest, read_bytes
+from bigsvm.files.atomic import bytes_digest, file_digest, read_bytes
 from bigsvm.files.paths import not_permitted
 from bigsvm.model.probability.calibration import fault_of
 
@@ -34,9 +34,10 @@ def read_calibration(folder: Path, document: Mapping[str, Any]) -> dict[str, Any
         return {}
     where, hint = str(folder / FILE), "restore it, or train again"
     try:
-        if file_digest(folder / FILE) != digests[FILE]:
+        content = read_bytes(folder / FILE)
+        if bytes_digest(content) != digests[FILE]:
             raise DataError("damaged: its digest does not match model.json", where, hint)
-        found = json.loads(read_bytes(folder / FILE))
+        found = json.loads(content)
     except PermissionError as error:
         raise not_permitted(where, error) from error
     except (OSError, ValueError, RecursionError) as error:

@@ -74,7 +74,8 @@ def promote(
         with new_directory(folder) as copy:
             _copy_model(source, model, copy)
             # The source may have changed since it was checked, so check the copy.
-            check_model(copy)
+            if check_model(copy).about["digests"] != model.about["digests"]:
+                raise DataError("the model changed while it was read", str(source), "repeat the command")
         try:
             swap(root, "promote", version, former, note, metrics)
         except BaseException:

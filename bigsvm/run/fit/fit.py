@@ -156,7 +156,7 @@ def _trained(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
         identity = ProblemIdentity(
-            asked_of, survey.content_fingerprint, _asked(config, folded), plan.decisive(), versions()
+            asked_of, survey.content_fingerprint, _asked(config, folded, earlier), plan.decisive(), versions()
         )
         if checkpoints is not None:
             checkpoints.identity = identity.document()
@@ -244,9 +244,12 @@ def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None
     return _Ready(plan, earlier, planned, compiled)
 
 
-def _asked(config: FitConfig, folded: FoldedModels | None) -> dict[str, Any]:
-    """All options that change the models."""
-    return result_options(config) if folded is None else {**result_options(config), "folds": folded.document()}
+def _asked(config: FitConfig, folded: FoldedModels | None, earlier: Earlier | None) -> dict[str, Any]:
+    """All options that change the models.  The model that the fit starts from counts as it was when it was opened."""
+    asked = result_options(config)
+    if earlier is not None:
+        asked["warm_start"] = earlier.digest
+    return asked if folded is None else {**asked, "folds": folded.document()}
 
 
 def _warn(message: str | None, emit: Emit) -> None:

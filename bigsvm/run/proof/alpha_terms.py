@@ -12,7 +12,7 @@ from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Accumulator, Certificate, RowsShare, RowsTerms, certify_blocks, keep_best
 from bigsvm.problem.linear_rounding import rounding_of_norm
 from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.run.proof.terms import SavedTerms
+from bigsvm.run.proof.terms import Alpha, SavedTerms
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes
 from bigsvm.tasks import Mapper, over_shares
 
@@ -23,7 +23,7 @@ class AlphaTerms(SavedTerms):
     If alpha was not saved, a dual point is made from the margins; its best multiple gives the bound.
     """
 
-    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: Alpha) -> None:
         super().__init__(model, problem, store, alpha)
         self.w = weights_of(model, problem, store.n_features)
         self.held_bytes = (3 if problem.centre is None else 6) * self.w.nbytes

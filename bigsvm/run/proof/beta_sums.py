@@ -9,6 +9,7 @@ the beta of that row.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -234,8 +235,8 @@ def beta_of_support(
 
     Raises DataError unless its support vectors are rows of the store, and its coefficients agree with alpha.
     """
-    first, last = np.searchsorted(model.support_rows, [block.start, block.stop])
-    at = np.array(model.support_rows[first:last]) - block.start
+    first, last = (bisect_left(model.support_rows, row) for row in (block.start, block.stop))
+    at = model.support_rows[first:last] - block.start
     beta = np.zeros((block.n_rows, problem.n_models))
     beta[at] = np.array(model.dual_coef[:, first:last]).T
     if alpha is not None:
@@ -244,7 +245,7 @@ def beta_of_support(
             row = block.start + int(np.argmax(differs))
             raise DataError(f"alpha.npy and dual_coef.npy disagree on row {row}", where, TRAINING_STORE)
     if model.support is not None and len(at):
-        given = take_rows(model.support, int(first), int(last))
+        given = take_rows(model.support, first, last)
         here: Matrix = CSR(*map(np.array, given)) if isinstance(given, CSR) else np.array(given)
         if _content(here) != _content(picked_rows(block.X, at)):
             raise DataError(

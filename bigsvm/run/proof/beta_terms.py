@@ -46,7 +46,7 @@ from bigsvm.run.proof.beta_sums import (
     sums_of_blocks,
 )
 from bigsvm.run.proof.kernel_check import check_needs, checked_kernel, quadratic_refutes, refuted
-from bigsvm.run.proof.terms import SavedTerms
+from bigsvm.run.proof.terms import Alpha, SavedTerms
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, row_bytes
 from bigsvm.tasks import Mapper, over_shares
 from bigsvm.units import MIB
@@ -61,7 +61,7 @@ class BetaTerms(SavedTerms):
     scoring_bytes : bytes that a task needs to score a block;  with_v : compute v = sum beta_i x_i as well
     """
 
-    def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+    def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: Alpha) -> None:
         super().__init__(model, problem, store, alpha)
         self.scoring_bytes = 0
         self.with_v = False
@@ -175,7 +175,7 @@ class BetaTerms(SavedTerms):
 class SignedLinearTerms(BetaTerms):
     """The terms of linear models for pairs of classes, and for regression: w is compared with v."""
 
-    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+    def __init__(self, model: LinearModel, problem: Problem, store: RowBlocks, alpha: Alpha) -> None:
         super().__init__(model, problem, store, alpha)
         self.held_bytes = 3 * model.coef.nbytes
         self.scoring_bytes = 2 * model.coef.nbytes + 2 * MIB
@@ -207,7 +207,7 @@ class KernelTerms(BetaTerms):
     reported instead.  A precomputed kernel is checked as in a fit, in a pass of its own.
     """
 
-    def __init__(self, model: KernelModel, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+    def __init__(self, model: KernelModel, problem: Problem, store: RowBlocks, alpha: Alpha) -> None:
         super().__init__(model, problem, store, alpha)
         self.scoring_bytes = model.scoring_bytes
         self.blocks_per_task = 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -19,16 +20,19 @@ from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.survey import Survey
 from bigsvm.tasks import BLOCKS_PER_TASK, Mapper
 
+Alpha = FileArray | np.ndarray | None
+"""The saved dual variables; None if they were not saved."""
+
 
 class SavedTerms(ABC):
     """The sums for one model over the rows seen so far, on the store that it was trained on.
 
-    alpha : float64, (n_models, n_samples), a read-only map; None if it was not saved
+    alpha : float64, (n_models, n_samples), in its file; None if it was not saved
     survey : the survey of the rows seen;  n_rows : their number
     held_bytes : memory for the whole proof;  blocks_per_task : number of blocks in a task
     """
 
-    def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: np.ndarray | None) -> None:
+    def __init__(self, model: Any, problem: Problem, store: RowBlocks, alpha: Alpha) -> None:
         self.model, self.problem, self.store, self.alpha = model, problem, store, alpha
         self.survey = Survey()
         self.n_rows = 0
@@ -59,7 +63,7 @@ class SavedTerms(ABC):
 
     def alpha_of(self, run: tuple[BlockRef, ...]) -> np.ndarray | None:
         """alpha of the rows of a run, float64, (n_rows, n_models); None if it was not saved."""
-        # A copy, because the loops are compiled for writable arrays, not for read-only maps.
+        # A copy, because the loops are compiled for writable arrays with rows in order.
         return None if self.alpha is None else np.array(self.alpha[:, run[0].start : run[-1].stop].T, order="C")
 
     @abstractmethod
@@ -85,6 +89,6 @@ class SavedTerms(ABC):
         return {}
 
 
-def n_samples_of(model: Model, alpha: np.ndarray | None) -> int | None:
+def n_samples_of(model: Model, alpha: Alpha) -> int | None:
     """Number of training rows of a model, if its files record it."""
     return model.about.get("n_samples") if alpha is None else alpha.shape[1]

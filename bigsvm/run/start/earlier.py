@@ -10,6 +10,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, Unsupported
 from bigsvm.files.atomic import file_digest
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.linear_model import LinearModel, Model, load_alpha, load_model
 from bigsvm.model.model_rows import check_alike
 from bigsvm.problem.problem import Problem
@@ -29,14 +30,14 @@ class Earlier:
     """The model that a fit starts from.
 
     path, digest : its folder, and the digest of its model.json
-    model : Model;  alpha : float64, (n_models, n_samples) in the store's row order, a map; None if not needed
+    model : Model;  alpha : float64, (n_models, n_samples) in the store's row order, in its file; None if not needed
     matches : the match of each model of the problem; None for a model that the earlier one does not have
     """
 
     path: str
     digest: str
     model: Model
-    alpha: np.ndarray | None
+    alpha: FileArray | np.ndarray | None
     matches: tuple[Match | None, ...]
 
     @property
@@ -71,7 +72,7 @@ def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) 
         has none.
     """
     model = load_model(path)
-    digest = model_digest(path)
+    digest = model.fingerprint
     if model.regression != problem.regression:
         ours, theirs = ("targets", "classes") if problem.regression else ("classes", "targets")
         raise DataError(f"the model to start from is for {theirs}, but these rows have {ours}", path)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, Interrupted
+from bigsvm.files.file_array import FileArray
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
@@ -91,7 +92,11 @@ def earlier_weights(
 
 
 def place(
-    alpha: np.ndarray, matches: tuple[Match | None, ...], vectors: list[RowVector], data: RowBlocks, where: str
+    alpha: FileArray | np.ndarray,
+    matches: tuple[Match | None, ...],
+    vectors: list[RowVector],
+    data: RowBlocks,
+    where: str,
 ) -> None:
     """Copy the alpha of an earlier model, (n_models, n_rows) in store order, to the working order of the rows.
 

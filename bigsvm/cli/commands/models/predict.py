@@ -65,7 +65,6 @@ def command(
     from bigsvm.files.outputs import check_apart, check_plain_output
     from bigsvm.files.standard_output import standard_output
     from bigsvm.model.linear_model import load_model
-    from bigsvm.model.model_files import model_fingerprint
     from bigsvm.run.apply.predict import predict
     from bigsvm.run.apply.prediction_files import format_of
     from bigsvm.store.formats.opener import check_text, is_text, open_store
@@ -93,7 +92,7 @@ def command(
     if out == "-":
         session.progress = False  # a progress bar would mix with the lines on the terminal
     identity = {
-        "model": model_fingerprint(model),
+        "model": loaded.fingerprint,
         "rows": {"text": source} if isinstance(rows, str) else rows.identity.document(),
     }
     with here(rows) as text_or_rows, session.watching() as emit:

@@ -1,0 +1,198 @@
+"""An array in a .npy file that is read piece by piece, and that notices when somebody changes the file.
+
+A memory map would show whatever the file holds at the moment of each access: values of another array after the file is
+overwritten in place, and a bus error, which ends the process without a word, after the file is shortened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from bigsvm.errors import DataError, ReadFailed
+from bigsvm.files import atomic
+from bigsvm.files.plain_arrays import read_header
+
+_PIECE = 1 << 20  # bytes that are read at a time for the digest
+_TICK_NS = 20_000_000  # upper bound of the tick of a file system's clock; Linux has 1 to 10 ms
+
+
+class FileArray(NDArrayOperatorsMixin):
+    """A read-only array whose values stay in its file; each access reads what it needs into memory.
+
+    Rows (`a[2:9]`, `a[3]`) and columns of rows (`a[:, 2:9]`) are read alone; anything else, such as `a.sum()`, reads
+    the whole array first.  Every access returns the values that the file had when it was opened, or raises DataError.
+    Thread-safe.  The file may be renamed or deleted meanwhile.
+
+    digest : xxh3-128 of the file as it was opened
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file and read it once, for its digest.
+
+        Raises
+        ------
+        OSError : the file cannot be read.
+        ValueError : it is not a plain array with its rows in order, or is shorter than its header says.
+        DataError : it changed while it was read.
+        """
+        self._path = Path(path)
+        with open(atomic.open_regular(self._path), "rb", buffering=0) as file:
+            self._handle = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._handle)
+            self._lock = threading.Lock()
+            self._known = self._settled()
+            self.digest = self._digest()
+            self.shape, by_columns, self.dtype = read_header(file)
+            self._offset = file.tell()
+        if self.dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        if by_columns and sum(n > 1 for n in self.shape) > 1:
+            raise ValueError("its values are stored column by column")
+        if self._offset + self.nbytes > self._known.st_size:
+            raise ValueError(f"{self._known.st_size} bytes are too few for shape {self.shape}")
+        if not self._is_as_known():
+            raise self._changed()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        rows, *columns = key if isinstance(key, tuple) and key else (key,)
+        if not (len(columns) < self.ndim <= 2 and _is_simple(rows) and all(map(_is_simple, columns))):
+            return np.asarray(self)[key]
+        if not isinstance(rows, slice):
+            at = range(len(self))[rows]  # raises IndexError
+            return self[(slice(at, at + 1), *columns)][0]
+        width = prod(self.shape[1:])
+        start, stop, _ = rows.indices(len(self))
+        n = max(stop - start, 0)
+        if not columns:
+            return self._read((n, *self.shape[1:]), [start * width])
+        if not isinstance(columns[0], slice):
+            at = range(width)[columns[0]]
+            return self[rows, at : at + 1][:, 0]
+        first, last, _ = columns[0].indices(width)
+        return self._read((n, max(last - first, 0)), [row * width + first for row in range(start, start + n)])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an array in a file can only be copied")
+        whole = self._read(self.shape, [0])
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*(np.asarray(one) if one is self else one for one in inputs), **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.asarray, (np.asarray(self),)
+
+    def pieces(self, size: int) -> Iterator[np.ndarray]:
+        """All values in their order, at most `size` at a time, as one-dimensional arrays."""
+        for start in range(0, self.size, size):
+            yield self._read((min(size, self.size - start),), [start])
+
+    def _read(self, shape: tuple[int, ...], firsts: list[int]) -> np.ndarray:
+        """Values that the file had when it was opened: runs of equal length, each from this number of a value on."""
+        while True:
+            known, out = self._known, np.empty(shape, self.dtype)
+            for first, run in zip(firsts, out.reshape(len(firsts), -1) if out.size else (), strict=False):
+                self._fill(run, first)
+            # Look at the times after the reading: a writer changes them before it changes the first byte.
+            if _marks(os.fstat(self._handle)) == _marks(known):
+                return out
+            if not self._is_as_known():
+                raise self._changed()
+
+    def _fill(self, run: np.ndarray, first: int) -> None:
+        left, at = run.view(np.uint8).data, self._offset + first * self.dtype.itemsize
+        while left:
+            n = self._pread(left, at)
+            if not n:
+                raise self._changed()  # the file has become shorter
+            left, at = left[n:], at + n
+
+    def _pread(self, target: memoryview, at: int) -> int:
+        try:
+            return os.preadv(self._handle, [target], at)
+        except OSError as error:
+            raise ReadFailed(f"reading failed: {error.strerror or error}", str(self._path)) from error
+
+    def _is_as_known(self) -> bool:
+        """Whether the file has the bytes that it had, although its times may have changed.
+
+        Deleting a file or giving it other permissions changes a time too, so the bytes are compared.
+        """
+        with self._lock:
+            now = os.fstat(self._handle)
+            if _marks(now) == _marks(self._known):
+                return True
+            if now.st_size != self._known.st_size or _marks(self._settled()) != _marks(now):
+                return False
+            if self._digest() != self.digest:
+                return False
+            self._known = now  # the next comparison notices a change that came after `now`
+            return True
+
+    def _settled(self) -> os.stat_result:
+        """The status of the file, taken when a further change gives it other times.
+
+        File systems count time in ticks, and two changes within one tick leave the same times.
+        """
+        status = os.fstat(self._handle)
+        if 0 <= time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _TICK_NS:
+            time.sleep(_TICK_NS / 1e9)
+            return os.fstat(self._handle)
+        return status
+
+    def _digest(self) -> str:
+        digest, room, at = xxhash.xxh3_128(), memoryview(bytearray(_PIECE)), 0
+        while n := self._pread(room, at):
+            digest.update(room[:n])
+            at += n
+        return digest.hexdigest()
+
+    def _changed(self) -> DataError:
+        return DataError("the file changed while it was read", str(self._path), "repeat the command")
+
+
+def _is_simple(key: Any) -> bool:
+    """Whether a key is a number, or a slice without steps."""
+    if isinstance(key, slice):
+        return key.step in (None, 1)
+    return isinstance(key, int | np.integer) and not isinstance(key, bool)
+
+
+def _marks(status: os.stat_result) -> tuple[int, ...]:
+    """What changes when a file is written, or when its times are set afterwards."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
