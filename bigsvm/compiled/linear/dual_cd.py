@@ -326,9 +326,12 @@ _ONCE = Limits(1, False, 0.0, 0.0, np.empty(0))
 """A single sweep over a part of the rows."""
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def widest_spread(stats):
-    """Largest minus smallest projected gradient, the largest over the models; -inf if no row was active."""
+    """Largest minus smallest projected gradient, the largest over the models; -inf if no row was active.
+
+    Outside of loops it runs as Python: few models need no compiled code, and that of the loops has other options.
+    """
     spread = -np.inf
     for m in range(stats.shape[0]):
         spread = max(spread, stats[m, 0] - stats[m, 1])
