@@ -14,7 +14,6 @@ from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
 from bigsvm.store.identity import Identity
-from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 _MAX_NAMES = 1 << 20
 _USUAL_LABELS, _OBS = ("", "label", "y"), "obs/"
@@ -43,6 +42,8 @@ def other_labels(rows: Mapping[str, Any], store: RowBlocks) -> str:
 
     rows : the recipe of the model (`rows_of` and `label_column_of`)
     """
+    from bigsvm.store.transforms.label_sets import LABEL_SETS  # a prediction does not need it
+
     ours = rows.get("label_column")
     if not isinstance(ours, str) or store.uri == "memory" or LABEL_SETS in rows:  # labels of arrays have no name
         return ""
