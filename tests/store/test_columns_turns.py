@@ -21,8 +21,8 @@ from bigsvm.files import locks
 from bigsvm.store.formats import csc_rows
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm, bigsvm
+from tests.registry.test_turns import HOLDERS
 from tests.store import formats
-from tests.test_registry_turns import HOLDERS
 
 __all__ = ["bigsvm"]
 
