@@ -86,6 +86,19 @@ class DelegatedRows(StoreBase):
         self._store.forget()
 
 
+def check_unchanged(store: RowBlocks) -> None:
+    """Raise DataError if files of a store changed since it was opened; for use after the last reading.
+
+    Each reading checks its files when it begins.  What changes after that is found here, before any result is shown.
+    """
+    rows: Any = store
+    while rows is not None:
+        check = getattr(rows, "check_files", None)
+        if check is not None:
+            check()
+        rows = getattr(rows, "below", None)
+
+
 def content_but_classes(store: RowBlocks) -> Mapping[str, Any]:
     """`content` without the class counts, which do not hold for the changed rows."""
     return {name: value for name, value in store.content.items() if name != "class_counts"}

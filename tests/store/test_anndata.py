@@ -397,7 +397,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_in_one_piece_are_mapped_as_h5py_reads_them(kind: str, tmp_path: Path) -> None:
+def test_numbers_in_one_piece_are_those_that_h5py_reads(kind: str, tmp_path: Path) -> None:
     import h5py
 
     file, dtype, fill = KINDS[kind]

@@ -18,6 +18,7 @@ from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.signals import Stop
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import over_shares
 
@@ -96,6 +97,7 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
                     raise Interrupted(
                         f"stopped by {stop.by} while calibrating", hint="repeat the same command to continue"
                     )
+        check_unchanged(store)
         emit(WorkEnded("calibrating", time.monotonic() - began))
         curves = curves_of(config.calibrate or "", store.classes, parts)
     rows = {"share": config.calibrate_share, "seed": config.seed, "n_rows": sum(len(part.y) for part in parts)}

@@ -22,6 +22,7 @@ from bigsvm.machine import core_count, memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import check_alike
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, row_bytes, tile
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.labels import as_labels, scan_classes
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.text.label_fields import LabelFields
@@ -276,6 +277,7 @@ def score_store(
     scorer = model.scorer()
     found = over_shares(mapper, score_block, store.refs(block_rows), lambda ref: StoreShare(store, ref, scorer))
     yield from _watched((scored for _, scored in found), emit, what, store.n_samples)
+    check_unchanged(store)
 
 
 def score_text(

@@ -56,6 +56,7 @@ from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.identity import Identity
 from bigsvm.store.survey import Survey
 from bigsvm.store.transforms.label_sets import LABEL_SETS
@@ -142,6 +143,7 @@ def _trained(
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): use --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
+        check_unchanged(store)  # what was read to stay; later changes concern nobody who does not read again
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
             _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan), store.feature_names), note)
@@ -172,6 +174,8 @@ def _trained(
                 vector.close()
             prover.alpha = []
         assert prover.written is not None
+        if plan.mode == "streamed":
+            check_unchanged(store)
         result = FitResult(
             status, model, prover.written, figures, note.warnings, identity, prover.alpha, data.working_row
         )

@@ -32,6 +32,7 @@ from bigsvm.run.proof.saved_problem import TRAINING_STORE, models_document, prob
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import SerialMapper, runs_of
@@ -75,6 +76,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
         for _, found in terms.results(mapper, runs_of(refs, terms.blocks_per_task), sizes.at_most):
             terms.add(found)
             emit(WorkAdvanced("certificate", terms.n_rows))
+    check_unchanged(store)
     emit(WorkEnded("certificate", time.monotonic() - began))
     expected, content = model.about.get("content_fingerprint"), terms.survey.content_fingerprint
     # A model that another program trained does not record its rows: then the gap on these rows is reported.

@@ -31,6 +31,7 @@ from bigsvm.run.tune.folds import Folds
 from bigsvm.run.tune.train import Cell
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.withheld import HashedShare
 from bigsvm.tasks import over_shares
 
@@ -167,6 +168,7 @@ def _scored(
                     first += width
                     yield ref.start, number, part._replace(scores=scores)
             emit(WorkAdvanced(what, ref.stop))
+    check_unchanged(store)
     emit(WorkEnded(what, time.monotonic() - began))
 
 

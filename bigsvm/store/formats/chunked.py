@@ -14,7 +14,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zstandard
@@ -73,7 +73,7 @@ class ChunkedArray:
         self._lock = threading.Lock()
         self._memory = BlockMemory()
         self._last: tuple[int, np.ndarray] | None = None
-        self._maps: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._maps: OrderedDict[int, _Mapped] = OrderedDict()
         self._verified: dict[int, tuple[int, int, int]] = {}  # chunk number -> the file that was verified
 
     def __len__(self) -> int:
@@ -103,6 +103,13 @@ class ChunkedArray:
             else:
                 target[...] = self._unit(number)[a - offset : b - offset]
         return _frozen(out)
+
+    def check_files(self) -> None:
+        """Raise DataError if a chunk that is mapped has been overwritten, so that blocks may show other values."""
+        with self._lock:
+            for number, mapped in self._maps.items():
+                if mapped.is_overwritten():
+                    raise DataError("the file changed while it was read", self._key(number), "repeat the command")
 
     def forget(self) -> None:
         """Release the chunk that was read last, and the memory for the next ones."""
@@ -159,30 +166,32 @@ class ChunkedArray:
 
     def _map(self, number: int) -> np.ndarray:
         with self._lock:
-            mapped = self._maps.get(number)
-            if mapped is not None:
+            known = self._maps.get(number)
+            if known is not None and not known.is_overwritten():
                 self._maps.move_to_end(number)
-                return mapped
+                return known.values
+            self._maps.pop(number, None)
             key = self._key(number)
-            mapped = self._mapped(number, key, local_path(self._root, key))
-            if mapped is None:
+            found = self._mapped(number, key, local_path(self._root, key))
+            if found is None:
                 return self._filled()
-            if mapped.nbytes != self._unit_bytes:
-                raise DataError(f"chunk has {mapped.nbytes} bytes, not {self._unit_bytes}", key)
-            mapped = mapped.view(self.dtype).reshape(self.unit_rows, *self.shape[1:])
-            self._maps[number] = mapped
+            if found.values.nbytes != self._unit_bytes:
+                raise DataError(f"chunk has {found.values.nbytes} bytes, not {self._unit_bytes}", key)
+            values = found.values.view(self.dtype).reshape(self.unit_rows, *self.shape[1:])
+            self._maps[number] = found._replace(values=values)
             if len(self._maps) > _MAX_MAPS:
                 self._maps.popitem(last=False)
-            return mapped
+            return values
 
-    def _mapped(self, number: int, key: str, path: Path) -> np.ndarray | None:
+    def _mapped(self, number: int, key: str, path: Path) -> _Mapped | None:
         """The verified bytes of a chunk (a verified file is not verified again); None for an absent chunk."""
         try:
             with open(open_regular(path), "rb") as file:
                 status = os.fstat(file.fileno())
                 is_now = _file_of(status)
                 # an empty file cannot be mapped
-                mapped = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
+                values = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
+                mapped = _Mapped(values, path, is_now)
         except FileNotFoundError:
             if (kept := kept_file(self._root, self._manifest, key)) is not None and kept != path:
                 return self._mapped(number, key, kept)
@@ -193,7 +202,7 @@ class ChunkedArray:
         if self._verified.get(number) == is_now:
             return mapped
         try:
-            self._manifest.verify(key, mapped)
+            self._manifest.verify(key, values)
         except DataError:
             kept = kept_file(self._root, self._manifest, key)
             if kept is None or kept == path:
@@ -359,6 +368,25 @@ def _codec_names(metadata: dict[str, Any]) -> list[str]:
 def _file_of(status: os.stat_result) -> tuple[int, int, int]:
     """Properties by which a file is recognised as unchanged."""
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Mapped(NamedTuple):
+    """A chunk that is mapped, and the file (`_file_of`) that was."""
+
+    values: np.ndarray
+    path: Path
+    file: tuple[int, int, int]
+
+    def is_overwritten(self) -> bool:
+        """Whether other bytes were written into the file.
+
+        A file that was deleted, or of which another one took the name, keeps its bytes as long as it is mapped.
+        """
+        try:
+            now = _file_of(os.stat(self.path))
+        except OSError:
+            return False
+        return now[0] == self.file[0] and now != self.file
 
 
 def _frozen(values: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import mmap
 import os
 import threading
 import weakref
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.files.atomic import open_regular
 from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
@@ -22,6 +22,7 @@ from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fing
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
+from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.store.sealing.places import naming
 
 _CHUNK_CACHE = 1 << 20  # of each dataset; newer versions of HDF5 would use 8 MiB
@@ -75,9 +76,9 @@ class H5adRows(ZarrRows):
             self._select(_Plain(self._file.root()), opened, *self._options)
         self.content_fingerprint = None
 
-    def check_files(self) -> None:
-        """Raise DataError if the file has changed since the store was opened."""
-        self._watched.check_all()
+    def check_files(self, often: bool = False) -> None:
+        """Raise DataError if the file has changed since the store was opened.  often : see `KnownFiles.check_all`"""
+        self._watched.check_all(often)
 
     def __reduce__(self) -> tuple[Callable[..., H5adRows], tuple[Any, ...]]:
         label, weight, task, _, labelled, matrix, missing = self._options
@@ -110,7 +111,6 @@ class H5File:
     def __init__(self, path: str, opening: Any) -> None:
         self._path, self._opening = path, opening
         self._root: Any = None
-        self._bytes: np.ndarray | None = None
         self._opened_as: tuple[int, ...] = ()
         _FILES.add(self)
 
@@ -149,18 +149,11 @@ class H5File:
                     raise
         raise AssertionError
 
-    def mapped(self) -> np.ndarray:
-        """The bytes of the file, uint8, read-only: a map, which needs no memory of its own."""
-        if self._bytes is None:
-            with open(self._path, "rb", buffering=0) as file:
-                self._bytes = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-        return self._bytes
-
     def close(self) -> None:
         """Release chunks and index, which HDF5 frees only when a file is closed."""
         if self._root:
             self._root.close()
-        self._root = self._bytes = None
+        self._root = None
 
 
 _FILES: weakref.WeakSet[H5File] = weakref.WeakSet()
@@ -169,7 +162,7 @@ _FILES: weakref.WeakSet[H5File] = weakref.WeakSet()
 class H5Array:
     """An HDF5 dataset with the methods of `ChunkedArray`.
 
-    Contiguous uncompressed data are mapped, because h5py copies them, which takes three times as long.
+    Contiguous uncompressed data are read without h5py, which takes three times as long.
     """
 
     raw = False
@@ -201,9 +194,9 @@ class H5Array:
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows [start, stop), read-only.  Raises DataError where they cannot be decoded."""
         self._watched.check(self._told.path)
+        if self._place is not None:
+            return self._plain(self._place, start, stop)
         with _LOCK, _h5_errors(f"{self._told.path}/{self.path}"):
-            if self._place is not None:
-                return self._mapped(self._place, start, stop)
             if not self._node:  # the file was closed in the meantime
                 self._node = _own(self._file.root(), self.path)
             values = self._node.asstr()[start:stop] if self._text else self._node[start:stop]
@@ -211,16 +204,36 @@ class H5Array:
         values.flags.writeable = False
         return values
 
-    def _mapped(self, place: tuple[int, np.dtype], start: int, stop: int) -> np.ndarray:
+    def _plain(self, place: tuple[int, np.dtype], start: int, stop: int) -> np.ndarray:
         """Rows of a contiguous dataset; place : (first byte, dtype as stored)."""
         first, stored = place
         row = stored.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        found = self._file.mapped()[first + row * start : first + row * stop].view(stored)
+        found = _bytes_of(self._told.path, first + row * start, row * max(stop - start, 0)).view(stored)
         values = found.astype(self.dtype, copy=False).reshape(stop - start, *self.shape[1:])
         values.flags.writeable = False
         return values
 
     def forget(self) -> None: ...
+
+
+def _bytes_of(path: str, first: int, n: int) -> np.ndarray:
+    """Bytes of a file, uint8; not from a map, whose bytes change, or are gone, with those of the file.
+
+    Raises DataError where the file has become shorter, ReadFailed.
+    """
+    found = np.empty(n, np.uint8)
+    try:
+        with open(open_regular(Path(path)), "rb", buffering=0) as file:
+            file.seek(first)
+            left = memoryview(found.data)
+            while left:
+                got = file.readinto(left)
+                if not got:
+                    raise DataError("the file changed since it was opened", path)
+                left = left[got:]
+    except OSError as error:
+        raise read_failed(path, error) from error
+    return found
 
 
 def _place_of(node: Any, file_size: int) -> tuple[int, np.dtype] | None:

@@ -158,9 +158,9 @@ class ParquetRows(ColumnLabels):
         """The dtype of the indices from `_csr`."""
         return stored_indices(self._files.schema, self._layout)
 
-    def check_files(self) -> None:
-        """Raise DataError if a file has changed since the store was opened."""
-        self._files.known.check_all()
+    def check_files(self, often: bool = False) -> None:
+        """Raise DataError if a file has changed since the store was opened.  often : see `KnownFiles.check_all`"""
+        self._files.known.check_all(often)
 
     def __reduce__(self) -> tuple[Callable[..., ParquetRows], tuple[Any, ...]]:
         return reopen, (self.uri, *self._options, self.fingerprint)

@@ -13,6 +13,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, value_dtype
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW, CodedLabels
@@ -194,6 +195,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
                 X = as_values(block.X, out, store.uri, ref.start)
             check_finite(X, store.uri, ref.start)
             yield Rows(X, labels, block.sample_weight, consumed)
+        check_unchanged(store)
 
     total = int(row_bytes(store) * store.n_samples)
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes

@@ -16,6 +16,7 @@ from bigsvm.files.atomic import cannot_write
 from bigsvm.files.outputs import output_file
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import index_dtype
+from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.label_sets import LabelSets
 from bigsvm.units import MIB
@@ -73,6 +74,7 @@ def dump(
             nnz += len(X.data)
             width = max(width, int(X.indices.max()) + 1 if len(X.indices) else 0)
             emit(WorkAdvanced("dump", block.stop))
+        check_unchanged(store)
     if width < store.n_features:
         warn(f"no row reaches the last feature: ingest the text with --n-features {store.n_features}")
     seconds = time.perf_counter() - began

@@ -71,9 +71,13 @@ class KnownFiles:
             return
         raise DataError("the file changed since it was opened", path)
 
-    def check_all(self) -> None:
-        """As `check`, for all files; very many files only once in a while, because each read checks its own."""
-        if len(self._files) > _MANY and time.monotonic() < self._looked + _WHILE_S:
+    def check_all(self, often: bool = False) -> None:
+        """As `check`, for all files.
+
+        often : called for each task: very many files are looked at only once in a while, because each read checks its
+            own
+        """
+        if often and len(self._files) > _MANY and time.monotonic() < self._looked + _WHILE_S:
             return
         for file in self._files:
             self.check(file.path)
@@ -113,7 +117,7 @@ def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
     def open_or_find(*args: P.args, **options: P.kwargs) -> T:
         store = opened(*args, **options)
         try:
-            store.check_files()
+            store.check_files(often=True)
         except (DataError, MissingInput):
             opened.cache_clear()
             store = opened(*args, **options)
