@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bigsvm
 from bigsvm.errors import DataError, ReadFailed
 from bigsvm.files import file_array
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.file_array import FileArray
+from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.sequential import InMemory
 
 KEYS: list[Any] = [
     0, -1, np.int64(2), slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(0, 0), slice(None, None, 2),
@@ -165,3 +168,30 @@ def test_a_device_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "preadv", failing)
     with pytest.raises(ReadFailed, match="Input/output error"):
         here[0]
+
+
+@pytest.mark.parametrize("name", ["X.npy", "y.npy"])
+@pytest.mark.parametrize("shorter", [False, True])
+def test_an_array_that_changes_while_it_is_ingested_is_refused(
+    tmp_path: Path, name: str, shorter: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "rows").mkdir()
+    saved(tmp_path / "rows" / "X.npy", rng.standard_normal((4000, 8)))
+    saved(tmp_path / "rows" / "y.npy", rng.integers(0, 2, 4000))
+    take, taken = InMemory.take, 0
+
+    def take_and_change(self: InMemory, n: int) -> np.ndarray:
+        nonlocal taken
+        taken += 1
+        if taken == 5:
+            path = tmp_path / "rows" / name
+            overwrite(path, np.load(path)[: 100 if shorter else None] * 0)
+        return take(self, n)
+
+    monkeypatch.setattr(InMemory, "take", take_and_change)
+    monkeypatch.setattr(row_source, "_PART_ROWS", 500)
+    with pytest.raises(DataError, match="changed while it was read"):
+        bigsvm.ingest(tmp_path / "rows", tmp_path / "rows.zarr")
+    assert taken >= 5
+    assert not (tmp_path / "rows.zarr").exists()

@@ -34,11 +34,13 @@ class FileArray(NDArrayOperatorsMixin):
     the whole array first.  Every access returns the values that the file had when it was opened, or raises DataError.
     Thread-safe.  The file may be renamed or deleted meanwhile.
 
-    digest : xxh3-128 of the file as it was opened
+    digest : xxh3-128 of the file as it was opened; empty if it was not asked for
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, with_digest: bool = True) -> None:
         """Open the file and read it once, for its digest.
+
+        with_digest : without it nothing is read, and a file that got another time counts as changed
 
         Raises
         ------
@@ -52,7 +54,7 @@ class FileArray(NDArrayOperatorsMixin):
             weakref.finalize(self, os.close, self._handle)
             self._lock = threading.Lock()
             self._known = self._settled()
-            self.digest = self._digest()
+            self.digest = self._digest() if with_digest else ""
             self.shape, by_columns, self.dtype = read_header(file)
             self._offset = file.tell()
         if self.dtype.hasobject:
@@ -159,7 +161,8 @@ class FileArray(NDArrayOperatorsMixin):
                 return True
             if now.st_size != self._known.st_size or _marks(self._settled()) != _marks(now):
                 return False
-            if self._digest() != self.digest:
+            same = self._digest() == self.digest if self.digest else now.st_mtime_ns == self._known.st_mtime_ns
+            if not same:
                 return False
             self._known = now  # the next comparison notices a change that came after `now`
             return True

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, MissingInput, ReadFailed
+from bigsvm.files.file_array import FileArray
 from bigsvm.files.plain_arrays import load_array, read_header
 from bigsvm.store.frames.values import unmasked
 
@@ -35,9 +36,9 @@ class Sequential(Protocol):
 
 
 class InMemory:
-    """An array in memory, or a memory map."""
+    """An array in memory, a memory map, or an array that is read from its file."""
 
-    def __init__(self, array: np.ndarray, where: str) -> None:
+    def __init__(self, array: np.ndarray | FileArray, where: str) -> None:
         self.array, self.where = array, where
         self.shape, self.dtype = array.shape, array.dtype
         self._next = 0
@@ -101,7 +102,7 @@ def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:
 
 
 def open_npy(path: Path) -> InMemory:
-    """Open a .npy file as a memory map.
+    """Open a .npy file, which is read by rows, and is a memory map if its values are stored by columns.
 
     Raises
     ------
@@ -109,17 +110,24 @@ def open_npy(path: Path) -> InMemory:
     DataError : it is not a .npy file, is truncated, or holds Python objects.
     """
     try:
-        array = load_array(path)
+        array = _opened(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
     except _DAMAGED as error:
         raise DataError(f"not a valid .npy file: {error}", str(path)) from error
     except OSError as error:
         raise ReadFailed(f"reading failed: {error.strerror or error}", str(path)) from error
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray | FileArray):
         raise DataError("this is an .npz file, not a .npy", str(path), "rename it to .npz")
     refuse_objects(array.dtype, str(path))
     return InMemory(array, str(path))
+
+
+def _opened(path: Path) -> np.ndarray | FileArray:
+    try:
+        return FileArray(path, with_digest=False)
+    except ValueError:  # stored by columns, or no such file: NumPy's own error says what it is
+        return load_array(path)
 
 
 def open_npz(path: Path) -> zipfile.ZipFile:
