@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import shutil
 import subprocess
@@ -14,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from bigsvm.events import Event, WorkEnded, WorkStarted
+from bigsvm.events import Event
 from bigsvm.files import locks
 from bigsvm.model import versions as registry
 from bigsvm.model.versions import held
 from tests.cli.conftest import Bigsvm, bigsvm
 from tests.registry.made import make_model
+from tests.turns import HOLDERS, check_told, hold
 
 __all__ = ["bigsvm"]
 
@@ -41,56 +40,15 @@ CHANGES: dict[str, Callable[..., Any]] = {
 }
 
 
-def sign_as_dead(lock: Any) -> None:
-    """As a process leaves it that was killed while it held the lock."""
-    locks.sign(lock)
-    lock.seek(0)
-    who = {**json.loads(lock.read()), "started": 1}
-    os.ftruncate(lock.fileno(), 0)
-    os.write(lock.fileno(), json.dumps(who).encode())
-
-
-HOLDERS: dict[str, tuple[Callable[[Any], None], str]] = {
-    "ours": (locks.sign, f"process {os.getpid()} on "),
-    "another program": (lambda lock: None, "another process"),
-    "another program after one of ours was killed": (sign_as_dead, "another process"),
-}
-
-
-def held_by(root: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Hold the registry until it is asked for whom one waits, which is at once; what is said then."""
-    signed, said = HOLDERS[who]
-    lock = open(root / registry.LOCK, "a+")  # noqa: SIM115
-    assert locks.take(lock, fcntl.LOCK_EX)
-    signed(lock)
-    gone = locks._holder_is_gone
-
-    def asked(theirs: Any) -> bool:
-        found = gone(theirs)
-        if not lock.closed:
-            lock.close()
-        return found
-
-    monkeypatch.setattr(locks, "_UNTOLD_S", 0.0)
-    monkeypatch.setattr(locks, "_holder_is_gone", asked)
-    return said
-
-
 @pytest.mark.parametrize("who", HOLDERS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_who_waits_is_told_for_whom_and_goes_on(
     change: str, who: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = held_by(root, who, monkeypatch)
+    said = hold(root / registry.LOCK, who, monkeypatch)
     seen: list[Event] = []
     CHANGES[change](root, emit=seen.append)
-    begun, ended = seen
-    assert isinstance(begun, WorkStarted)
-    assert isinstance(ended, WorkEnded)
-    assert begun.what == ended.what
-    assert begun.what.startswith(f"waiting for {said}")
-    assert begun.what.endswith(", which is changing the registry")
-    assert (root / registry.LOCK).read_bytes() == b""  # whoever had it is not taken for the next one
+    check_told(seen, said, "is changing the registry", root / registry.LOCK)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -116,7 +74,7 @@ def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> 
 def test_the_commands_say_it_on_standard_error(
     command: str, flags: list[str], root: Path, bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = held_by(root, "ours", monkeypatch)
+    said = hold(root / registry.LOCK, "ours", monkeypatch)
     done = bigsvm(command, root, *([root.parent / "m"] if command == "promote" else []), *flags)
     assert done.code == 0, done.err
     assert (f"waiting for {said}" in done.err) == (flags != ["--quiet"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import shutil
@@ -21,8 +20,8 @@ from bigsvm.files import locks
 from bigsvm.store.formats import csc_rows
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm, bigsvm
-from tests.registry.test_turns import HOLDERS
 from tests.store import formats
+from tests.turns import HOLDERS, check_told, hold
 
 __all__ = ["bigsvm"]
 
@@ -53,26 +52,13 @@ def held(path: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:
     open_store(path)
     (folder,) = (found for found in place().glob("transposed-*") if found.is_dir())
     shutil.rmtree(folder)
-    signed, said = HOLDERS[who]
-    lock = open(folder.with_suffix(".lock"), "a+")  # noqa: SIM115
-    assert locks.take(lock, fcntl.LOCK_EX)
-    signed(lock)
-    gone = locks._holder_is_gone
-
-    def asked(theirs: Any) -> bool:
-        found = gone(theirs)
-        if not lock.closed:
-            lock.close()
-        return found
 
     def told(lock: Any, tell: Any = None) -> None:
         assert tell is not None  # who says nothing would wait for ever here
         locks.wait_for(lock, tell)
 
     monkeypatch.setattr(csc_rows, "wait_for", told)
-    monkeypatch.setattr(locks, "_UNTOLD_S", 0.0)
-    monkeypatch.setattr(locks, "_holder_is_gone", asked)
-    return said
+    return hold(folder.with_suffix(".lock"), who, monkeypatch)
 
 
 WAYS: dict[str, Callable[..., Any]] = {
@@ -88,14 +74,8 @@ def test_who_waits_is_told_for_whom(way: str, who: str, columns: Path, monkeypat
     seen: list[Event] = []
     WAYS[way](columns, seen.append)
     waits = [event for event in seen if isinstance(event, WorkStarted | WorkEnded) and "turns the same" in event.what]
-    begun, ended = waits
-    assert isinstance(begun, WorkStarted)
-    assert isinstance(ended, WorkEnded)
-    assert begun.what == ended.what
-    assert begun.what.startswith(f"waiting for {said}")
-    assert begun.what.endswith(", which turns the same columns into rows")
     (lock,) = place().glob("transposed-*.lock")
-    assert lock.read_bytes() == b""  # whoever had it is not taken for the next one
+    check_told(waits, said, "turns the same columns into rows", lock)
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--quiet"], ["--log-format", "json"]], ids=" ".join)
