@@ -14,6 +14,7 @@ import pytest
 
 import bigsvm
 from bigsvm.errors import BigSVMError
+from tests.products import each_of
 
 X = np.random.default_rng(0).standard_normal((40, 3))
 Y = (X[:, 0] > 0).astype(int)
@@ -86,8 +87,10 @@ def test_estimators_warn_in_words_only(name: str) -> None:
     assert not any("gamma must be" in said for said in refused)  # the gamma of 'scale' is not the user's
 
 
-@pytest.mark.parametrize("factor", [1e-320, 1e-160, 1e155, 1e300])
-@pytest.mark.parametrize("options", [[], ["--kernel", "rbf"], ["--kernel", "linear", "-s", "smo"], ["-c", "1e300"]])
+@each_of(
+    factor=[1e-320, 1e-160, 1e155, 1e300],
+    options=[[], ["--kernel", "rbf"], ["--kernel", "linear", "-s", "smo"], ["-c", "1e300"]],
+)
 def test_the_command_passes_where_warnings_are_errors(options: list[str], factor: float, tmp_path: Path) -> None:
     bigsvm.ingest((X * factor, Y), tmp_path / "rows.zarr")
     command = ["-m", "bigsvm", "fit", "rows.zarr", "-o", "m", "--max-passes", "20", "--quiet", *options]

@@ -29,7 +29,7 @@ from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.store.formats.chunked import _SMALL_BYTES, _Mapped
 from bigsvm.store.formats.tables.known_files import KnownFiles
-from tests.products import pairs_of
+from tests.products import each_of, pairs_of
 from tests.store.formats import foreign, written
 
 N = 600
@@ -267,8 +267,10 @@ def work_while(
     assert found in (None, wanted)
 
 
-@pytest.mark.parametrize("reading", ["rows, then calibration", "passes, then the proof", "labels, then scores"])
-@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind not in ("zarr", "raw zarr")])
+@each_of(
+    reading=["rows, then calibration", "passes, then the proof", "labels, then scores"],
+    kind=[kind for kind in FORMATS if kind not in ("zarr", "raw zarr")],
+)
 def test_a_change_after_any_of_the_checks_is_found_by_the_next(
     tmp_path: Path, kind: str, reading: str, streams: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

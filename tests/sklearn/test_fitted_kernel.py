@@ -19,6 +19,7 @@ from sklearn.utils import get_tags
 
 import bigsvm.sklearn
 from bigsvm.sklearn import SVC, SVR, NuSVC, NuSVR, OneClassSVM
+from tests.products import each_of
 
 
 def product(A: Any, B: Any) -> np.ndarray:
@@ -37,7 +38,6 @@ CASES = [
     for estimator in ESTIMATORS
     for kernel in (KERNELS if isinstance(estimator, SVC | SVR) and not isinstance(estimator, NuSVC) else SEMIDEFINITE)
 ]
-NAMES = [f"{type(estimator).__name__}-{getattr(kernel, '__name__', kernel)}" for estimator, kernel in CASES]
 
 
 def rows(n_classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -62,8 +62,7 @@ def answers(estimator: Any, X: Any) -> list[np.ndarray]:
     return [getattr(estimator, name)(X) for name in methods if hasattr(estimator, name)]
 
 
-@pytest.mark.parametrize("after", KERNELS, ids=lambda kernel: getattr(kernel, "__name__", kernel))
-@pytest.mark.parametrize("number", range(len(CASES)), ids=NAMES)
+@each_of(number=range(len(CASES)), after=KERNELS)
 def test_scores_are_of_the_kernel_that_was_fitted(number: int, after: Any) -> None:
     original, X = fitted(number)
     wanted = answers(original, X)
@@ -80,8 +79,7 @@ def test_scores_are_of_the_kernel_that_was_fitted(number: int, after: Any) -> No
     assert clone(changed).kernel == after
 
 
-@pytest.mark.parametrize("after", SEMIDEFINITE, ids=lambda kernel: getattr(kernel, "__name__", kernel))
-@pytest.mark.parametrize("number", range(len(CASES)), ids=NAMES)
+@each_of(number=range(len(CASES)), after=SEMIDEFINITE)
 def test_the_next_fit_has_the_kernel_that_was_set(number: int, after: Any) -> None:
     estimator, y = copy.deepcopy(fitted(number)[0]).set_params(kernel=after), rows()[1]
     given = product(rows()[0], rows()[0]) if after == "precomputed" else rows()[0]

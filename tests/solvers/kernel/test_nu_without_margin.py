@@ -12,6 +12,7 @@ from bigsvm.run.api import fit
 from bigsvm.solvers.kernel import ends
 from bigsvm.solvers.kernel.state import OpenModel
 from bigsvm.solvers.pace import kernel_limits
+from tests.products import on_request, pairs_of
 
 TOL = 1e-3
 
@@ -41,8 +42,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     return found
 
 
-@pytest.mark.parametrize("nu", [0.1, 0.3])
-@pytest.mark.parametrize(("n", "d", "gamma"), [(400, 2, 0.05), (400, 1, 0.2), (150, 2, 0.02), (60, 2, 0.005)])
+@pairs_of(nu=[0.1, 0.3], n__d__gamma=[*on_request((400, 2, 0.05), (400, 1, 0.2)), (150, 2, 0.02), (60, 2, 0.005)])
 def test_a_problem_without_a_margin_is_given_up_early(
     n: int, d: int, gamma: float, nu: float, counts: dict[int, float]
 ) -> None:
