@@ -195,3 +195,11 @@ def test_an_array_that_changes_while_it_is_ingested_is_refused(
         bigsvm.ingest(tmp_path / "rows", tmp_path / "rows.zarr")
     assert taken >= 5
     assert not (tmp_path / "rows.zarr").exists()
+
+
+def test_what_arrays_do_not_have_is_asked_without_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hasattr(array, "compute")` asks whether rows are of dask, and would read a whole model."""
+    np.save(tmp_path / "a.npy", np.arange(6.0).reshape(3, 2))
+    array = FileArray(tmp_path / "a.npy")
+    monkeypatch.setattr(FileArray, "_read", None)
+    assert not any(hasattr(array, name) for name in ("compute", "columns", "tocsr", "iloc"))

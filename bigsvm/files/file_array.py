@@ -112,8 +112,8 @@ class FileArray(NDArrayOperatorsMixin):
         return getattr(ufunc, method)(*(np.asarray(one) if one is self else one for one in inputs), **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name.startswith("_") or not hasattr(np.ndarray, name):  # which is asked without reading the file
+            raise AttributeError(f"an array in a file has no attribute {name!r}")
         return getattr(np.asarray(self), name)
 
     def __reduce__(self) -> tuple[Any, ...]:
