@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import shutil
 import threading
@@ -172,6 +173,32 @@ def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str)
         seen.extend(group for group, _ in source)
     assert seen == groups[:2]
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("taken", [1, 2, 4])
+def test_a_group_is_requested_before_the_one_before_it_is_read_and_all_are_released(taken: int) -> None:
+    """Else the disk is idle while a group is decoded; and a pass that is stopped leaves no pages behind."""
+    _, store, groups = scattered()
+    plain, told = store.read, list[tuple[str, int]]()
+
+    def tell(what: str, ref: BlockRef) -> None:
+        told.append((what, ref.start))
+
+    store.read = lambda ref: tell("read", ref) or plain(ref)
+    store.will_need = lambda ref: tell("requested", ref)
+    store.release = lambda ref: tell("released", ref)
+    with ReadAhead(store, groups, 1) as source:
+        for _, _ in itertools.islice(source, taken):
+            pass
+    for number, group in enumerate(groups):
+        for ref in group.refs:
+            if ("read", ref.start) in told:
+                before = groups[max(number - 1, 0)].refs[0].start
+                assert told.index(("requested", ref.start)) < told.index(("read", before))
+    assert sorted(start for what, start in told if what == "requested") == sorted(
+        start for what, start in told if what == "released"
+    )
+    assert len({start for what, start in told if what == "requested"}) >= min(3 * (taken + 1), 10)
 
 
 def test_a_copy_of_rows_names_the_place_that_it_was_opened_at(tmp_path: Path) -> None:
