@@ -21,6 +21,7 @@ from bigsvm.solvers.dcd.shard_pass import ShardedGroup
 from bigsvm.solvers.dcd.shard_state import Round, ShardRows
 from bigsvm.solvers.dcd.shard_stiffness import N_BUCKETS
 from bigsvm.solvers.shard_tasks import Shard, log_round, round_task, save_task
+from bigsvm.store.blocks import BlockRef
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import ShardSum, TreeSum, added
 from bigsvm.testing.problems import random_problem
@@ -76,6 +77,30 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))
+
+
+def test_the_next_group_is_requested_before_one_is_worked_on(tmp_path: Path) -> None:
+    """Else the disk is idle while the shard works."""
+    shard, told = shard_at(tmp_path), list[tuple[str, int]]()
+    data: Any = shard.rows.data
+    plain = data.read
+
+    def tell(what: str, ref: BlockRef) -> None:
+        told.append((what, ref.start))
+
+    data.read = lambda ref: tell("read", ref) or plain(ref)
+    data.will_need = lambda ref: tell("requested", ref)
+    log_round(shard.home, *rounds(1)[0])
+    round_task(shard, rounds(1)[0])
+    forget()
+    order = {what: [start for one, start in told if one == what] for what in ("requested", "read")}
+    assert order["requested"] == order["read"]
+    ahead = [0] * len(told)
+    for place, (what, _) in enumerate(told):
+        ahead[place] = ahead[place - 1] + (1 if what == "requested" else -1)
+    assert len(order["read"]) > 2
+    assert ahead[-1] == 0
+    assert all(ahead[place] > 0 for place in range(len(told) - 2))  # until the last group is read
 
 
 @pytest.mark.parametrize("saves", [(), (5,), (4, 8)])

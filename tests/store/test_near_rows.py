@@ -74,6 +74,25 @@ def test_the_shared_copy_is_read_once(copy: StagedRows, tmp_path: Path, monkeypa
     assert read == [copy.disk_bytes(ref.start, ref.stop) for ref in copy.refs(16)[3:6]]
 
 
+def test_blocks_are_requested_from_the_disk_that_has_them(
+    copy: StagedRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, (first, second) = arrived(copy, tmp_path / "own"), copy.refs(16)[3:5]
+    requested: list[tuple[int, int]] = []
+
+    def requests(handle: int, offset: int, nbytes: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_WILLNEED:
+            requested.append((os.fstat(handle).st_ino, nbytes))
+
+    near.read(first)
+    monkeypatch.setattr(os, "posix_fadvise", requests)
+    near.will_need(first)
+    near.will_need(second)
+    shared, own = (os.fstat(handle).st_ino for handle in (near._shared[0], near._files[0]))
+    assert [disk for disk, _ in requested] == [own, shared]
+    assert requested[1][1] == copy.disk_bytes(second.start, second.stop)
+
+
 def test_the_calling_process_reads_the_shared_copy(copy: StagedRows, tmp_path: Path) -> None:
     rows = NearRows(copy.folder, str(tmp_path / "own"))
     assert same(rows.read(copy.refs(16)[2]), copy.read(copy.refs(16)[2]))

@@ -321,8 +321,20 @@ class ShardState:
     def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
         """Blocks of the rows of a round, with the number of each row within the shard.
 
-        A group of blocks on the border of two rounds is read in both, since none stays in memory between rounds.
+        A group of blocks on the border of two rounds is read in both, since none stays in memory between rounds.  While
+        a group is worked on, the next one is already requested from the disk.
         """
+        wanted = list(self._groups(rows, told))
+        for group, _, _ in wanted[:1]:
+            _request(rows.data, group)
+        for number, (group, a, b) in enumerate(wanted):
+            for following, _, _ in wanted[number + 1 : number + 2]:
+                _request(rows.data, following)
+            at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])[a:b] - rows.first
+            yield _between(_read(rows.data, group), a, b), at
+
+    def _groups(self, rows: ShardRows, told: Round) -> Iterator[tuple[BlockGroup, int, int]]:
+        """The groups of blocks of a round, each with the range [a, b) of its rows that belong to the round."""
         order = shuffled(len(rows.blocks), rows.seed, told.sweep, _ORDER + rows.number) + rows.blocks.start
         begin, end = (rows.n_rows * t // told.parts for t in (told.part, told.part + 1))
         if begin == end:
@@ -332,9 +344,7 @@ class ShardState:
         for group in in_groups(rows.data.refs(rows.block_rows), order, together):
             stop = start + group.n_rows
             if stop > begin and start < end:
-                a, b = max(begin - start, 0), min(end, stop) - start
-                at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])[a:b] - rows.first
-                yield _between(_read(rows.data, group), a, b), at
+                yield group, max(begin - start, 0), min(end, stop) - start
             start = stop
             if start >= end:
                 return
@@ -406,9 +416,12 @@ class ShardState:
         return total
 
 
-def _read(data: RowBlocks, group: BlockGroup) -> Block:
+def _request(data: RowBlocks, group: BlockGroup) -> None:
     for ref in group.refs:
         data.will_need(ref)
+
+
+def _read(data: RowBlocks, group: BlockGroup) -> Block:
     block = read_group(data, group)
     if len(group.refs) > 1:  # the block is a copy, so the pages of the store may go
         for ref in group.refs:

@@ -17,7 +17,7 @@ import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write
-from bigsvm.store.blocks import Block, BlockGroup
+from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.open_copies import OpenCopies
 from bigsvm.store.copy.stage import StagedRows
@@ -50,6 +50,16 @@ class NearRows(StagedRows):
             for handle in self._shared.values():
                 os.close(handle)
             self._shared, self._here = {}, set()
+
+    def will_need(self, ref: BlockRef) -> None:
+        """As in `StagedRows`; blocks that have not been fetched yet are requested from the shared disk."""
+        missing = [number for number in self._numbers(ref) if number not in self._here] if self._arrived else []
+        for number in missing:
+            segment, offset, nbytes, *_ = self._entry(number)
+            self._file(segment)  # opens the shared file too
+            os.posix_fadvise(self._shared[segment], offset, nbytes, os.POSIX_FADV_WILLNEED)
+        if not missing:
+            super().will_need(ref)
 
     def read_group(self, group: BlockGroup, buffers: GroupBuffers, pool: ThreadPoolExecutor | None = None) -> Block:
         """As in `StagedRows`."""
