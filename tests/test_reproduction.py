@@ -69,9 +69,9 @@ def test_the_state_of_an_item_follows_from_its_figures() -> None:
 
     found = {"any": 1}
     assert item(2.54).state(found)[0] == REPRODUCED
-    assert item(2.56, why="of luck").state(found) == (DIFFERENT, "0 of 1 numbers agree (); of luck")
+    assert item(2.56, why="it is luck").state(found) == (DIFFERENT, "0 of 1 numbers agree (). It is luck.")
     assert item(2.54, holds=False).state(found)[0] == DIFFERENT
-    assert item(None, missing="lost").state(found) == (IMPOSSIBLE, "lost")
+    assert item(None, missing="it is lost").state(found) == (IMPOSSIBLE, "It is lost.")
     assert item(None).state(found)[0] == ABSENT
     assert item(2.54).state(None)[0] == ABSENT
     assert Item("F", "f", numbers=lambda _: [Number("a", 1.0, 2.0, None)]).state(found)[0] == DIFFERENT

@@ -61,7 +61,8 @@ class Item:
     name : as the paper has it;  about : what it shows;  prints : how many of its numbers are at hand
     numbers, claims : what it says and what we found, of the paper's figures
     rule : how numbers are compared;  why : where ours differ, why they do
-    missing : why what is not there can never be there;  not_at_hand : which printed numbers we do not know
+    missing : why what is not there can never be there;  not_at_hand : which printed numbers we do not have
+    Texts have no full stop at their end.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Item:
         numbers, claims = (self.numbers(found), self.claims(found)) if found else ([], [])
         there = [number for number in numbers if number.ours is not None]
         if not there and not claims:
-            return (IMPOSSIBLE, self.missing) if self.missing else (ABSENT, "")
+            return (IMPOSSIBLE, _sentence(self.missing)) if self.missing else (ABSENT, "")
         compared = [number for number in there if number.agrees is not None]
         agree = sum(bool(number.agrees) for number in compared)
         said = []
@@ -88,15 +89,23 @@ class Item:
         if len(there) > len(compared):
             said.append(f"{len(there) - len(compared)} cannot be compared{'' if compared else f' ({self.rule})'}")
         if len(there) < len(numbers):
-            said.append(f"{len(numbers) - len(there)} not possible: {self.missing}")
-        said += [f"{'so it is here' if claim.holds else 'not so here'}: {claim.text}" for claim in claims]
+            said.append(f"{len(numbers) - len(there)} are not possible: {self.missing}")
+        for holds, verdict in ((True, "holds here"), (False, "does not hold here")):
+            if texts := [claim.text for claim in claims if claim.holds == holds]:
+                said.append(f"{verdict}: {'; '.join(texts)}")
         shown = bool(compared or claims) and all(claim.holds for claim in claims)
         same = shown and agree == len(compared) and len(there) == len(numbers)
         if not same and self.why:
             said.append(self.why)
         if self.not_at_hand:
-            said.append(f"not at hand: {self.not_at_hand}")
-        return (REPRODUCED if same else DIFFERENT), "; ".join(said)
+            said.append(f"we do not have {self.not_at_hand}")
+        return (REPRODUCED if same else DIFFERENT), " ".join(map(_sentence, said))
+
+
+def _sentence(text: str) -> str:
+    """A text with a capital letter at its beginning and a full stop at its end."""
+    words = " ".join(text.split())
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 @dataclass(frozen=True)

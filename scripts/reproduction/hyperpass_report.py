@@ -29,12 +29,12 @@ def section(found: dict[str, Any], plot: str) -> list[str]:
         f"## {TITLE}",
         "",
         paragraph(f"""
-            {found["rows"]:,} training and {found["test_rows"]:,} test rows; lambda = {found["lambda"]:g}, which the
-            paper does not print. {_settled(found)} The optimum is {found["optimum"]:.9f} (`dcd`, relative gap
-            {found["gap"]:.0e} proved). Work is counted in passes over all rows, the paper's O(Nd), in every table in
-            the same way: a look at w = 0 with which a method begins is left out, as in the paper. Mini-batches are
-            drawn as one permutation of the rows a pass; their figures are the median of {found["seeds"]} seeds, and
-            the range."""),
+            There are {found["rows"]:,} training rows and {found["test_rows"]:,} test rows. The paper does not print its
+            lambda; here lambda = {found["lambda"]:g}. {_settled(found)} The optimum is {found["optimum"]:.9f}, which
+            `dcd` has proved to a relative gap of {found["gap"]:.0e}. Work is counted in passes over all rows, which are
+            the paper's O(Nd), and in the same way in every table. As in the paper, the pass at w = 0 with which a
+            method begins is not counted. Mini-batches are drawn as one permutation of the rows for each pass. Their
+            figures are the median of {found["seeds"]} seeds, and in brackets the range."""),
         "",
         "### The same work: 28 passes",
         "",
@@ -68,8 +68,9 @@ def section(found: dict[str, Any], plot: str) -> list[str]:
     lines += ["### Fig. 3: primal against passes", "", f"![primal against passes]({plot})", ""]
     most = ", ".join(f"{METHODS[name].label} {METHODS[name].most:g}" for name in WORK_TO)
     above = paragraph(f"""
-        Passes to the optimum + eps, first seed; a dash where the passes that were run did not do ({most}). The optimum
-        is known to {excess_within(found):.0e}, and so is what a curve is above it.""")
+        The table has the passes to the optimum + eps, with the first seed. A dash means that the passes that were run
+        are not enough ({most}). The optimum is known to {excess_within(found):.0e}, and so is the height of a curve
+        above it.""")
     lines += [above, ""]
     rows = [
         [METHODS[name].label, *(_passes(name, _found(some[:1], k)) for k in range(len(PRECISIONS)))]
@@ -101,10 +102,10 @@ def _settings(found: dict[str, Any]) -> list[str]:
                 rows.append([label, setting, *(_passes(name, [one] if one else []) for one in some[name])])
     head = ["method", "rows taken for near", *(f"{precision:.0e}" for precision in PRECISIONS)]
     text = paragraph(f"""
-        The paper takes into the choice of a direction the rows that lie on their hyperplane: eps_act = 0. Ours, by
-        default, are up to {own.near} rows with |s_i| <= {own.eps_act:g}; passes to the optimum + eps with
-        either. L-BFGS and conjugate gradients are no directions of the paper's.""")
-    return ["Defaults beside the paper's setting:", "", *table(head, rows), text, ""]
+        In the paper the rows that lie on their hyperplane take part in the choice of a direction: eps_act = 0. By
+        default, `hyperpass` takes up to {own.near} rows with |s_i| <= {own.eps_act:g}. The table has the passes to the
+        optimum + eps with either setting. L-BFGS and conjugate gradients are not directions of the paper.""")
+    return ["Our defaults beside the paper's setting:", "", *table(head, rows), text, ""]
 
 
 def _readings(found: dict[str, Any]) -> list[str]:
@@ -113,13 +114,14 @@ def _readings(found: dict[str, Any]) -> list[str]:
     (kept,) = (one["iterations"] for one in found["readings"] if one["on"] == "kept")
     same = "the same as" if found["readings"][0]["iterations"] == package else "other than"
     text = paragraph(f"""
-        Iterations of steepest descent to the optimum + eps, by a separate program of a few lines of NumPy for each way
-        to read the text. `hyperpass` with eps_act = 0 has {_said(package)}, {same} the first line.
-        The paper prints no such counts. An early prototype of this project had {_said(_PROTOTYPE)}, which
-        {_said_by(found, _PROTOTYPE)}: that is between two of our own programs, and no question to the paper. What
-        becomes of rows that earlier steps met matters much more: where they stay among those of which the
-        direction is chosen, though they have left, the last count is {_last(kept)} in place of {_last(package)};
-        eps_act > 0 does that in earnest. A dash: not in the iterations given.""")
+        The table has the iterations of steepest descent to the optimum + eps. They are those of a separate program,
+        which has a few lines of NumPy for each way to read the text of the paper. A dash means that the iterations
+        given are not enough. `hyperpass` with eps_act = 0 has {_said(package)}, {same} the first line. The paper prints
+        no such counts. An early prototype of this project had {_said(_PROTOTYPE)}, which {_said_by(found, _PROTOTYPE)}.
+        That is a difference between two of our own programs, and says nothing about the paper. What becomes of rows
+        that earlier steps met matters much more. If they stay among the rows from which the direction is chosen,
+        although they have left their hyperplanes, the last count is {_last(kept)} instead of {_last(package)}. With
+        eps_act > 0 this is done on purpose: rows near their hyperplanes take part.""")
     head = ["on the hyperplane, or first step", *(f"{precision:.0e}" for precision in PRECISIONS)]
     return ["Readings of the text, steepest descent:", "", *table(head, rows), text, ""]
 
@@ -137,7 +139,7 @@ def _last(counts: Sequence[int | None]) -> str:
 
 def _said_by(found: dict[str, Any], counts: Sequence[int]) -> str:
     labels = [one["label"] for one in found["readings"] if one["iterations"] == list(counts)]
-    return f"is: {'; '.join(labels)}" if labels else "no reading tried here gives"
+    return f"is the result of: {'; '.join(labels)}" if labels else "is the result of no reading tried here"
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
@@ -158,8 +160,9 @@ def _settled(found: dict[str, Any]) -> str:
     published = (EQUAL_WORK["pegasos-all"][0], *(primal for _, primal, _ in WORK_TO["pegasos-all"]))
     ours = [None if one is None else one["primal"] for one in found["neighbours"]]
     same = sum(o is not None and abs(o - p) <= 0.51e-7 for o, p in zip(ours, published, strict=True))
-    return f"""With it and the step 1/(lambda (t+1)), Pegasos on all rows has the paper's primal in all digits at
-        {same} of the paper's {len(published)} iterations, which settles the training rows, their scaling and lambda."""
+    return f"""With this lambda and the step 1/(lambda (t+1)), Pegasos on all rows has the paper's primal in all digits
+        at {same} of the paper's {len(published)} iterations. That settles the training rows, their scaling and
+        lambda."""
 
 
 def _differences(found: dict[str, Any]) -> list[str]:
@@ -168,23 +171,28 @@ def _differences(found: dict[str, Any]) -> list[str]:
     if exact:
         around = "; ".join(f"{n['steps']}: " + ", ".join(f"{e:.2f}" for e in n["errors"]) for n in exact)
         reasons.append(f"""
-            * **Test errors of Pegasos on all rows.** At the iterates whose primal agrees in every digit not all
-            errors do, so the paper's column is not of these iterates on these test rows; why is not known. The
-            method jumps from side to side. Errors before, at and after the paper's iterations: {around}.""")
+            * **Test errors of Pegasos on all rows.** The primal agrees in every digit, but not all test errors of the
+            same iterates agree. So the paper's column of errors does not belong to these iterates and these test rows.
+            The reason is not known. The errors of the method jump up and down from iterate to iterate. Before, at and
+            after the paper's iterations they are: {around}.""")
     inside = {n: _within(EQUAL_WORK[n][0], [o["primal"] for o in some[n]]) for n in ("pegasos-100", "pegasos-10")}
-    said = " and ".join(f"{'inside' if ok else 'outside'} with {METHODS[n].label[9:]}" for n, ok in inside.items())
+    said = " and ".join(
+        f"{'inside' if ok else 'outside'} the range of {METHODS[n].label[9:]}" for n, ok in inside.items()
+    )
     reasons.append(f"""
-        * **Mini-batches.** How the paper samples, and how many runs it shows, is not said. The last iterate varies
-        with the random order: after 28 passes the paper's primal is, of our range, {said}. {_slower(found)} With
-        batches drawn with replacement, 100 rows a step need {_replaced(found)} passes (a dash: not in 1000), the paper
-        {", ".join(str(passes) for passes, _, _ in WORK_TO["pegasos-100"])}. {_nearer(found)} So the paper's way is
-        not settled. Iterates are looked at once a pass, and the first below the threshold ends the count.""")
+        * **Mini-batches.** The paper does not say how it samples, and how many runs it shows. The last iterate varies
+        with the random order. After 28 passes the paper's primal is {said} in our runs. {_slower(found)}
+        With batches that are drawn with replacement, 100 rows a step need {_replaced(found)} passes to the four
+        thresholds (a dash means more than 1000); the paper needs
+        {", ".join(str(passes) for passes, _, _ in WORK_TO["pegasos-100"])}. {_nearer(found)} So it is not settled how
+        the paper samples. Iterates are looked at once a pass; the first one below the threshold ends the count.""")
     if "shrink" in some:
         one, (theirs, _) = some["shrink"][0], EQUAL_WORK["shrink"]
         reasons.append(f"""
-            * **HyperPass, shrinking.** After {one["steps"]} cycles ours is {one["primal"] - found["optimum"]:.1e}
-            above the optimum, the paper's {theirs - found["optimum"]:.1e} after 7. Which rows count as on their
-            hyperplane is not said, and the steps depend on it.""")
+            * **HyperPass, shrinking.** After {one["steps"]} cycles our primal is
+            {one["primal"] - found["optimum"]:.1e} above the optimum; the paper's is {theirs - found["optimum"]:.1e}
+            above it after 7. The paper does not say which rows count as lying on their hyperplane, and the steps depend
+            on it.""")
     return ["Why they differ:", "", *(paragraph(reason) for reason in reasons), ""]
 
 
@@ -207,7 +215,7 @@ def _slower(found: dict[str, Any]) -> str:
                 ratios.append(WORK_TO[name][k][0] / float(median(ours)))
     if not ratios:
         return ""
-    return f"For the last two thresholds the paper needs {min(ratios):.1f} to {max(ratios):.1f} times our median."
+    return f"To the last two thresholds the paper needs {min(ratios):.1f} to {max(ratios):.1f} times our median."
 
 
 def _nearer(found: dict[str, Any]) -> str:
@@ -218,7 +226,8 @@ def _nearer(found: dict[str, Any]) -> str:
         drawn = [one[k] for one in found["with_replacement"] if one[k] is not None]
         if ours and drawn and abs(log(median(drawn) / theirs)) < abs(log(median(ours) / theirs)):
             near.append(f"{PRECISIONS[k]:.0e}")
-    return f"That is nearer to the paper at {' and '.join(near)} only." if near else "That is nowhere nearer."
+    where = f"only at {' and '.join(near)}" if near else "nowhere"
+    return f"That is nearer to the paper {where}."
 
 
 def _within(value: float, values: Sequence[float]) -> bool:

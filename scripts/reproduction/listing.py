@@ -25,7 +25,7 @@ def listing(papers: Sequence[Paper], documents: dict[str, dict[str, Any] | None]
             state, why = item.state(document["found"] if document else None)
             absent += state == ABSENT
             count = f", {item.prints} numbers" if item.prints else ""
-            lines.append(paragraph(f"* {item.name} ({item.about}{count}): {state}{f': {why}' if why else ''}."))
+            lines.append(paragraph(f"* {item.name} ({item.about}{count}): {state}.{f' {why}' if why else ''}"))
         lines.append("")
     return lines, absent
 

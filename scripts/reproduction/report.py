@@ -20,15 +20,17 @@ _RUNS = {"wss": "the thinned grid, large sets", "wss-ways": "selections and ways
          "wss-kept": "final trainings anew"}  # fmt: skip
 INTRO = """# Published numbers beside ours
 
-Each section is written by one command, from figures that it leaves as JSON beside the plots (`docs/reproduction/`).
-Seconds are of one core of the machine that ran it, and comparable with the papers' in their ratios only. "Paper" is
-what is printed; where ours differs by more than rounding, the reason is said, or that it is not known.
+Each section of this page is written by one command. The command leaves its figures as JSON beside the plots
+(`docs/reproduction/`). Seconds are those of one core of the machine that ran the command. Only their ratios can be
+compared with those of the papers. "Paper" stands for what is printed. Where a number of ours differs from it by more
+than rounding, the page gives the reason, or says that the reason is not known.
 
 ## Every table and figure, and what has become of it
 
-A number agrees by the rule of its table, which the list below the table says: the digits printed, the sampling error of
-what was drawn at random, or a margin, which says less. Seconds are not compared. `scripts/reproduction/reproduce.py
---list` prints the same.
+Each table of a paper has a rule by which its numbers are said to agree with ours. The list below states the rule. It is
+that the printed digits are the same, that the numbers differ by no more than the sampling error of what was drawn at
+random, or that they differ by no more than a margin, which says less. Seconds are not compared.
+`scripts/reproduction/reproduce.py --list` prints the same list.
 """
 
 
@@ -83,7 +85,7 @@ def _states(kept: dict[str, dict[str, Any]]) -> list[list[object]]:
 def _why(kept: dict[str, dict[str, Any]]) -> list[str]:
     """By which rule, and why what differs does."""
     items = [(name, item, one["why"]) for name, document in kept.items() for item, one in document["printed"].items()]
-    return [*(paragraph(f"* **{name}, {item}.** {why}.") for name, item, why in items if why), ""]
+    return [*(paragraph(f"* **{name}, {item}.** {why}") for name, item, why in items if why), ""]
 
 
 def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
@@ -101,15 +103,15 @@ def _costs(kept: dict[str, dict[str, Any]]) -> list[str]:
     minutes = sums["cpu_seconds"] / 60.0
     unknown = [name for name, document in kept.items() if not document.get("cost")]
     bound = f"the {_BOUND / 60:.0f} hours that were set for it on two cores"
-    verdict = f"{'less' if minutes < _BOUND else 'more'} than {bound}"
+    verdict = f"That is {'less' if minutes < _BOUND else 'more'} than {bound}."
     if unknown:
-        verdict = f"""what {", ".join(unknown)} takes is not among them, not having run since it is written down, so
-            that {bound} are not shown to be kept"""
+        verdict = f"""That does not include {", ".join(unknown)}, whose last run was before costs were written down. So
+            it is not shown that {bound} are enough."""
     text = paragraph(f"""
-        All of it is run by `scripts/reproduction/reproduce.py all`, which goes on where it was stopped. Each of the
-        {sums["parts"]:.0f} parts was measured when it ran, on a machine that others used, too, so that seconds are
-        more than CPU seconds. Together they are {minutes:.0f} minutes of one core ({sums["seconds"] / 60.0:.0f} by the
-        clock); {verdict}.""")
+        `scripts/reproduction/reproduce.py all` runs everything. If it was stopped, it continues where it stopped. Each
+        of the {sums["parts"]:.0f} parts was measured when it ran. Others used the machine at the same time, so seconds
+        are more than CPU seconds. Together the parts took {minutes:.0f} minutes of one core, and
+        {sums["seconds"] / 60.0:.0f} minutes by the clock. {verdict}""")
     return ["## What a run takes", "", text, "", *table(["paper", "run", "parts", "CPU s", "s"], rows)]
 
 

@@ -24,18 +24,20 @@ def section(found: dict[str, Any], plot: str) -> list[str]:
     sets = found["sets"]
     published = [one["name"] for one in sets if one["published"]]
     names = " and ".join(base(name) for name in published)
-    known = f"The {_count(sets)} published partitions that are at hand of {names} are used. " if published else ""
+    others = "For the other sets, and again for breast-cancer, there" if published else "There"
+    known = f"Of {names}, {_count(sets)} published partitions are at hand and are used. " if published else ""
     lines = [
         f"## {TITLE}",
         "",
         paragraph(f"""
-            Kernel exp(-||x - z||^2 / sigma), features with mean 0 and variance 1 over the whole set, stop where
-            b_low - b_up <= 2 eps. {known}{"Of the others, and of breast-cancer again," if published else "There are"}
-            {found["partitions"]} random partitions of the official sizes: means and standard deviations can be
-            compared, single runs cannot. SMO is Keerthi's modification 2, which the paper names (`smo --wss
-            keerthi2`), and a separate program in a few lines of NumPy: rule 1 is the maximal violating pair, rule 2
-            the second-order choice. `rosen` here moves along conjugate directions inside a face and looks at all rows
-            after every step (`full=True`)."""),
+            The kernel is exp(-||x - z||^2 / sigma). Features have mean 0 and variance 1 over the whole set. A method
+            stops when b_low - b_up <= 2 eps. {known}{others}
+            are {found["partitions"]} random partitions of the official sizes. So means and standard deviations can be
+            compared with the paper's, but single runs cannot. Three kinds of SMO are compared. "Keerthi 2" is Keerthi's
+            modification 2, which the paper names (`smo --wss keerthi2`). Rules 1 and 2 are run by a separate program of
+            a few lines of NumPy: rule 1 takes the maximal violating pair, rule 2 the pair of the second-order choice.
+            `rosen` here moves along conjugate directions inside a face, and computes f of all rows after every step
+            (`full=True`)."""),
         "",
     ]
     lines += conventions(found) + tables(found) + differences(found)
@@ -74,10 +76,10 @@ def _inside(found: dict[str, Any]) -> list[str]:
             one["name"], _both(one["rosen"], found["most"]), _both(one["rosen, looks"], found["most"]), looks,
             _both(one["newton"], found["most"]), _both(one["steepest"], found["slow"]),
         ])  # fmt: skip
-    about = f"""The last two are of {found["fewer"]} partitions; of steepest descent at most {found["slow"]:,} steps, a
-        star where some did not get there. "One look a release" is the default of `rosen`: inside a face it works with
-        K_JJ alone, and f of all rows is brought up to date when a release seems due, which is one pass over the data
-        where no kernel rows are kept."""
+    about = f"""The last two columns are of {found["fewer"]} partitions. Steepest descent takes at most
+        {found["slow"]:,} steps; a star means that some runs did not end within these. "One look a release" is the
+        default of `rosen`: inside a face it needs only K_JJ, and it updates f of all rows when a release seems due.
+        Such an update is a *look*. It takes one pass over the data if no kernel rows are kept."""
     return [*lines, *table(head, rows), paragraph(about), ""]
 
 
@@ -101,11 +103,12 @@ def _work(found: dict[str, Any]) -> list[str]:
         for key in ("block: computed", "rosen: naive", "rosen, looks: computed")
     )  # fmt: skip
     passes = [one["block: passes"][at]["mean"] for one in found["sets"] for at in EPS]
-    about = f"""A step of SMO needs two kernel rows, one of Rosen's method a row for every free one: the question of
-        kernel operations that the paper leaves open. Counted that way it needs {min(naive):.1f} to {max(naive):.1f}
-        times the kernel values of rule 2; with K_JJ at hand inside a face {min(looks):.1f} to {max(looks):.1f} times;
-        rounds that release up to q rows at once {min(shares):.1f} to {max(shares):.1f} times, in {min(passes):.0f} to
-        {max(passes):.0f} passes over the data, where SMO, with no rows kept, makes one a step."""
+    about = f"""A step of SMO needs two kernel rows. A step of Rosen's method needs a kernel row for every free row. The
+        paper leaves open how many kernel operations that makes. Counted in this way, Rosen's method needs
+        {min(naive):.1f} to {max(naive):.1f} times the kernel values of rule 2. If K_JJ is kept inside a face, it needs
+        {min(looks):.1f} to {max(looks):.1f} times as many. Rounds that release up to q rows at once need
+        {min(shares):.1f} to {max(shares):.1f} times as many, in {min(passes):.0f} to {max(passes):.0f} passes over the
+        data. SMO that keeps no kernel rows makes one pass for each step."""
     return ["### Kernel operations, in rows of N values, nothing kept", "", *table(head, rows), paragraph(about), ""]
 
 

@@ -26,11 +26,11 @@ def conventions(found: dict[str, Any]) -> list[str]:
         ])  # fmt: skip
     head = ["set", "what", "way", "SV, SMO: paper", "rule 1", "iterations, SMO: paper", "rule 1"]
     settled = dict.fromkeys(f"{one['what']} ({one['set']})" for one in found["conventions"] if one["taken"])
-    text = f"""Of the ways to read the paper those in bold were taken: {", ".join(settled)}. They were chosen by the
-        paper's own figures of SMO, to which their steps are the nearest in {_nearest(found["conventions"])} of
-        {len(settled)} questions; so the agreement of these sets at 1e-3 is by choice, and shows only that the paper
-        can be read so. Means of {found["fewer"]} partitions, eps = 1e-3. No reading of titanic was chosen: C = 1e5 is
-        the benchmark's."""
+    text = f"""The paper can be read in several ways. Those in bold were taken: {", ".join(settled)}. They were chosen
+        because of the paper's own figures of SMO: in {_nearest(found["conventions"])} of {len(settled)} questions the
+        steps of the chosen reading are the nearest to these figures. So the agreement of these sets at 1e-3 follows
+        from the choice, and shows only that the paper can be read in this way. Figures are means of {found["fewer"]}
+        partitions, at eps = 1e-3. For titanic no reading was chosen: C = 1e5 is the benchmark's."""
     return ["### How the paper was read", "", *table(head, rows), paragraph(text), ""]
 
 
@@ -72,7 +72,7 @@ def tables(found: dict[str, Any]) -> list[str]:
                 f"{smo[0] / rosen[0]:.2f}", *(_ratio(one, rule, at) for rule in ("keerthi2", "wss1")),
             ])  # fmt: skip
         lines += table(head, rows)
-    lines += ["The standard deviations of the support vectors at 1e-6 are not at hand.", ""]
+    lines += ["We do not have the standard deviations of the support vectors at 1e-6.", ""]
     return lines + _accuracy(found)
 
 
@@ -87,17 +87,18 @@ def differences(found: dict[str, Any]) -> list[str]:
     spans = [f"{min(some):.1f} to {max(some):.1f} at {_eps(at)}" for at in EPS if (some := _ratios(found, "wss1", at))]
     reasons = [
         f"""* **SMO.** The paper names Keerthi's modification 2. Taken literally (`--wss keerthi2`) it needs
-        {min(more):.1f} to {max(more):.1f} times the steps of rule 1, because its inner loop sees the free rows only;
-        over all rows it would be rule 1. The paper's columns are those of rule 1 within sampling error
-        ({_RULE}) for {sum(map(bool, inside))} of {len(inside)} figures; of those by which no way to read
-        the paper was chosen for {sum(map(bool, held_out))} of {len(held_out)}. {_without(found)}
-        {"Not for " + ", ".join(outside) + "." if outside else ""}""",
-        f"""* **Rosen.** From 1e-3 to 1e-6 the count grows by a factor of {min(grows):.2f} to {max(grows):.2f}: the
-        claim that it hardly depends on eps {"stands" if max(grows) < _HARDLY else "does not show"} (we take a factor
-        below {_HARDLY:g} for that); rule 1 needs
-        {", ".join(spans)} times as many iterations. Of steepest descent inside the faces, which is what the text
-        describes, the count grows by {min(steepest):.2f} to {max(steepest):.2f}, and more where runs did not end
-        (below). {_counting(found)}""",
+        {min(more):.1f} to {max(more):.1f} times the steps of rule 1, because its inner loop sees only the free rows;
+        with all rows in the inner loop it would be rule 1. In {sum(map(bool, inside))} of {len(inside)} figures the
+        paper's columns are those of rule 1 within the sampling error ({_RULE}). Among these are {len(held_out)}
+        figures that were not used to choose a reading of the paper; {sum(map(bool, held_out))} of them agree.
+        {_without(found)} {"The figures that do not agree are " + ", ".join(outside) + "." if outside else ""}""",
+        f"""* **Rosen.** From 1e-3 to 1e-6 the number of iterations grows by a factor of {min(grows):.2f} to
+        {max(grows):.2f}. So the claim that it hardly depends on eps
+        {"holds" if max(grows) < _HARDLY else "does not hold"}, if that means a factor below {_HARDLY:g}. Rule 1 needs
+        more iterations than `rosen`, by factors of {" and ".join(spans)}. The text of the paper describes steepest
+        descent inside the faces. With it the number of iterations grows by
+        {min(steepest):.2f} to {max(steepest):.2f}, and by more where runs did not end (see below).
+        {_counting(found)}""",
         _ranks(found),
     ]
     by = {one["name"]: one for one in found["sets"]}
@@ -138,15 +139,16 @@ def claims(found: dict[str, Any], at: str) -> list[Claim]:
     low, high = {"1e-03": (2.0, 3.0), "1e-06": (4.0, 8.0)}[at]
     ratios = _ratios(found, "wss1", at)
     says = [
-        Claim(f"SMO needs {low:g} to {high:g} times the iterations (titanic less; by rule 1 {min(ratios):.1f} to "
-              f"{max(ratios):.1f} times)", low <= round(min(ratios)) and round(max(ratios)) <= high),
+        Claim(f"SMO needs {low:g} to {high:g} times the iterations of Rosen's method, and fewer on titanic (with rule "
+              f"1 it needs {min(ratios):.1f} to {max(ratios):.1f} times)",
+              low <= round(min(ratios)) and round(max(ratios)) <= high),
     ]  # fmt: skip
     near, more = [], _more(found, at)
     for _, number in _compared(found, at, "keerthi2"):
         near.append(bool(number.agrees))
     says.append(
-        Claim(f"SMO's column is the steps of Keerthi's modification 2, taken literally (which are {min(more):.1f} to "
-              f"{max(more):.1f} times those of rule 1)", all(near))
+        Claim(f"the column of SMO has the steps of Keerthi's modification 2, taken literally (these are {min(more):.1f}"
+              f" to {max(more):.1f} times those of rule 1)", all(near))
     )  # fmt: skip
     if at == EPS[0]:
         same = [(one["rank_sum_p"] or 0.0) >= 0.1 for one in found["sets"]]
@@ -199,22 +201,23 @@ def _counting(found: dict[str, Any]) -> str:
             if at == EPS[0]:
                 near[min(near, key=lambda key: abs(found_by[key]["mean"] / paper[0] - 1.0))].append(one["name"])
     all_, moves = (", ".join(near[key]) or "none" for key in near)
-    return f"""How the paper counts its iterations is not known: the count of all steps is the nearer one for {all_},
-        that of releases and pair steps for {moves}; within sampling error are {fits["rosen"]} and
-        {fits["rosen: moves"]} of {compared} figures."""
+    return f"""It is not known how the paper counts its iterations. For {all_} our count of all steps is nearer to the
+        paper's; for {moves} our count of releases and pair steps is. Within the sampling error of the paper's figures
+        are {fits["rosen"]} of {compared} counts of all steps, and {fits["rosen: moves"]} of {compared} of the other
+        counts."""
 
 
 def _without(found: dict[str, Any]) -> str:
     """The sets whose figures are not among those compared."""
     names = [one["name"] for one in found["sets"] if one["name"] in PAPER and one["wss1"][EPS[0]]["mean"] is None]
-    return f"Not among these: {', '.join(names)}, where rule 1 does not get there." if names else ""
+    return f"They do not include {', '.join(names)}, where rule 1 does not end." if names else ""
 
 
 def _ranks(found: dict[str, Any]) -> str:
     same = sum((one["rank_sum_p"] or 0.0) >= 0.1 for one in found["sets"])
-    return f"""* **Accuracy.** The paper finds no difference by the rank-sum test at the level 0.1; here {same} of
-        {len(found["sets"])} lines show none. Both methods end at the same optimum, so that nothing else could show;
-        and partitions overlap, which the test does not know."""
+    return f"""* **Accuracy.** The paper finds no difference by the rank-sum test at the level 0.1. Here {same} of
+        {len(found["sets"])} lines show none. Nothing else was to be expected, because both methods end at the same
+        optimum. The test takes the partitions for independent, but they overlap."""
 
 
 def _published(drawn: dict[str, Any], kept: dict[str, Any]) -> str:
@@ -223,8 +226,8 @@ def _published(drawn: dict[str, Any], kept: dict[str, Any]) -> str:
         f"{ours(drawn['rosen'][at])} by `rosen`"
         for at in EPS
     ]
-    return f"""* **breast-cancer.** The {kept["partitions"]} published partitions that are at hand (of 100), and
-        {drawn["partitions"]} random ones: {"; ".join(said)}."""
+    return f"""* **breast-cancer.** We have {kept["partitions"]} of the 100 published partitions. Their iterations,
+        and those of {drawn["partitions"]} random partitions, are: {"; ".join(said)}."""
 
 
 def _titanic(found: dict[str, Any]) -> str:
@@ -234,13 +237,13 @@ def _titanic(found: dict[str, Any]) -> str:
     others = [c for c in found["conventions"] if c["set"] == "titanic" and c["iterations"] is not None]
     by_C = " and ".join(f"{c['iterations']:.1f} at C = {c['way']}" for c in others)
     counts = [c["iterations"] for c in others]
-    where = "lie between" if counts and min(counts) <= paper <= max(counts) else "do not lie between"
+    where = "is between these two" if counts and min(counts) <= paper <= max(counts) else "is not between these two"
     never = one["wss1"][EPS[0]]["never"]
-    return f"""* **titanic.** It has {about["distinct"]} distinct rows, {about["both_labels"]} of them with both
-        labels, so that alpha is not unique and support vectors can be counted differently. With C = {one["C"]:g},
-        which goes with the benchmark, rule 1 takes steps of length O(1) towards it, and in {never} of
-        {one["partitions"]} partitions is not done after {found["most"]:,}. It needs {by_C}; the paper's {paper:g}
-        {where}. A dash stands where no partition got there."""
+    return f"""* **titanic.** The set has {about["distinct"]} distinct rows, and {about["both_labels"]} of them have
+        both labels. So alpha is not unique, and support vectors can be counted in several ways. The C of the benchmark
+        is {one["C"]:g}. Rule 1 approaches this bound in steps of length O(1), and in {never} of {one["partitions"]}
+        partitions it has not ended after {found["most"]:,} steps. It needs {by_C}; the paper's {paper:g} {where}. A
+        dash stands where rule 1 ended in no partition."""
 
 
 def _accuracy(found: dict[str, Any]) -> list[str]:

@@ -45,9 +45,9 @@ PAPER = Paper(
     items=(
         Item(
             "the table", "accuracy and milliseconds of four codes on heart_scale", 12, table,
-            rule="the digits printed; milliseconds of two machines are not compared",
-            why="""most of the accuracies are no k / 270, and 0.546 is below the larger class: the source's models had
-            not converged, or are judged on other rows""",
+            rule="in the printed digits; milliseconds of two machines are not compared",
+            why="""most of the accuracies are not k / 270 for any k, and 0.546 is below the share of the larger class.
+            So the source's models had not converged, or its accuracies are of other rows""",
         ),
     ),
     run=run,
