@@ -269,8 +269,8 @@ class KernelSolver(EndsOfModels):
         if not over and self.is_hopeless(state, one, ctx):
             over = exhausted = True
         if progress.done and not over:
-            # The minimum of both, because `aim` makes qp.eps the larger one if P is many times the sum of C_i.
-            state.eps[m] = max(_TIGHTER * min(qp.eps, float(state.eps[m])), SMALLEST_EPS)
+            # Not of qp.eps, which `aim` makes of it: where the gap decides, the two are not of one unit.
+            state.eps[m] = max(_TIGHTER * float(state.eps[m]), SMALLEST_EPS)
         if over:
             state.done[m], state.final[m], state.own_end[m] = True, progress.final or exhausted, progress.final
             self._close(state, one)
