@@ -114,7 +114,7 @@ def record(job: Job, document: dict[str, Any]) -> None:
     entry = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **plain(document)}
     path = job.folder / "retrain.jsonl"
     try:
-        with open(path, "ab", buffering=0) as file:
+        with open(path, "a+b", buffering=0) as file:
             append_whole(file, json_line(entry))
             os.fsync(file.fileno())
     except OSError as error:

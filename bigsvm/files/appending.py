@@ -20,14 +20,17 @@ def json_line(document: Any) -> bytes:
 def append_whole(file: FileIO, line: bytes) -> None:
     """Append `line` to an unbuffered file, which stays as it was if there is no room.  Raises OSError with the reason.
 
-    Of a process that is killed meanwhile a part of the line may stay: who reads the record leaves out a last line
-    without an end, and who goes on with it cuts that off first.
+    Of a process that is killed meanwhile a part of its line may stay.  The next line begins after a line end, so that
+    only one is lost, and who reads the record leaves out the torn one.
+
+    file : opened for reading, too
 
     A disk that becomes full takes a part of the line without an error.  Asked to write the rest, it says whether it is
     full, a quota is used up, or the file has reached a limit.
     """
     whole = file.seek(0, os.SEEK_END)
-    rest = memoryview(line)
+    torn = whole > 0 and os.pread(file.fileno(), 1, whole - 1) != b"\n"
+    rest = memoryview(b"\n" + line if torn else line)
     try:
         while rest:
             rest = rest[file.write(rest) :]

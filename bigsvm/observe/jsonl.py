@@ -92,7 +92,7 @@ class JsonlFile:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 _cut_torn_line(self.path)
-                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+                self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
             self._write(self._file, line)
         except OSError as error:
             from bigsvm.files.atomic import cannot_write

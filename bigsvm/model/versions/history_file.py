@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,17 @@ from bigsvm.model.model_files import model_fingerprint
 from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
 
 
-def history(registry: str | Path) -> list[dict[str, Any]]:
-    """The entries of the history, oldest first.  A torn last line is skipped; DataError names any other bad line."""
+def history(registry: str | Path, warn: Callable[[str], object] | None = None) -> list[dict[str, Any]]:
+    """The entries of the history, oldest first.  A torn last line is left out; DataError names any other bad line.
+
+    warn : called with a sentence about a torn line
+    """
     path = Path(registry) / HISTORY
     entries = []
-    for number, line in enumerate((path.read_bytes() if path.exists() else b"").split(b"\n")[:-1], 1):
+    *lines, rest = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    if rest and warn is not None:
+        warn(f"{path}: the last line was torn by a kill, and is left out; the next change of the registry removes it")
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
             entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})

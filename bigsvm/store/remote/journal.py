@@ -10,6 +10,7 @@ from typing import Any
 
 import xxhash
 
+from bigsvm.files.appending import append_whole
 from bigsvm.files.atomic import cannot_write
 
 NAME = "journal.jsonl"
@@ -37,9 +38,7 @@ class Journal:
             except (ValueError, TypeError):
                 continue
         try:
-            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
-            if lines[-1]:
-                self._file.write(b"\n")
+            self._file = open(self._path, "a+b", buffering=0)  # noqa: SIM115
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
@@ -47,7 +46,7 @@ class Journal:
         """Record that a piece is in its file."""
         line = json.dumps([path, start, len(content), xxhash.xxh3_128_hexdigest(content)]).encode() + b"\n"
         with self._lock:
-            self._file.write(line)
+            append_whole(self._file, line)
 
     def holds(self, path: str, start: int, content: bytes) -> bool:
         """Whether these are the bytes of a recorded piece."""

@@ -21,7 +21,7 @@ def command(session: Session, registry: Path) -> int:
 
     if not (registry / VERSIONS).is_dir():
         raise MissingInput("no registry here", str(registry), "bigsvm promote makes one")
-    entries, version = history(registry), current_version(registry)
+    entries, version = history(registry, session.warn), current_version(registry)
     if version is not None and not is_there(registry, version):
         session.warn(f"the current version {version} is missing: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
