@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, Unsupported, UsageError
+from bigsvm.events import Warned
 from bigsvm.model.linear_model import load_model
 from bigsvm.predictor import load
 from bigsvm.run.apply.evaluate import evaluate
@@ -254,3 +256,20 @@ def test_a_field_of_labels_with_nothing_in_it_is_no_empty_set(tmp_path: Path) ->
     kept = open_store(tmp_path / "rows.csv", labels=["label"], missing="drop")
     assert kept.classes is not None
     assert kept.classes[kept.read(kept.refs(9)[0]).y].tolist() == ["a,b", "", "a"]
+
+
+def test_unknown_labels_are_told_once(tmp_path: Path) -> None:
+    """That ROC AUC is left out was said as well, of which they are the cause."""
+    model = bigsvm.fit((X, Y), **OPTIONS).model
+    said: dict[str, list[str]] = {}
+    for kind, names in {"the same": "012", "others": "345", "some": "0345"}.items():
+        sets = [",".join(name for name in names if row[int(name) % K]) for row in Y]
+        path = tmp_path / f"{names}.parquet"
+        pyarrow.parquet.write_table(pa.table({**{f"f{j}": X[:, j] for j in range(D)}, "sets": sets}), path)
+        events: list[Any] = []
+        evaluate(model, open_store(path, labels="sets"), CONFIG, events.append)
+        said[kind] = [event.message.split(":")[0] for event in events if isinstance(event, Warned)]
+    unknown, absent = "labels that the model does not know count as wrong", "labels of the model that no row has"
+    assert said["the same"] == []
+    assert said["others"] == [unknown, absent]
+    assert said["some"] == [unknown, "ROC AUC needs rows with and without a label; left out of its mean", absent]

@@ -246,7 +246,8 @@ class Tally:
     def warnings(self) -> list[str]:
         """The metrics that the rows do not define, for the user; call after `result`."""
         found = []
-        if self._without_auc:
+        # If no class has one because the rows have other labels, the warning about these says enough.
+        if self._without_auc and not (self._unknown and len(self._without_auc) == len(self._positive)):
             names = ", ".join(self._without_auc[:5])
             found.append(f"ROC AUC needs rows inside and outside of each class; left out: {names}")
         if self._unknown:

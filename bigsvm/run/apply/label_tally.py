@@ -95,7 +95,8 @@ class LabelTally:
         found = []
         if self._unknown:
             found.append(f"labels that the model does not know count as wrong: {', '.join(self._unknown[:5])}")
-        if self._without_auc:
+        # If no label has one because the rows have other labels, the warning about these says enough.
+        if self._without_auc and not (self._unknown and len(self._without_auc) == len(self._names)):
             names = ", ".join(self._without_auc[:5])
             found.append(f"ROC AUC needs rows with and without a label; left out of its mean: {names}")
         if self._absent:
