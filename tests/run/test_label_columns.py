@@ -13,7 +13,11 @@ import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.events import Warned
 from bigsvm.run.apply.evaluate import evaluate
+from tests.cli.conftest import Bigsvm
+from tests.cli.conftest import bigsvm as command
 from tests.store.formats import anndata
+
+__all__ = ["command"]
 
 
 def table(folder: Path, form: str) -> Path:
@@ -100,3 +104,19 @@ def test_one_class_and_ingested_labels_are_not_told_of(tmp_path: Path) -> None:
     outliers = bigsvm.fit(opened(path, "other", label_map=signs), loss="one_class", kernel="rbf").model
     evaluate(outliers, opened(path, "label", label_map=signs), config, note)
     assert said == []
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "zarr", "h5ad", "arrays"])
+def test_inspect_names_the_column(form: str, kernel: str, tmp_path: Path, command: Bigsvm) -> None:
+    """The model remembered it, and `inspect` did not show it."""
+    store: Any = (np.eye(4), [0, 1, 0, 1]) if form == "arrays" else opened(table(tmp_path, form), "other")
+    bigsvm.fit(store, kernel=kernel).save_model(tmp_path / "model")
+    name = None if form == "arrays" else "other"
+    as_json, as_text = (
+        command("inspect", str(tmp_path / "model"), "--json"),
+        command("inspect", str(tmp_path / "model")),
+    )
+    assert as_json.document["result"]["label_column"] == name
+    lines = [line.split() for line in as_text.out.splitlines() if "label column" in line]
+    assert lines == ([] if name is None else [["label", "column", name]])
