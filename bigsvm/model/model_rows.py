@@ -13,10 +13,8 @@ from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
-from bigsvm.store.identity import Identity
 
 _MAX_NAMES = 1 << 20
-_USUAL_LABELS, _OBS = ("", "label", "y"), "obs/"
 
 
 def rows_of(store: RowBlocks) -> dict[str, Any]:
@@ -28,34 +26,29 @@ def rows_of(store: RowBlocks) -> dict[str, Any]:
     return kept
 
 
-def label_column_of(identity: Identity) -> dict[str, str]:
-    """`label_column`, the name of the column that a model's labels came from; nothing where it is the usual one."""
-    name = _label_of(identity)
-    return {} if name in _USUAL_LABELS else {"label_column": name}
+def label_column_of(store: RowBlocks) -> str:
+    """The name of the column that the labels of rows come from; '' if it is not known.
 
-
-def other_labels(rows: Mapping[str, Any], store: RowBlocks) -> str:
-    """A warning if the labels of a store come from another column than the model's; '' if not, or if none is known.
-
-    Stores that `ingest` wrote call their labels `label`, whatever the column was called, so that this name in a Zarr
-    store or in AnnData tells nothing.
-
-    rows : the recipe of the model (`rows_of` and `label_column_of`)
+    Arrays have no names, nor has svmlight text.  Stores that `ingest` wrote call their labels `label`, whatever the
+    column was called.  Rows with several labels have several columns.
     """
     from bigsvm.store.transforms.label_sets import LABEL_SETS  # a prediction does not need it
 
-    ours = rows.get("label_column")
-    if not isinstance(ours, str) or store.uri == "memory" or LABEL_SETS in rows:  # labels of arrays have no name
+    if LABEL_SETS in store.recipe:
         return ""
-    theirs = _label_of(store.identity)
-    in_obs = dict(store.identity.selection).get("label", "").startswith(_OBS)
-    if theirs in ("", ours) or (in_obs and theirs in _USUAL_LABELS):
+    below = getattr(store, "below", None)
+    return getattr(store, "label_column", "") if below is None else label_column_of(below)
+
+
+def other_labels(model: Mapping[str, Any], store: RowBlocks) -> str:
+    """A warning if the labels of a store come from another column than a model's; '' if not, or if either is not known.
+
+    model : what the model holds beside its arrays
+    """
+    ours, theirs = model.get("rows", {}).get("label_column"), label_column_of(store)
+    if not isinstance(ours, str) or not ours or theirs in ("", ours):
         return ""
     return f"the model was trained on the labels of column {ours}, and these are of column {theirs} (see --label)"
-
-
-def _label_of(identity: Identity) -> str:
-    return dict(identity.selection).get("label", "").removeprefix(_OBS)
 
 
 def rows_bytes(rows: Mapping[str, Any]) -> int:

@@ -234,6 +234,8 @@ class StoreBase:
     feature_names: Sequence[str] | None = None
     recorded_split: float | None = None
     """The share of rows to train on that the store records (`bigsvm ingest --split`)."""
+    label_column: str = ""
+    """The name of the column that the labels come from; empty if it is not known."""
     came_as: str = ""
     """Type of the values as they are stored, where they may be read as another one: messages name it."""
     given: Any = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ import pytest
 import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.events import Warned
+from bigsvm.model.model_rows import label_column_of
 from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.proof.certify import certify_model
 from tests.cli.conftest import Bigsvm
 from tests.cli.conftest import bigsvm as command
 from tests.store.formats import anndata
@@ -23,7 +28,7 @@ __all__ = ["command"]
 def table(folder: Path, form: str) -> Path:
     """Two columns of features, two columns of labels that differ, a weight."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((80, 2)).astype(np.float32)
+    X = rng.standard_normal((80, 2))
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     labels = {"label": np.where(X[:, 0] > 0, "yes", "no"), "other": np.where(X[:, 1] > 0, "yes", "no")}
     labels["three"] = np.where(X[:, 1] > 1, "c", labels["other"])
@@ -33,7 +38,7 @@ def table(folder: Path, form: str) -> Path:
     if form in ("zarr", "h5ad"):
         return anndata(path, {"X": X, **{f"obs/{name}": (values == "yes") * 1 for name, values in labels.items()}})
     frame = frame.assign(**labels, heft=rng.uniform(0.5, 2.0, 80))
-    frame.to_csv(path, index=False) if form == "csv" else frame.to_parquet(path)
+    {"csv": functools.partial(frame.to_csv, index=False), "arrow": frame.to_feather}.get(form, frame.to_parquet)(path)
     return path
 
 
@@ -43,27 +48,127 @@ def opened(path: Path, label: str | None, **more: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "zarr", "h5ad"])
-@pytest.mark.parametrize("measured", [None, "label", "other"])
-@pytest.mark.parametrize("trained", [None, "label", "other"])
-def test_labels_of_another_column_are_told(
-    trained: str | None, measured: str | None, form: str, tmp_path: Path
-) -> None:
-    """It was measured on the column `label` without a word, whatever column the model had learned."""
-    path = table(tmp_path, form)
-    bigsvm.fit(opened(path, trained)).model.save(tmp_path / "model")
-    model = bigsvm.load_model(tmp_path / "model")
+def ingested(source: Any, folder: Path, label: str, **options: Any) -> Any:
+    out = folder / f"{label}.zarr"
+    bigsvm.ingest(source, out, label=label, **options)
+    return bigsvm.open_store(out)
+
+
+def made(form: str, folder: Path, label: str) -> Any:
+    """The rows of `table` with these labels: read where they lie, or from a store that `ingest` wrote of them."""
+    at, _, how = form.partition(" ")
+    if at in ("csv", "parquet", "arrow", "zarr", "h5ad"):
+        path = folder / f"rows.{at}"
+        if not path.exists():
+            table(folder, at)
+        chosen = {} if at in ("zarr", "h5ad") else {"columns": ("a", "b")}
+        return ingested(path, folder, label, **chosen) if how else opened(path, label)
+    frame = pd.read_csv(table(folder, "csv"))
+    X, y = np.ascontiguousarray(frame[["a", "b"]]), (frame[label] == "yes").to_numpy() * 1
+    if at == "npz":
+        np.savez(folder / "rows.npz", X=X, **{label: y})
+        return ingested(folder / "rows.npz", folder, label)
+    if at == "npy":
+        np.save(folder / "X.npy", X)
+        np.save(folder / f"{label}.npy", y)
+        bigsvm.ingest(folder / "X.npy", folder / f"{label}.zarr", label=str(folder / f"{label}.npy"))
+        return bigsvm.open_store(folder / f"{label}.zarr")
+    if at == "svmlight":
+        lines = [f"{one} 1:{a} 2:{b}" for one, (a, b) in zip(y, X, strict=True)]
+        (folder / f"{label}.svm").write_text("\n".join(lines))
+        bigsvm.ingest(folder / f"{label}.svm", folder / f"{label}.zarr")
+        return bigsvm.open_store(folder / f"{label}.zarr")
+    return bigsvm.open_store((X, y))
+
+
+KNOWN = ["csv", "parquet", "arrow", "zarr", "h5ad"]
+UNKNOWN = [*(f"{form} ingested" for form in KNOWN), "npz", "npy", "svmlight", "arrays"]
+LABELS = ["label", "other"]
+
+
+def told_of(run: Callable[[Any], Any]) -> list[str]:
+    """The warnings about columns."""
     said: list[str] = []
-    evaluate(
-        model, opened(path, measured), bigsvm.config.FitConfig(),
-        lambda event: said.append(event.message) if isinstance(event, Warned) else None,
-    )  # fmt: skip
-    # Stores of Zarr and AnnData call the labels `label` that `ingest` wrote, whatever the column was called.
-    others = trained == "other" and measured != "other" and form in ("csv", "parquet")
-    assert [text for text in said if "labels of column" in text] == (
-        ["the model was trained on the labels of column other, and these are of column label (see --label)"]
-        if others else []
-    )  # fmt: skip
+
+    def note(event: Any) -> None:
+        said.extend([event.message] if isinstance(event, Warned) and "of column" in event.message else [])
+
+    run(note)
+    return said
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Any, Any, Path]]:
+    """(form, label) -> a store with these labels, the model of it, and where that is saved."""
+    pytest.importorskip("h5py")
+    folder, found = tmp_path_factory.mktemp("everything"), {}
+    for k, (form, label) in enumerate(itertools.product([*KNOWN, *UNKNOWN], LABELS)):
+        (folder / str(k)).mkdir()
+        store = made(form, folder / str(k), label)
+        bigsvm.fit(store).save_model(folder / f"{k}.model")
+        found[form, label] = store, bigsvm.load_model(folder / f"{k}.model"), folder / f"{k}.model"
+    return found
+
+
+@pytest.mark.parametrize("trained", [*itertools.product([*KNOWN, *UNKNOWN], LABELS)], ids=" ".join)
+def test_labels_of_another_column_are_told(trained: tuple[str, str], everything: dict[Any, Any]) -> None:
+    """Zarr stores, AnnData and models of the usual column were measured on others without a word."""
+    model, config = everything[trained][1], bigsvm.config.FitConfig()
+    for measured, (store, _, _) in everything.items():
+        said = told_of(lambda note, store=store: evaluate(model, store, config, note))
+        known = trained[0] in KNOWN and measured[0] in KNOWN
+        text = f"the model was trained on the labels of column {trained[1]}, and these are of column {measured[1]}"
+        assert said == ([f"{text} (see --label)"] if known and trained[1] != measured[1] else []), measured
+
+
+@pytest.mark.parametrize("measured", LABELS)
+@pytest.mark.parametrize("trained", LABELS)
+@pytest.mark.parametrize("form", KNOWN)
+def test_certify_tells_it_too(form: str, trained: str, measured: str, everything: dict[Any, Any]) -> None:
+    _, model, path = everything[form, trained]
+    store, config = everything[form, measured][0], bigsvm.config.FitConfig()
+
+    def run(note: Any) -> None:
+        if trained == measured:
+            assert "warnings" not in certify_model(path, store, config, note)
+            return
+        with pytest.raises(DataError):
+            certify_model(path, store, config, note)
+
+    assert model.about["rows"]["label_column"] == trained
+    assert bool(told_of(run)) == (trained != measured)
+
+
+def test_a_proof_on_the_same_labels_in_another_column_says_so(tmp_path: Path) -> None:
+    path = table(tmp_path, "csv")
+    frame = pd.read_csv(path)
+    frame.assign(copied=frame["label"]).to_csv(path, index=False)
+    bigsvm.fit(opened(path, "label")).save_model(tmp_path / "model")
+    found = bigsvm.certify(tmp_path / "model", opened(path, "copied"))
+    assert found["certificate"] == "proved"
+    assert found["warnings"] == [
+        "the model was trained on the labels of column label, and these are of column copied (see label)"
+    ]
+
+
+@pytest.mark.parametrize("form", KNOWN)
+@pytest.mark.parametrize("change", ["split", "rows", "missing", "scale", "label_map", "positive"])
+def test_a_column_keeps_its_name_in_rows_that_are_changed(change: str, form: str, everything: dict[Any, Any]) -> None:
+    uri = everything[form, "other"][0].uri
+    yes = "yes" if form in ("csv", "parquet", "arrow") else "1"
+    chosen: dict[str, Any] = {
+        "split": {"split": 0.5}, "rows": {"rows": "label is not null"}, "missing": {"missing": "drop"},
+        "scale": {"scale": "maxabs"}, "label_map": {"label_map": {yes: "5"}}, "positive": {"positive": yes},
+    }[change]  # fmt: skip
+    assert label_column_of(opened(Path(uri), "other", **chosen)) == "other"
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
+def test_rows_with_several_labels_have_no_column_of_them(form: str, tmp_path: Path) -> None:
+    path = table(tmp_path, form)
+    store = bigsvm.open_store(path, labels="three", columns=("a", "b"))
+    assert label_column_of(store) == ""
+    assert "label_column" not in bigsvm.fit(store).model.about["rows"]
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
@@ -102,6 +207,7 @@ def test_one_class_and_ingested_labels_are_not_told_of(tmp_path: Path) -> None:
     config, signs = bigsvm.config.FitConfig(), {"yes": "1", "no": "-1"}
     evaluate(bigsvm.fit(opened(path, "other")).model, bigsvm.open_store(tmp_path / "made.zarr"), config, note)
     outliers = bigsvm.fit(opened(path, "other", label_map=signs), loss="one_class", kernel="rbf").model
+    assert "label_column" not in outliers.about["rows"]
     evaluate(outliers, opened(path, "label", label_map=signs), config, note)
     assert said == []
 

@@ -88,8 +88,7 @@ def counted(
     if store.classes is not None and model.regression:
         hint = "ingest with --task regression"
         raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
-    told = "" if isinstance(store, TextLabels) or model.one_class else other_labels(model.about.get("rows", {}), store)
-    if told:
+    if not isinstance(store, TextLabels) and (told := other_labels(model.about, store)):
         emit(Warned(told))
     began = time.monotonic()
     budget = budget_of(config)

@@ -319,7 +319,10 @@ def _about(
     figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
     assert prover.written is not None
     about = about_model(problem, data, prover.written, plan, config, survey, status)
-    if kept := rows_of(store) | label_column_of(store.identity):
+    kept, column = rows_of(store), "" if problem.one_class else label_column_of(store)
+    if column:
+        kept["label_column"] = column
+    if kept:
         about["rows"] = kept
     if earlier is not None:
         about["warm_start"] = figures["warm_start"] = earlier.document()

@@ -15,11 +15,11 @@ import numpy as np
 from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused, in_words
-from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_alpha, load_model
-from bigsvm.model.model_rows import check_alike, rows_bytes
+from bigsvm.model.model_rows import check_alike, other_labels, rows_bytes
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -55,6 +55,8 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     began = time.monotonic()
     model = load_model(path)
     store = rows_trained_on(model, store)
+    if told := other_labels(model.about, store):
+        emit(Warned(told))
     problem, alpha = problem_of(model, store), load_alpha(path, model)
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
@@ -93,7 +95,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     return {
         "model": str(path),
         "n_samples": store.n_samples,
-        **_figures(certificate, problem),
+        **_figures(certificate, problem, told),
         **terms.said(),
         "bound": terms.bound,
         "content_fingerprint": content,
@@ -200,8 +202,8 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
     )
 
 
-def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
-    """The figures of a result; no gap if it is not even an estimate."""
+def _figures(certificate: Certificate, problem: Problem, told: str) -> dict[str, Any]:
+    """The figures of a result; no gap if it is not even an estimate.  told : a warning about the labels, or ''"""
     models = models_document(problem, certificate)
     found: dict[str, Any] = {
         "objective": float(certificate.primal.sum()),
@@ -216,6 +218,6 @@ def _figures(certificate: Certificate, problem: Problem) -> dict[str, Any]:
             document["duality_gap"] = document["relative_gap"] = None
     if not problem.kernel.by_construction:
         found["positive_semidefinite"] = problem.kernel.definite.how
-    if problem.kernel.unproved:
-        found["warnings"] = [problem.kernel.unproved]
+    if warnings := [text for text in (told, problem.kernel.unproved) if text]:
+        found["warnings"] = warnings
     return found

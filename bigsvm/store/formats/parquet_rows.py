@@ -118,7 +118,7 @@ class ParquetRows(ColumnLabels):
         self.n_samples = self._files.n_samples
         self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
         self.dtype = self._layout.dtype
-        self.came_as = came_as(self._files.schema, self._layout)
+        self.came_as, self.label_column = came_as(self._files.schema, self._layout), layout.label or ""
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]

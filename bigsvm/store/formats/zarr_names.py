@@ -32,6 +32,12 @@ def split_of(group: Any) -> float | None:
     raise DataError(f"{SPLIT} is {found!r}, not a share between 0 and 1", "zarr.json", "remove the attribute")
 
 
+def is_of_ingest(group: Any) -> bool:
+    """Whether `ingest` wrote the frame `obs`: its index has numbers, where others have names."""
+    path = f"obs/{group['obs'].attrs.get('_index', '_index')}"
+    return path in group and hasattr(group[path], "shape") and group[path].dtype.kind in "iu"
+
+
 def feature_names(group: Any, frame: str, n_features: int, open_array: Open) -> Sequence[str] | None:
     """The index of a `var` frame where it is of strings; None where there is none, or it is of numbers.
 

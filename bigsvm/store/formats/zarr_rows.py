@@ -26,7 +26,7 @@ from bigsvm.store.formats.csc_rows import rows_of_columns
 from bigsvm.store.formats.layouts.binsparse import RowMajor, described
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
-from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
+from bigsvm.store.formats.zarr_names import feature_names, is_of_ingest, recipe_of, split_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
@@ -127,6 +127,8 @@ class ZarrRows(StoreBase):
         if labelled:
             self._label_name = _column(label or "label")
             self._label = open_label(group, self._label_name, open_array, task, missing)
+            if self._label_name != "obs/label" or not is_of_ingest(group):
+                self.label_column = self._label_name.removeprefix("obs/")
             self._open_weights(group, open_array, weight)
         self.has_weights = self._weight is not None
         self.identity = Identity.of(
