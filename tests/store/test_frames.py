@@ -15,9 +15,12 @@ import scipy.sparse
 from sklearn.base import clone
 
 import bigsvm
+from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
+from bigsvm.run.fit.plan import make_plan
 from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, NuSVC, OneClassSVM
 from bigsvm.store.frames.values import plain_rows
+from bigsvm.units import MIB
 
 NAMES = list("abcd")
 WHOLE = np.tile(np.array([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]], np.uint8), (5, 1))
@@ -65,6 +68,26 @@ def test_a_fit_a_prediction_and_a_store_take_such_frames(kind: str, tmp_path: An
     np.testing.assert_array_equal(model.decision_function(given), model.decision_function(plain))
     bigsvm.ingest(given, tmp_path / "rows.zarr", y=Y)
     np.testing.assert_array_equal(bigsvm.fit(tmp_path / "rows.zarr").model.coef, model.coef)
+
+
+@pytest.mark.parametrize("memory", ["16MiB", "1GiB"])
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_frame_has_the_plan_of_the_array_that_is_made_of_it(kind: str, memory: str) -> None:
+    """The array is made before the fit begins, and a budget counts what comes after that (docs/data.md)."""
+    given, config = frame([kind, "float64", "bool", "float64"]), FitConfig.of(memory=memory)
+    stores = [bigsvm.open_store((X, Y)) for X in (given, plain_rows(given, "X"))]
+    plans = [make_plan(store, config).document() for store in stores]
+    assert plans[0] == plans[1]
+
+
+def test_a_fit_of_a_frame_larger_than_its_budget_keeps_the_budget(tmp_path: Any) -> None:
+    """Also where the array that is made of it is larger: it is held already when the budget begins."""
+    X = np.random.default_rng(0).standard_normal((200_000, 8))
+    given = pd.DataFrame(X).astype("Float64").assign(last=X[:, 0] > 0.3)
+    result = bigsvm.fit(given, (X[:, 0] > 0) * 1, memory="12MiB", max_passes=1, threads=1, scratch=str(tmp_path))
+    assert plain_rows(given, "X").nbytes > result.memory["budget_bytes"] == 12 * MIB
+    assert not result.model.about["plan"]["resident"]
+    assert result.memory["peak_anon_bytes"] - result.memory["base_bytes"] <= 12 * MIB
 
 
 def test_types_of_half_the_size_stay() -> None:
