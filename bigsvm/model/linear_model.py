@@ -1,7 +1,7 @@
 """Linear models, and saving and loading of models of both kinds: a directory of JSON and plain .npy files.
 
     model.json    format version, problem, classes, certificate, resolved plan, fingerprints, digests
-    rows.json     how features are made from columns, and their names; absent if there are none
+    rows.json     how features are made from columns, their names, and the column of labels; absent if there are none
     coef.npy      float64, (n_models, n_features)
     intercept.npy float64, (n_models,)
     alpha.npy     float64, (n_models, n_samples), in the store's row order; absent with --no-dual

@@ -1,6 +1,6 @@
 """The same rows in any form: one content fingerprint, and the same bytes of a model among sparse and among dense ones.
 
-What a model has of the form is `rows.json`: names of features, and how columns became features.
+What a model has of the form is `rows.json`: names of features, how columns became features, and the column of labels.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigsvm
+from bigsvm.model.linear_model import rows_of_model
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.ingest.ingest import ingest
 from tests.store import formats
@@ -149,4 +150,7 @@ def test_one_content_and_one_model(layout: str, name: str, wanted: dict[str, dic
     assert found["model.json"]["content_fingerprint"] == wanted[layout]["model.json"]["content_fingerprint"]
     assert found == wanted[layout]
     has_names = "csv" in name or name in ("tsv", "Feather", "Parquet columns")
-    assert (tmp_path / "m" / "rows.json").exists() == has_names
+    has_column = name not in ("arrays", "our Zarr", "dask", "svmlight", "npz", "csv, ingested")
+    kept = rows_of_model(tmp_path / "m")
+    assert (("features" in kept), kept.get("label_column")) == (has_names, "label" if has_column else None)
+    assert (tmp_path / "m" / "rows.json").exists() == (has_names or has_column)
