@@ -77,8 +77,9 @@ def told_in_python(function: Callable[P, T]) -> Callable[P, T]:
         except BigSVMError as error:
             cause, told = error.__cause__, for_python(error)
         else:
-            for one in found if isinstance(found, list) else [found]:
-                if isinstance(warned := getattr(one, "warnings", None), list):
+            for one in found if isinstance(found, list) else [found, getattr(found, "refit", None)]:
+                warned = one.get("warnings") if isinstance(one, dict) else getattr(one, "warnings", None)
+                if isinstance(warned, list):
                     warned[:] = map(warning_in_python, warned)
             return found
         raise told from cause

@@ -9,6 +9,7 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bigsvm.config import OPTIONS, FitConfig
 from bigsvm.errors import BigSVMError, DataError, MissingInput, PlanRefused, UsageError
 from bigsvm.python_api import spelling
 from bigsvm.python_api.spelling import OF_ESTIMATORS, in_python
-from bigsvm.python_api.told import _BUILTIN, for_python
+from bigsvm.python_api.told import _BUILTIN, for_python, told_in_python
 from tests.cli.conftest import Bigsvm
 from tests.cli.conftest import bigsvm as command
 
@@ -265,3 +266,15 @@ def test_names_that_are_part_of_others_stay(tmp_path: Path, monkeypatch: pytest.
     for _, again in itertools.product(range(2), (str(tmp_path / "a"),)):
         places.given_as(again)
     assert places.rename(DataError(f"{tmp_path}/a/X")).what == f"{tmp_path}/a/X"
+
+
+def test_warnings_of_all_that_is_returned_name_arguments() -> None:
+    def warned(**more: Any) -> SimpleNamespace:
+        return SimpleNamespace(warnings=["use --memory 5MiB"], **more)
+
+    said = ['use memory="5MiB"']
+    assert told_in_python(warned)().warnings == said
+    assert told_in_python(lambda: [warned(), warned()])()[1].warnings == said
+    assert told_in_python(lambda: {"warnings": ["use --memory 5MiB"]})() == {"warnings": said}
+    search = told_in_python(lambda: warned(refit=warned()))()
+    assert search.warnings == search.refit.warnings == said
