@@ -163,6 +163,27 @@ def test_curves_by_hand() -> None:
     np.testing.assert_allclose(probabilities(nowhere, np.zeros((2, 3))), 1 / 3)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("middle", [0.0, -1.0, 100.0, -1e6])
+def test_probabilities_do_not_depend_on_where_scores_lie_nor_on_how_far_apart(
+    middle: float, method: str, weighted: bool
+) -> None:
+    """Features that are small beside the bias make scores such as -1 + 1e-7: Newton's method ended early on them."""
+    rng = np.random.default_rng(3)
+    z = rng.standard_normal(300)
+    positive = z + 0.5 * rng.standard_normal(300) > 1.0
+    weight = rng.random(300) if weighted else None
+    wanted = curve_of(method, curve(method, points_of(z, positive, weight)), z)
+    assert wanted.max() - wanted.min() > 0.9
+    for spread in (1e-300, 1e-100, 1e-20, 1e-9, 1e-5, 1e-2, 1e3, 1e100, 1e300):
+        if spread < 1e-8 * abs(middle):
+            continue  # the scores themselves are rounded
+        score = middle + spread * z
+        found = curve_of(method, curve(method, points_of(score, positive, weight)), score)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "changed",
     [

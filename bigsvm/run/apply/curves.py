@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _ITERATIONS = 200
-_SAME = 1e-15  # scores that differ by less count as equal
+_SAME = 1e-15  # scores that differ by less count as equal; times the largest score, if all are below 1
 _HALVINGS = 40
 
 
@@ -34,7 +34,9 @@ def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
     order = np.argsort(score, kind="stable")
     score, positive = score[order], positive[order]
     weight = np.ones(len(score)) if weight is None else weight[order]
-    first = np.flatnonzero(np.append(True, np.diff(score) >= _SAME))
+    largest = np.abs(score[[0, -1]]).max() if len(score) else 0.0
+    apart = np.diff(score)
+    first = np.flatnonzero(np.append(True, (apart > 0.0) & (apart >= _SAME * min(largest, 1.0))))
     ours = np.add.reduceat(np.where(positive, weight, 0.0), first)
     others = np.add.reduceat(np.where(positive, 0.0, weight), first)
     return Points(score[first], ours, others)
@@ -63,11 +65,18 @@ def _isotonic(points: Points) -> dict[str, Any]:
 
 
 def _sigmoid(points: Points) -> dict[str, Any]:
-    """A and B of 1 / (1 + exp(A s + B)), fitted to scores that were scaled to be small."""
+    """A and B of 1 / (1 + exp(A s + B)), fitted to scores of mean 0 and standard deviation 1.
+
+    Scores may differ by little beside their size, as those of a model whose features are small beside its bias do.
+    """
     n_positive, n_negative = points.positive.sum(), points.negative.sum()
-    scale = float(max(np.abs(points.score).max(), 1e-300))
-    s = points.score / scale
     weight = points.positive + points.negative
+    largest = float(max(np.abs(points.score).max(), 1e-300))
+    s = points.score / largest
+    middle = float(np.average(s, weights=weight))
+    s -= middle
+    spread = float(np.sqrt(np.average(s * s, weights=weight))) or 1.0
+    s /= spread
     high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0)
     target = points.positive * high + points.negative * low  # weight times the mean of the targets
     at = np.array([0.0, np.log((n_negative + 1.0) / (n_positive + 1.0))])
@@ -82,7 +91,8 @@ def _sigmoid(points: Points) -> dict[str, Any]:
         if found is None:  # no step decreases the loss any more in floating point
             break
         at, value = at + found[0] * step, found[1]
-    return {"A": float(at[0]) / scale, "B": float(at[1])}
+    slope = float(at[0]) / spread
+    return {"A": slope / largest, "B": float(at[1]) - slope * middle}
 
 
 def _loss(at: np.ndarray, s: np.ndarray, weight: np.ndarray, target: np.ndarray) -> float:
