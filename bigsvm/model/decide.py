@@ -22,7 +22,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.model_rows import in_order_of
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
-from bigsvm.store.checks import as_values, check_csr, check_finite
+from bigsvm.store.checks import as_values, check_csr, check_finite, value_dtype
 from bigsvm.store.frames.values import plain_rows
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.scaling import Scaling
@@ -282,5 +282,6 @@ def as_matrix(X: Any) -> Matrix:
 def _floats(values: np.ndarray, indptr: np.ndarray | None) -> np.ndarray:
     if values.dtype.kind not in "biufO":  # NumPy would drop imaginary parts, and read text as numbers
         raise DataError(f"values of type {values.dtype} cannot be used", "X", "give numbers, best float32")
-    dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.dtype(np.float64)
-    return as_values(values, dtype, "X", 0, indptr)
+    # As blocks of a store would have them, since steps such as scaling are computed in the type of the values.
+    wide = values.dtype.kind == "O" or value_dtype(values.dtype, "X") == np.float64
+    return as_values(values, np.dtype(np.float64 if wide else np.float32), "X", 0, indptr)

@@ -13,9 +13,12 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.fit import sizes as planning
+from bigsvm.store.checks import value_dtype
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from tests.products import each_of, on_request
+
+DTYPES = ["int8", "uint8", "int16", "uint16", "float16", "float32", "int32", "uint32", "int64", "float64"]
 
 
 def problem(dtype: str, n_classes: int = 2) -> tuple[np.ndarray, np.ndarray]:
@@ -81,3 +84,27 @@ def test_scores_figures_and_certificates_are_those_of_float32(tmp_path: Path, la
     np.testing.assert_array_equal(
         model.decision_function(rows_of(X, layout)), model.decision_function(rows_of(X.astype(np.float32), layout))
     )
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize(
+    "recipe", [{}, {"scale": "maxabs"}, {"scale": "standard"}, {"normalize": "total=100,log1p"}], ids=str
+)
+def test_rows_of_python_are_scored_in_the_type_that_blocks_of_a_store_have(
+    tmp_path: Path, recipe: dict[str, Any], layout: str
+) -> None:
+    """They were converted to float64 before they were scaled: a score, and even a label, was another in Python."""
+    X, y = problem("uint8")
+    X //= 2
+    bigsvm.fit((rows_of(X, layout), y), C=1e-4, **recipe).save_model(tmp_path / "m")
+    for model in (bigsvm.load_model(tmp_path / "m"), bigsvm.predictor.load(tmp_path / "m")):
+        scores = {
+            d: model.decision_function(rows_of(X.astype(d), layout))
+            for d in DTYPES
+            if d != "float16" or layout == "dense"
+        }
+        for dtype, found in scores.items():
+            wide = value_dtype(np.dtype(dtype), "X") == np.float64
+            np.testing.assert_array_equal(found, scores["float64" if wide else "float32"], dtype)
+        of_bits, as_floats = (model.decision_function(rows_of((X > 0).astype(d), layout)) for d in ("bool", "float32"))
+        np.testing.assert_array_equal(of_bits, as_floats)
