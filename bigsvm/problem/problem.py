@@ -380,6 +380,8 @@ def _class_weight(
     else:
         for code, label in enumerate(classes):
             alike.setdefault(_plain(label), []).append(code)
+    if classes.dtype.kind == "b":  # as the command line writes them, too
+        alike |= {str(label).lower(): [code] for code, label in enumerate(classes)}
     for label, weight in config.class_weight.items():
         codes = [exact[str(label)]] if str(label) in exact else alike.get(_plain(label), [])
         if not codes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,3 +93,11 @@ def test_weights_of_classes_go_by_every_digit() -> None:
     assert result.model.about["problem"]["class_weight"] == [4.0, 1.0]
     with pytest.raises(UsageError, match="which is no class"):
         bigsvm.fit((X, np.where(y > 0, 12345678, 12345679)), class_weight={"12345677": 4.0})
+
+
+@pytest.mark.parametrize("label", ["true", "True", True, "yes"])
+def test_a_class_against_the_rest_has_its_weight_by_any_of_its_names(tmp_path: Path, label: object) -> None:
+    X, y = random_problem(60, 3, seed=1)
+    bigsvm.ingest((X, np.where(y > 0, "yes", "no")), tmp_path / "s")
+    result = bigsvm.fit(tmp_path / "s", positive="yes", class_weight={label: 4.0})
+    assert result.model.about["problem"]["class_weight"] == [1.0, 4.0]
