@@ -23,7 +23,8 @@ from bigsvm.errors import DataError, ReadFailed
 from bigsvm.files import atomic
 from bigsvm.files.plain_arrays import read_header
 
-_PIECE = 1 << 20  # bytes that are read at a time for the digest
+_PIECE = 1 << 20  # bytes that are read at a time for the digest, or to pick columns from
+_SHORT_ROW = 4096  # bytes of a row up to which a whole row is read for some of its columns; a call costs as much
 _TICK_NS = 20_000_000  # upper bound of the tick of a file system's clock; Linux has 1 to 10 ms
 
 
@@ -37,15 +38,16 @@ class FileArray(NDArrayOperatorsMixin):
     digest : xxh3-128 of the file as it was opened; empty if it was not asked for
     """
 
-    def __init__(self, path: Path, with_digest: bool = True) -> None:
+    def __init__(self, path: Path, with_digest: bool = True, transposed: bool = False) -> None:
         """Open the file and read it once, for its digest.
 
         with_digest : without it nothing is read, and a file that got another time counts as changed
+        transposed : the values must be stored column by column, and the array is the transpose: its rows are columns
 
         Raises
         ------
         OSError : the file cannot be read.
-        ValueError : it is not a plain array with its rows in order, or is shorter than its header says.
+        ValueError : it is not a plain array in this order, or is shorter than its header says.
         DataError : it changed while it was read.
         """
         self._path = Path(path)
@@ -59,8 +61,10 @@ class FileArray(NDArrayOperatorsMixin):
             self._offset = file.tell()
         if self.dtype.hasobject:
             raise ValueError("it holds Python objects")
-        if by_columns and sum(n > 1 for n in self.shape) > 1:
-            raise ValueError("its values are stored column by column")
+        if transposed:
+            self.shape = self.shape[::-1]
+        if by_columns != transposed and sum(n > 1 for n in self.shape) > 1:
+            raise ValueError("its values are stored column by column" if by_columns else "its values are stored by rows")
         if self._offset + self.nbytes > self._known.st_size:
             raise ValueError(f"{self._known.st_size} bytes are too few for shape {self.shape}")
         if not self._is_as_known():
@@ -128,16 +132,32 @@ class FileArray(NDArrayOperatorsMixin):
         """Values that the file had when it was opened: runs of equal length, each from this number of a value on."""
         while True:
             known, out = self._known, np.empty(shape, self.dtype)
-            for first, run in zip(firsts, out.reshape(len(firsts), -1) if out.size else (), strict=False):
-                self._fill(run, first)
+            if out.size:
+                self._fill_runs(memoryview(out.reshape(-1).view(np.uint8)), firsts)
             # Look at the times after the reading: a writer changes them before it changes the first byte.
             if _marks(os.fstat(self._handle)) == _marks(known):
                 return out
             if not self._is_as_known():
                 raise self._changed()
 
-    def _fill(self, run: np.ndarray, first: int) -> None:
-        left, at = run.view(np.uint8).data, self._offset + first * self.dtype.itemsize
+    def _fill_runs(self, out: memoryview, firsts: list[int]) -> None:
+        """Read runs of equal length, one after another, into `out`; `firsts` ascend, if there are several."""
+        size, each = len(out) // len(firsts), self.dtype.itemsize
+        apart = (firsts[1] - firsts[0]) * each if len(firsts) > 1 else 0
+        if not size < apart <= _SHORT_ROW:
+            for to, first in enumerate(firsts):
+                self._fill(out[to * size : (to + 1) * size], self._offset + first * each)
+            return
+        # Runs that are this close come with what lies between them, many at a time.
+        together = max(_PIECE // apart, 1)
+        rows = np.empty((together, apart), np.uint8)
+        wanted = np.frombuffer(out, np.uint8).reshape(-1, size)
+        for to in range(0, len(firsts), together):
+            n = min(together, len(firsts) - to)
+            self._fill(memoryview(rows.reshape(-1))[: (n - 1) * apart + size], self._offset + firsts[to] * each)
+            wanted[to : to + n] = rows[:n, :size]
+
+    def _fill(self, left: memoryview, at: int) -> None:
         while left:
             n = self._pread(left, at)
             if not n:

@@ -104,7 +104,8 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
             row += n
 
     total = n_samples * row_nbytes
-    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows, came_as=X.dtype.name)
+    held = 4 * _PART_BYTES + X.held_bytes
+    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows, held, came_as=X.dtype.name)
 
 
 def csr_source(

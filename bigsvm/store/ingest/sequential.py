@@ -1,7 +1,6 @@
 """Arrays that are read once, from the front, a bounded number of rows at a time.
 
-One interface for arrays in memory, memory-mapped .npy files, and members of .npz files (which cannot be mapped).
-Pickled objects are never loaded.
+One interface for arrays in memory, in .npy files, and in .npz files.  Pickled objects are never loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -19,16 +18,23 @@ from bigsvm.errors import DataError, MissingInput, ReadFailed
 from bigsvm.files.file_array import FileArray
 from bigsvm.files.plain_arrays import load_array, read_header
 from bigsvm.store.frames.values import unmasked
+from bigsvm.units import KIB, MIB
 
+_COLUMN_BYTES = 2 * KIB  # bytes of a column that are read at a time, as long as all columns take no more than _BAND_BYTES
+_BAND_BYTES = 16 * MIB
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
 
 class Sequential(Protocol):
-    """An array with `shape` and `dtype`, whose rows are taken from the front."""
+    """An array with `shape` and `dtype`, whose rows are taken from the front.
+
+    held_bytes : bytes that it holds in addition to the rows that it gives
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     where: str
+    held_bytes: int
 
     def take(self, n: int) -> Any:
         """The next `n` rows (fewer at the end).  Raises DataError or ReadFailed naming the file."""
@@ -36,7 +42,9 @@ class Sequential(Protocol):
 
 
 class InMemory:
-    """An array in memory, a memory map, or an array that is read from its file."""
+    """An array in memory, or one that is read from its file."""
+
+    held_bytes = 0
 
     def __init__(self, array: np.ndarray | FileArray, where: str) -> None:
         self.array, self.where = array, where
@@ -49,8 +57,41 @@ class InMemory:
         return part
 
 
+class ByColumns:
+    """An array whose values are stored column by column in a file.
+
+    Some rows are a short run of each column, and each run is read on its own.  So that runs of many columns are not too
+    short, more rows than are asked for are read, and kept for the next calls: 16 MiB of them at most.
+
+    columns : the transposed array
+    """
+
+    def __init__(self, columns: FileArray, where: str) -> None:
+        self.where = where
+        self.shape, self.dtype = columns.shape[::-1], columns.dtype
+        width = int(np.prod(self.shape[1:], dtype=np.int64))
+        self.held_bytes = min(_COLUMN_BYTES * width, _BAND_BYTES)
+        self._row_nbytes = max(width * self.dtype.itemsize, 1)
+        self._columns, self._next = columns, 0
+        self._band: np.ndarray | None = None  # the rows from number _first on, transposed
+        self._first = 0
+
+    def take(self, n: int) -> np.ndarray:
+        n = min(n, self.shape[0] - self._next)
+        if self._band is None or self._next + n > self._first + self._band.shape[1]:
+            # Rows for a whole number of calls, so that none are read twice.  The former ones are freed first.
+            rows = n * max(self.held_bytes // max(n * self._row_nbytes, 1), 1)
+            self._band, self._first = None, self._next
+            self._band = self._columns[:, self._first : self._first + rows]
+        start = self._next - self._first
+        self._next += n
+        return np.ascontiguousarray(self._band[:, start : start + n].T)
+
+
 class ZipMember:
     """An array in an .npz, decompressed as it is read; closed with the `stack`."""
+
+    held_bytes = 0
 
     def __init__(self, archive: zipfile.ZipFile, key: str, where: str, stack: ExitStack) -> None:
         self.where = f"{where}[{key}]"
@@ -101,8 +142,8 @@ def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else source.take(0)
 
 
-def open_npy(path: Path) -> InMemory:
-    """Open a .npy file, which is read by rows, and is a memory map if its values are stored by columns.
+def open_npy(path: Path) -> InMemory | ByColumns:
+    """Open a .npy file, which is read as its rows are taken.
 
     Raises
     ------
@@ -110,24 +151,28 @@ def open_npy(path: Path) -> InMemory:
     DataError : it is not a .npy file, is truncated, or holds Python objects.
     """
     try:
-        array = _opened(path)
+        found = _opened(path)
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(path)) from error
     except _DAMAGED as error:
         raise DataError(f"not a valid .npy file: {error}", str(path)) from error
     except OSError as error:
         raise ReadFailed(f"reading failed: {error.strerror or error}", str(path)) from error
-    if not isinstance(array, np.ndarray | FileArray):
+    if found is None:
         raise DataError("this is an .npz file, not a .npy", str(path), "rename it to .npz")
-    refuse_objects(array.dtype, str(path))
-    return InMemory(array, str(path))
+    refuse_objects(found.dtype, str(path))
+    return found
 
 
-def _opened(path: Path) -> np.ndarray | FileArray:
-    try:
-        return FileArray(path, with_digest=False)
-    except ValueError:  # stored by columns, or no such file: NumPy's own error says what it is
-        return load_array(path)
+def _opened(path: Path) -> InMemory | ByColumns | None:
+    """The array; None for an .npz file."""
+    with suppress(ValueError):
+        return InMemory(FileArray(path, with_digest=False), str(path))
+    with suppress(ValueError):
+        return ByColumns(FileArray(path, with_digest=False, transposed=True), str(path))
+    # NumPy's own error says what the file is.
+    found = load_array(path)
+    return InMemory(found, str(path)) if isinstance(found, np.ndarray) else None
 
 
 def open_npz(path: Path) -> zipfile.ZipFile:
