@@ -286,10 +286,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_unlinked(path: str, nbytes: int) -> tuple[bytes, os.stat_result] | None:
-    """(content, status) of a plain file of exactly `nbytes` bytes, with only four system calls.
+    """(content, status) of a plain file of exactly `nbytes` bytes, with only five system calls.
 
-    None for anything else: a link, another size, a missing or unreadable file.  The caller then takes the slow way,
-    which raises the proper error.
+    None for anything else: a link, another size, a missing or unreadable file, one that changed meanwhile.  The caller
+    then takes the slow way, which raises the proper error.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -300,11 +300,13 @@ def read_unlinked(path: str, nbytes: int) -> tuple[bytes, os.stat_result] | None
         if not stat.S_ISREG(status.st_mode) or status.st_size != nbytes:
             return None
         content = os.read(handle, nbytes)
+        after = os.fstat(handle)
     except OSError:
         return None
     finally:
         os.close(handle)
-    return (content, status) if len(content) == nbytes else None
+    same = (after.st_size, after.st_mtime_ns, after.st_ctime_ns) == (nbytes, status.st_mtime_ns, status.st_ctime_ns)
+    return (content, status) if same and len(content) == nbytes else None
 
 
 def bytes_digest(content: bytes) -> str:

@@ -64,7 +64,7 @@ class FileArray(NDArrayOperatorsMixin):
         if transposed:
             self.shape = self.shape[::-1]
         if by_columns != transposed and sum(n > 1 for n in self.shape) > 1:
-            raise ValueError("its values are stored column by column" if by_columns else "its values are stored by rows")
+            raise ValueError(f"its values are stored {'column by column' if by_columns else 'row by row'}")
         if self._offset + self.nbytes > self._known.st_size:
             raise ValueError(f"{self._known.st_size} bytes are too few for shape {self.shape}")
         if not self._is_as_known():
@@ -133,9 +133,9 @@ class FileArray(NDArrayOperatorsMixin):
         while True:
             known, out = self._known, np.empty(shape, self.dtype)
             if out.size:
-                self._fill_runs(memoryview(out.reshape(-1).view(np.uint8)), firsts)
+                self._fill_runs(out.reshape(-1).view(np.uint8).data, firsts)
             # Look at the times after the reading: a writer changes them before it changes the first byte.
-            if _marks(os.fstat(self._handle)) == _marks(known):
+            if marks(os.fstat(self._handle)) == marks(known):
                 return out
             if not self._is_as_known():
                 raise self._changed()
@@ -154,7 +154,7 @@ class FileArray(NDArrayOperatorsMixin):
         wanted = np.frombuffer(out, np.uint8).reshape(-1, size)
         for to in range(0, len(firsts), together):
             n = min(together, len(firsts) - to)
-            self._fill(memoryview(rows.reshape(-1))[: (n - 1) * apart + size], self._offset + firsts[to] * each)
+            self._fill(rows.reshape(-1).data[: (n - 1) * apart + size], self._offset + firsts[to] * each)
             wanted[to : to + n] = rows[:n, :size]
 
     def _fill(self, left: memoryview, at: int) -> None:
@@ -177,9 +177,9 @@ class FileArray(NDArrayOperatorsMixin):
         """
         with self._lock:
             now = os.fstat(self._handle)
-            if _marks(now) == _marks(self._known):
+            if marks(now) == marks(self._known):
                 return True
-            if now.st_size != self._known.st_size or _marks(self._settled()) != _marks(now):
+            if now.st_size != self._known.st_size or marks(self._settled()) != marks(now):
                 return False
             same = self._digest() == self.digest if self.digest else now.st_mtime_ns == self._known.st_mtime_ns
             if not same:
@@ -188,15 +188,12 @@ class FileArray(NDArrayOperatorsMixin):
             return True
 
     def _settled(self) -> os.stat_result:
-        """The status of the file, taken when a further change gives it other times.
-
-        File systems count time in ticks, and two changes within one tick leave the same times.
-        """
+        """The status of the file, taken when a further change gives it other times."""
         status = os.fstat(self._handle)
-        if 0 <= time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _TICK_NS:
-            time.sleep(_TICK_NS / 1e9)
-            return os.fstat(self._handle)
-        return status
+        if changes_are_seen(status):
+            return status
+        time.sleep(_TICK_NS / 1e9)
+        return os.fstat(self._handle)
 
     def _digest(self) -> str:
         digest, room, at = xxhash.xxh3_128(), memoryview(bytearray(_PIECE)), 0
@@ -216,6 +213,14 @@ def _is_simple(key: Any) -> bool:
     return isinstance(key, int | np.integer) and not isinstance(key, bool)
 
 
-def _marks(status: os.stat_result) -> tuple[int, ...]:
+def marks(status: os.stat_result) -> tuple[int, ...]:
     """What changes when a file is written, or when its times are set afterwards."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def changes_are_seen(status: os.stat_result) -> bool:
+    """Whether a change of a file that has this status now gives it other times.
+
+    File systems count time in ticks, and two changes within one tick leave the same times.
+    """
+    return not 0 <= time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _TICK_NS

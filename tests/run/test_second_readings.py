@@ -27,7 +27,8 @@ from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.store.formats.chunked import _SMALL_BYTES, _Mapped
+from bigsvm.store.formats.chunked import _SMALL_BYTES
+from bigsvm.store.formats.raw_chunks import RawChunks
 from bigsvm.store.formats.tables.known_files import KnownFiles
 from tests.products import each_of, pairs_of
 from tests.store.formats import foreign, written
@@ -54,9 +55,8 @@ def raw_zarr(path: Path, rows: pd.DataFrame, chunk: int = 50) -> None:
     )
 
 
-def mapped_zarr(path: Path, rows: pd.DataFrame) -> None:
-    """With chunks so large that they are mapped."""
-
+def large_zarr(path: Path, rows: pd.DataFrame) -> None:
+    """With chunks so large that they are read in parts."""
     assert _SMALL_BYTES < 1200 * 16
     raw_zarr(path, rows, 1200)
 
@@ -95,7 +95,7 @@ def packed_h5ad(path: Path, rows: pd.DataFrame) -> None:
 
 
 FORMATS: dict[str, tuple[str, Callable[[Path, pd.DataFrame], None]]] = {
-    "zarr": ("x.zarr", zarr), "raw zarr": ("x.zarr", raw_zarr), "mapped zarr": ("x.zarr", mapped_zarr),
+    "zarr": ("x.zarr", zarr), "raw zarr": ("x.zarr", raw_zarr), "large raw zarr": ("x.zarr", large_zarr),
     "parquet": ("x", parquets), "csv": ("x.csv", csv), "feather": ("x.feather", feather),
     "plain h5ad": ("x.h5ad", plain_h5ad), "packed h5ad": ("x.h5ad", packed_h5ad),
 }  # fmt: skip
@@ -276,7 +276,7 @@ def test_a_change_after_any_of_the_checks_is_found_by_the_next(
 ) -> None:
     """Checks come before a reading, so the last of all must come after the last reading."""
     name, make = FORMATS[kind]
-    owner, method = (_Mapped, "is_overwritten") if kind == "mapped zarr" else (KnownFiles, "check")
+    owner, method = (RawChunks, "is_verified") if kind == "large raw zarr" else (KnownFiles, "check")
     check, calls, last = getattr(owner, method), 0, -1
 
     def changing(self: Any, *arguments: Any) -> Any:

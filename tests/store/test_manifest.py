@@ -73,8 +73,8 @@ KINDS = [
     "ours-dense-zstd",
     "ours-csr-none",
     "ours-dense-none",
-    "ours-csr-none-mapped",  # chunks so small are read otherwise
-    "ours-dense-none-mapped",
+    "ours-csr-none-large",  # chunks so small are read otherwise
+    "ours-dense-none-large",
     "foreign-csr-2",
     "foreign-dense-3",
     "shards-csr-3",  # this and the next go through zarr
@@ -88,7 +88,7 @@ HARMS = ["flip", "truncate", "empty", "lengthen", "delete", "swap", "copy"]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("harm", HARMS)
 def test_any_harm_to_any_object_is_named(kind: str, harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind.endswith("mapped"):
+    if kind.endswith("large"):
         monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
     path = make(tmp_path, kind)
     read_all(path)
@@ -163,9 +163,9 @@ def test_a_chunk_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:
         read_all(path)
 
 
-@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-mapped"])
+@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-large"])
 def test_a_link_within_the_store_is_a_chunk(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if kind.endswith("mapped"):
+    if kind.endswith("large"):
         monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
     path = make(tmp_path, kind)
     (path / "X/data/c/0").rename(path / "X/elsewhere")
@@ -173,12 +173,12 @@ def test_a_link_within_the_store_is_a_chunk(kind: str, tmp_path: Path, monkeypat
     read_all(path)
 
 
-@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-mapped"])
+@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-csr-none", "ours-csr-none-large"])
 @pytest.mark.parametrize("of", ["X/data/c/0", "X/data/c"])
 def test_links_out_of_the_store_are_not_followed(
     of: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind.endswith("mapped"):
+    if kind.endswith("large"):
         monkeypatch.setattr(chunked, "_SMALL_BYTES", 0)
     path = make(tmp_path, kind)
     outside = tmp_path / "outside"

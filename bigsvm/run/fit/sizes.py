@@ -136,7 +136,7 @@ class Sizes:
             beside = beside * _OF_HUNDREDS // 2
         if self.shape.shards == 1 and self.staged:
             return (READ_DEPTH + 1) * block + 2 * beside
-        # A group is a copy of the maps that it is made of, and both are in memory.
+        # A group is a copy of the blocks that it is made of, and both are in memory.
         decode = 0 if self.staged else (1 + PARALLEL) * self.decode
         return (READ_DEPTH + 1 + PARALLEL) * 2 * block + 2 * beside + decode
 

@@ -1,37 +1,33 @@
 """Reading rows of one Zarr array chunk by chunk; every chunk is compared with the manifest.
 
-There are three ways, with the same result.  Uncompressed chunks are memory-mapped, or read if they are small.  Common
-compressors are decoded here, directly into the result.  Everything else (shards, filters, several chunks across) goes
-through zarr.
+There are three ways, with the same result.  Of uncompressed chunks only the rows asked for are read, if they are not
+small.  Common compressors are decoded here, directly into the result.  Everything else (shards, filters, several chunks
+across) goes through zarr.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zstandard
 from numcodecs.blosc import Blosc
 
 from bigsvm.errors import BigSVMError, DataError
-from bigsvm.files.atomic import open_regular, read_bytes, read_unlinked
+from bigsvm.files.atomic import read_bytes, read_unlinked
 from bigsvm.files.paths import local_path, unlinked_path
+from bigsvm.store.formats.raw_chunks import RawChunks
 from bigsvm.store.formats.tables.block_memory import BlockMemory
-from bigsvm.store.sealing.former import kept_file, verified
+from bigsvm.store.sealing.former import verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
 _MAX_UNIT_BYTES = 1 << 36
-_SMALL_BYTES = (
-    1 << 14
-)  # size up to which an uncompressed chunk is read, because a map costs several times as much as its bytes
-_MAX_MAPS = 256  # below the 65,530 maps that Linux allows a process
+_SMALL_BYTES = 1 << 14  # size up to which an uncompressed chunk is read whole, since a call costs more than its bytes
 _LARGE_BYTES = 1 << 18  # size from which the memory of a result is reused for the next one
 ALLOWED_CODECS = frozenset({
     "bytes", "blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma",
@@ -43,10 +39,10 @@ ALLOWED_CODECS = frozenset({
 class ChunkedArray:
     """Rows [a, b) of a zarr array as read-only NumPy arrays; thread-safe.
 
-    raw : whether chunks are uncompressed, and so mapped (without a copy if the range lies within one) or read
-    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 if maps need no memory
+    raw : whether chunks are uncompressed, so that a part of one can be read
+    chunk_nbytes : decoded bytes of the unit that is decoded at once; 0 if chunks are uncompressed
 
-    It keeps one decoded unit: the one in which the last read ended, because the next read begins there.
+    It keeps one decoded unit, or small chunk: the one in which the last read ended, because the next read begins there.
     """
 
     def __init__(self, array: Any, path: str, root: Path, manifest: Manifest) -> None:
@@ -70,11 +66,10 @@ class ChunkedArray:
         self.chunk_nbytes = 0 if self.raw else self._unit_bytes
         if self.chunk_nbytes > _MAX_UNIT_BYTES:
             raise DataError(f"chunks of {self._unit_bytes} bytes", path, "store it again with chunks of a few MiB")
-        self._lock = threading.Lock()
         self._memory = BlockMemory()
         self._last: tuple[int, np.ndarray] | None = None
-        self._maps: OrderedDict[int, _Mapped] = OrderedDict()
-        self._verified: dict[int, tuple[int, int, int]] = {}  # chunk number -> the file that was verified
+        self._chunks = RawChunks(root, manifest, self._unit_bytes, self._key)
+        self._in_parts = self.raw and self._unit_bytes > _SMALL_BYTES
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -90,7 +85,7 @@ class ChunkedArray:
         if stop <= start:
             return _frozen(np.empty((0, *self.shape[1:]), self.dtype))
         first, last = start // self.unit_rows, (stop - 1) // self.unit_rows
-        if first == last:
+        if first == last and not self._in_parts:
             offset = first * self.unit_rows
             return self._unit(first)[start - offset : stop - offset]
         out = self._room("rows", stop - start)
@@ -98,18 +93,13 @@ class ChunkedArray:
             offset = number * self.unit_rows
             a, b = max(start, offset), min(stop, offset + self.unit_rows)
             target = out[a - start : b - start]
-            if self._decoder is not None and not self.raw and b - a == self.unit_rows and not self._holds(number):
+            if self._in_parts:
+                self._read_part(number, a - offset, target)
+            elif self._decoder is not None and not self.raw and b - a == self.unit_rows and not self._holds(number):
                 self._decode(number, target)
             else:
                 target[...] = self._unit(number)[a - offset : b - offset]
         return _frozen(out)
-
-    def check_files(self) -> None:
-        """Raise DataError if a chunk that is mapped has been overwritten, so that blocks may show other values."""
-        with self._lock:
-            for number, mapped in self._maps.items():
-                if mapped.is_overwritten():
-                    raise DataError("the file changed while it was read", self._key(number), "repeat the command")
 
     def forget(self) -> None:
         """Release the chunk that was read last, and the memory for the next ones."""
@@ -134,8 +124,6 @@ class ChunkedArray:
             return last[1]
         if self.raw:
             small = self._read_small(number)
-            if small is None:
-                return self._map(number)
             self._last = (number, small)
             return small
         last = self._last = None  # free it first, so that two chunks are never held at a time
@@ -146,70 +134,28 @@ class ChunkedArray:
         self._last = (number, _frozen(values))  # one assignment: other threads see either the old or the new pair
         return values
 
-    def _read_small(self, number: int) -> np.ndarray | None:
-        """All rows of a small uncompressed chunk; None in special cases, which `_map` handles and reports."""
-        if self._unit_bytes > _SMALL_BYTES:
-            return None
+    def _read_small(self, number: int) -> np.ndarray:
+        """All rows of a small uncompressed chunk; special cases take the way of large ones."""
         key = self._key(number)
         path = unlinked_path(self._root_name, key)
         found = None if path is None else read_unlinked(path, self._unit_bytes)
-        if found is None:
-            return None
-        content, is_now = found[0], _file_of(found[1])
-        if self._verified.get(number) != is_now:
+        if found is not None and not self._chunks.is_verified(number, found[1]):
             try:
-                self._manifest.verify(key, content)
+                self._manifest.verify(key, found[0])
+                self._chunks.remember(number, found[1])
             except DataError:
-                return None
-            self._verified[number] = is_now
-        return np.frombuffer(content, self.dtype).reshape(self.unit_rows, *self.shape[1:])
+                found = None
+        if found is not None:
+            return np.frombuffer(found[0], self.dtype).reshape(self.unit_rows, *self.shape[1:])
+        values = np.empty((self.unit_rows, *self.shape[1:]), self.dtype)
+        self._read_part(number, 0, values)
+        return _frozen(values)
 
-    def _map(self, number: int) -> np.ndarray:
-        with self._lock:
-            known = self._maps.get(number)
-            if known is not None and not known.is_overwritten():
-                self._maps.move_to_end(number)
-                return known.values
-            self._maps.pop(number, None)
-            key = self._key(number)
-            found = self._mapped(number, key, local_path(self._root, key))
-            if found is None:
-                return self._filled()
-            if found.values.nbytes != self._unit_bytes:
-                raise DataError(f"chunk has {found.values.nbytes} bytes, not {self._unit_bytes}", key)
-            values = found.values.view(self.dtype).reshape(self.unit_rows, *self.shape[1:])
-            self._maps[number] = found._replace(values=values)
-            if len(self._maps) > _MAX_MAPS:
-                self._maps.popitem(last=False)
-            return values
-
-    def _mapped(self, number: int, key: str, path: Path) -> _Mapped | None:
-        """The verified bytes of a chunk (a verified file is not verified again); None for an absent chunk."""
-        try:
-            with open(open_regular(path), "rb") as file:
-                status = os.fstat(file.fileno())
-                is_now = _file_of(status)
-                # an empty file cannot be mapped
-                values = np.memmap(file, np.uint8, mode="r").view(np.ndarray) if status.st_size else _NO_BYTES
-                mapped = _Mapped(values, path, is_now)
-        except FileNotFoundError:
-            if (kept := kept_file(self._root, self._manifest, key)) is not None and kept != path:
-                return self._mapped(number, key, kept)
-            self._manifest.verify(key, None)
-            return None
-        except OSError as error:
-            raise read_failed(key, error) from error
-        if self._verified.get(number) == is_now:
-            return mapped
-        try:
-            self._manifest.verify(key, values)
-        except DataError:
-            kept = kept_file(self._root, self._manifest, key)
-            if kept is None or kept == path:
-                raise
-            return self._mapped(number, key, kept)
-        self._verified[number] = is_now
-        return mapped
+    def _read_part(self, number: int, first: int, out: np.ndarray) -> None:
+        """Read rows of an uncompressed chunk, from row `first` of the chunk on, to `out`, which is contiguous."""
+        start = first * (self._unit_bytes // self.unit_rows)
+        if not self._chunks.read(number, start, out.reshape(-1).view(np.uint8).data):
+            out[...] = self._filled()[: len(out)]
 
     def _decode(self, number: int, out: np.ndarray) -> None:
         """Decode one chunk into `out`, which is contiguous and exactly as large."""
@@ -261,7 +207,7 @@ class ChunkedArray:
         return f"{self.path}/{key}" if self.path else key
 
     def _choose_decoder(self, metadata: dict[str, Any]) -> tuple[Any, bool]:
-        """(numcodecs decoder, or None for zarr's own way; whether chunks are uncompressed and can be mapped)."""
+        """(numcodecs decoder, or None for zarr's own way; whether chunks are uncompressed and can be read in parts)."""
         if not self._one_across or not self.shape or self.dtype.kind not in "biuf":
             return None, False
         if metadata["zarr_format"] == 2:
@@ -341,7 +287,6 @@ def _cannot_decode(key: str, why: str) -> DataError:
     return DataError(f"chunk cannot be decoded: {why}", key, "restore it, or ingest the store again")
 
 
-_NO_BYTES = np.zeros(0, np.uint8)
 _BLOSC = Blosc()
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _MAY_HOLD: dict[Any, Callable[[bytes, int], bool]] = {
@@ -363,30 +308,6 @@ def _codec_names(metadata: dict[str, Any]) -> list[str]:
         if codec["name"] == "sharding_indexed":
             pending += [*codec["configuration"]["codecs"], *codec["configuration"]["index_codecs"]]
     return names
-
-
-def _file_of(status: os.stat_result) -> tuple[int, int, int]:
-    """Properties by which a file is recognised as unchanged."""
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-class _Mapped(NamedTuple):
-    """A chunk that is mapped, and the file (`_file_of`) that was."""
-
-    values: np.ndarray
-    path: Path
-    file: tuple[int, int, int]
-
-    def is_overwritten(self) -> bool:
-        """Whether other bytes were written into the file.
-
-        A file that was deleted, or of which another one took the name, keeps its bytes as long as it is mapped.
-        """
-        try:
-            now = _file_of(os.stat(self.path))
-        except OSError:
-            return False
-        return now[0] == self.file[0] and now != self.file
 
 
 def _frozen(values: np.ndarray) -> np.ndarray:

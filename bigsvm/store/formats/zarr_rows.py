@@ -88,7 +88,6 @@ class ZarrRows(StoreBase):
         verify_documents(root, manifest)
         self._manifest, self._root = manifest, root
         self.empty_chunks: dict[str, str] = {}
-        self._arrays: list[ChunkedArray] = []
         self.fingerprint = manifest.fingerprint
         with _zarr_errors(self.uri):
             group = zarr.open_group(
@@ -190,7 +189,7 @@ class ZarrRows(StoreBase):
 
     @property
     def raw(self) -> bool:
-        """Whether blocks of X are maps of the store's files."""
+        """Whether blocks of X are read as they are stored."""
         parts = (self._data, self._indices) if self._indices is not None else (self._data,)
         return all(part.raw for part in parts) and self.dtype == self._data.dtype
 
@@ -315,15 +314,7 @@ class ZarrRows(StoreBase):
             self.empty_chunks[path] = f"{n_absent} of the {n_chunks} chunks of {path} are absent, {first} first"
         fill = node.metadata.fill_value if node.metadata.zarr_format == 2 else None
         refuse_packed(node.attrs.asdict(), node.dtype, path, fill)
-        array = ChunkedArray(node, path, self._root, self._manifest)
-        self._arrays.append(array)
-        return array
-
-    @naming_its_store
-    def check_files(self) -> None:
-        """Raise DataError if a chunk that blocks may show has been overwritten."""
-        for array in self._arrays:
-            array.check_files()
+        return ChunkedArray(node, path, self._root, self._manifest)
 
 
 @functools.lru_cache(maxsize=8)

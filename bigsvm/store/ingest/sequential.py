@@ -20,8 +20,8 @@ from bigsvm.files.plain_arrays import load_array, read_header
 from bigsvm.store.frames.values import unmasked
 from bigsvm.units import KIB, MIB
 
-_COLUMN_BYTES = 2 * KIB  # bytes of a column that are read at a time, as long as all columns take no more than _BAND_BYTES
-_BAND_BYTES = 16 * MIB
+_COLUMN_BYTES = 2 * KIB  # bytes of a column that are read at a time, fewer where all columns would take too many
+_BAND_BYTES = 16 * MIB  # most bytes of all columns
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
 
 
