@@ -16,7 +16,7 @@ from bigsvm.errors import DataError, ReadFailed
 from bigsvm.files import file_array
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.file_array import FileArray
-from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest import row_source, sequential
 from bigsvm.store.ingest.sequential import InMemory
 
 KEYS: list[Any] = [
@@ -203,3 +203,40 @@ def test_what_arrays_do_not_have_is_asked_without_reading(tmp_path: Path, monkey
     array = FileArray(tmp_path / "a.npy")
     monkeypatch.setattr(FileArray, "_read", None)
     assert not any(hasattr(array, name) for name in ("compute", "columns", "tocsr", "iloc"))
+
+
+@pytest.mark.parametrize("shape", [(40, 3), (7, 900), (1000, 70), (3, 1), (0, 4), (5, 0)])
+@pytest.mark.parametrize("n", [1, 3, 64])
+def test_rows_of_an_array_by_columns_are_those_of_the_array(tmp_path: Path, shape: tuple[int, int], n: int) -> None:
+    array = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    source = sequential.open_npy(saved(tmp_path / "a.npy", np.asfortranarray(array)))
+    assert source.shape == shape
+    parts = [source.take(n) for _ in range(shape[0] // n + 2)]
+    assert all(part.flags.c_contiguous for part in parts)
+    assert [len(part) for part in parts[: shape[0] // n]] == [n] * (shape[0] // n)
+    np.testing.assert_array_equal(np.concatenate(parts), array)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "most"),
+    [(20_000, 10, 10 * 50), (2000, 1500, 1500 * 10), (400, 3000, 200), (50, 20_000, 200)],
+)
+def test_columns_are_read_in_long_runs_or_many_together(
+    tmp_path: Path, n_rows: int, n_columns: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of calls stays far below one for each column of each part; so does the memory."""
+    source = sequential.open_npy(saved(tmp_path / "a.npy", np.ones((n_rows, n_columns), order="F")))
+    assert isinstance(source, sequential.ByColumns)
+    step, calls, plain = max(n_rows // 50, 1), list[int](), os.preadv
+
+    def preadv(handle: int, parts: Any, at: int) -> int:
+        calls.append(plain(handle, parts, at))
+        return calls[-1]
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    for _ in range(0, n_rows, step):
+        assert source.take(step).all()
+        assert source._band is not None
+        assert source._band.nbytes <= max(source.held_bytes, step * n_columns * 8)
+    assert source.held_bytes <= 16 << 20
+    assert len(calls) <= most

@@ -144,6 +144,9 @@ class FileArray(NDArrayOperatorsMixin):
         """Read runs of equal length, one after another, into `out`; `firsts` ascend, if there are several."""
         size, each = len(out) // len(firsts), self.dtype.itemsize
         apart = (firsts[1] - firsts[0]) * each if len(firsts) > 1 else 0
+        if size == apart:
+            self._fill(out, self._offset + firsts[0] * each)
+            return
         if not size < apart <= _SHORT_ROW:
             for to, first in enumerate(firsts):
                 self._fill(out[to * size : (to + 1) * size], self._offset + first * each)

@@ -28,8 +28,8 @@ from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.store.formats.chunked import _SMALL_BYTES
-from bigsvm.store.formats.raw_chunks import RawChunks
 from bigsvm.store.formats.tables.known_files import KnownFiles
+from bigsvm.store.sealing.raw_chunks import RawChunks
 from tests.products import each_of, pairs_of
 from tests.store.formats import foreign, written
 

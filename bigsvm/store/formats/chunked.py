@@ -21,10 +21,10 @@ from numcodecs.blosc import Blosc
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import read_bytes, read_unlinked
 from bigsvm.files.paths import local_path, unlinked_path
-from bigsvm.store.formats.raw_chunks import RawChunks
 from bigsvm.store.formats.tables.block_memory import BlockMemory
 from bigsvm.store.sealing.former import verified
 from bigsvm.store.sealing.manifest import Manifest, read_failed
+from bigsvm.store.sealing.raw_chunks import RawChunks
 
 _MAX_UNIT_BYTES = 1 << 36
 _SMALL_BYTES = 1 << 14  # size up to which an uncompressed chunk is read whole, since a call costs more than its bytes
