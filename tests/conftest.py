@@ -28,6 +28,7 @@ settings.load_profile("bigsvm")
 # Some hundred programs are started by tests.  Where Python may keep no bytecode, each of them would compile our sources
 # anew, which is a third of what a small fit takes.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False  # nor does one of pytest's own processes compile what another one did
 
 _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
