@@ -416,7 +416,7 @@ def test_an_indicator_matrix_says_whose_labels_they_are(streaming: None, tmp_pat
     meant = [np.array([[bits >> k & 1 for k in (2, 1, 0)] for bits in of_groups]) for of_groups in sets]
 
     def coefficients(scratch: Path, rows: np.ndarray) -> bytes:
-        result = bigsvm.fit((X, rows[group]), loss="hinge", scratch=str(scratch), memory="64MiB", tol=1e-2)
+        result = bigsvm.fit((X, rows[group]), **BY_NEWTON, scratch=str(scratch), tol=1e-2)
         return result.model.coef.tobytes()
 
     alone = [coefficients(tmp_path / f"alone{k}", rows) for k, rows in enumerate(meant)]

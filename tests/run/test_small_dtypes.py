@@ -46,7 +46,7 @@ def test_same_bits_in_memory(dtype: str, layout: str, n_classes: int, tol: float
     assert models[0] == models[1]
 
 
-@each_of(dtype=["int8", "uint8"], layout=["dense", "csr"], n_classes=[2, 3])
+@each_of(dtype=["int8", "uint8"], layout=["csr", "dense"], n_classes=[2, 3])
 def test_same_objective_streamed(
     tmp_path: Path, dtype: str, layout: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 
 import pytest
 
-PROGRAM = """
+from tests.forked import scripts
+
+IMPORTS = """
 import atexit, os, signal, sys
 import numpy as np
 from sklearn.model_selection import GridSearchCV
 from bigsvm.run.fit.loop import Loop
 from bigsvm.sklearn import LinearSVC
-
+"""
+PROGRAM = """
 numbers, handler = [getattr(signal, name) for name in sys.argv[1].split(",")], sys.argv[2]
 atexit.register(print, "ended in order", flush=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
@@ -38,21 +40,31 @@ print("the search went on", flush=True)
 """
 
 
-def ended(numbers: str, handler: str = "none") -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, numbers, handler], capture_output=True, text=True, check=False, timeout=300
-    )
-    return done.returncode, done.stdout, done.stderr
+Ended = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
+    """How a process ends that gets signals, and what it says.  It is forked: importing would be most of its work."""
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "program.py").write_text(PROGRAM)
+    with scripts(IMPORTS, folder) as run:
+
+        def ended(numbers: str, handler: str = "none") -> tuple[int, str, str]:
+            done = run(folder / "program.py", numbers, handler)
+            return done.returncode, done.stdout, done.stderr
+
+        yield ended
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 128 + 15), ("SIGHUP", 128 + 1)])
-def test_a_signal_ends_a_program_that_does_not_handle_it(name: str, code: int) -> None:
+def test_a_signal_ends_a_program_that_does_not_handle_it(ended: Ended, name: str, code: int) -> None:
     """A search took it for one fit that failed, and went on."""
     found, out, _ = ended(name)
     assert (found, out) == (code, "ended in order\n")
 
 
-def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+def test_ctrl_c_is_a_keyboard_interrupt(ended: Ended) -> None:
     code, out, err = ended("SIGINT")
     assert code not in (0, 75)
     assert out == "ended in order\n"
@@ -60,13 +72,13 @@ def test_ctrl_c_is_a_keyboard_interrupt() -> None:
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
-def test_a_handler_of_the_program_is_called(name: str) -> None:
+def test_a_handler_of_the_program_is_called(ended: Ended, name: str) -> None:
     code, out, err = ended(name, "own")
     assert out == f"told of {name}\nended in order\n"
     assert (code not in (0, 75), f"KeyboardInterrupt: stopped by {name}" in err) == (True, True)
 
 
-def test_a_second_signal_goes_to_the_program() -> None:
+def test_a_second_signal_goes_to_the_program(ended: Ended) -> None:
     """It ended the process at once with the exit code of a command: in a notebook that is the kernel."""
     code, out, err = ended("SIGINT,SIGINT")
     assert (out, err.rstrip().endswith("KeyboardInterrupt")) == ("ended in order\n", True)
