@@ -30,6 +30,9 @@ settings.load_profile("bigsvm")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False  # nor does one of pytest's own processes compile what another one did
 
+# Workers of dask look at themselves a hundred times a second, at work and at rest.
+os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
 _DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -41,10 +44,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-_CLUSTER = """
+_WORKERS_IMPORT = ["distributed.nanny", "bigsvm.cli.main", "bigsvm.run.api"]
+_CLUSTER = f"""
 import logging, sys
+import dask
 from distributed import LocalCluster
-options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+from distributed.utils import get_mp_context
+dask.config.set({{"distributed.worker.multiprocessing-method": "forkserver"}})
+get_mp_context().set_forkserver_preload({_WORKERS_IMPORT})
+options = {{"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}}
 with LocalCluster(processes=True, silence_logs=logging.ERROR, **options) as cluster:
     print(cluster.scheduler_address, flush=True)
     sys.stdin.read()
@@ -66,6 +74,21 @@ def cluster() -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.communicate()
+
+
+@pytest.fixture
+def forked_workers() -> Iterator[None]:
+    """Worker processes are forked from one that has imported what they need, which takes longer than a small fit.
+
+    That process has called nothing, so a worker is as new as one that is started.  Dask starts each by itself else, as
+    in the tests of fits that start their workers.
+    """
+    import dask
+    from distributed.utils import get_mp_context
+
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        get_mp_context().set_forkserver_preload(["pytest", *_WORKERS_IMPORT])
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from tests.shards.test_shard_stiffness import words
 from tests.shards.test_sharded_fits import folder_bytes, rows_of
 from tests.store.test_files import a_dead_process
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("forked_workers")]
 KILLED_BEFORE = (3, 20, 21)  # rounds
 HYPERPASS = {"solver": "hyperpass", "loss": "hinge", "tol": 1e-5}
 
