@@ -22,7 +22,7 @@ from bigsvm.store.formats.chosen import column_labels
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import row_source
 from bigsvm.units import MIB
-from tests.products import each_of
+from tests.products import each_of, pairs_of
 
 N = 12_000
 LONG = "q" * 20_000
@@ -108,9 +108,11 @@ def test_parts_that_lack_classes_have_their_own(
     assert store.content["class_counts"] == [2 * labels.count(name) for name in sorted(names)]
 
 
-@pytest.mark.parametrize("read_by", ["read", "labels_between"])
-@pytest.mark.parametrize("missing", ["refuse", "drop"])
-@pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith(".zarr")])
+@pairs_of(
+    form=[form for form in FORMS if not form.endswith(".zarr")],
+    missing=["refuse", "drop"],
+    read_by=["read", "labels_between"],
+)
 def test_long_labels_of_a_block_are_coded_a_few_at_a_time(
     form: str, missing: str, read_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

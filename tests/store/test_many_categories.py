@@ -32,7 +32,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import encoding
 from bigsvm.store.formats.tables.encoding import Column, EncodedNames, Encoding, KnownTexts, known_texts
 from bigsvm.units import MIB
-from tests.products import pairs_of
+from tests.products import each_of, pairs_of
 
 N = 1800
 OPTIONS = {"tol": 0.1, "threads": 1}
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pairs_of(command=["plan", "fit", "predict", "evaluate", "certify", "ingest"], form=["csv", "feather"])
+@each_of(command=["plan", "fit", "predict", "evaluate", "certify", "ingest"], form=["csv", "feather"])
 def test_values_are_part_of_the_memory_that_a_refusal_names(
     command: str, form: str, folder: Path, tmp_path: Path
 ) -> None:
