@@ -17,6 +17,10 @@ from pathlib import Path
 _SERVE = """
 import gc, json, os, runpy, sys
 
+if "numba" in sys.modules:  # it would read its tables of types and functions at the first call of each process
+    from numba.core.registry import cpu_target
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
 gc.freeze()
 for line in sys.stdin:
     script, arguments, surroundings, folder, said = json.loads(line)
