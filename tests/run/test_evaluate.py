@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from bigsvm.run.apply.metrics import (
     ExactRanking,
     average_precision,
     make_rankings,
-    ordered_bits,
     roc_auc,
 )
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -78,16 +78,50 @@ def test_blocks_of_any_size_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     assert {name: whole[name] for name in names} == {name: parts[name] for name in names}
 
 
-def test_binned_where_the_budget_is_small_and_close_to_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, X, y, _ = make((-1, 1), n=4000)
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("classes", [(-1, 1), (0, 1, 2)])
+@pytest.mark.parametrize("memory", ["5MiB", "7MiB", "64MiB"])
+def test_scores_that_lie_close_together_are_ranked_exactly_in_any_memory(
+    memory: str, classes: Any, weights: bool, tmp_path: Path
+) -> None:
+    """Scores within 1e-6 of each other share the leading bits of float32."""
+    model, X, y, w = make(classes, n=40_000, weights=weights)
+    X = X + np.random.default_rng(1).standard_normal(X.shape)
+    model = LinearModel(1e-7 * model.coef, np.ones(len(model.coef)), model.classes)
+    events: list[Any] = []
+    config = FitConfig.of(memory=memory, threads=2, scratch=str(tmp_path))
+    got = evaluate(model, ArrayRows(X, y) if w is None else ArrayRows(X, y, w), config, events.append)
+    scores = model.decision_function(X)
+    truth = [y == classes[1]] if len(classes) == 2 else [y == label for label in classes]
+    columns = [scores] if len(classes) == 2 else list(scores.T)
+    for name, metric in (
+        ("roc_auc", sklearn_metrics.roc_auc_score),
+        ("average_precision", sklearn_metrics.average_precision_score),
+    ):
+        expected = np.mean([metric(t, s, sample_weight=w) for t, s in zip(truth, columns, strict=True)])
+        assert got[name] == pytest.approx(expected, rel=1e-10)
+    assert not got["binned"]
+    assert not [event for event in events if isinstance(event, Warned)]
+
+
+def test_scores_are_binned_where_neither_memory_nor_disk_has_room_and_a_warning_names_the_memory(
+    tmp_path: Path,
+) -> None:
+    model, X, y, _ = make((-1, 1), n=40_000)
     exact = evaluate(model, ArrayRows(X, y), CONFIG)
-    monkeypatch.setattr("bigsvm.run.apply.metrics.EXACT_ROW_BYTES", 1 << 20)
-    binned = evaluate(model, ArrayRows(X, y), CONFIG)
+    events: list[Any] = []
+    short = {"threads": 2, "scratch": str(tmp_path), "scratch_limit": 1000}
+    binned = evaluate(model, ArrayRows(X, y), FitConfig.of(memory="5MiB", **short), events.append)
     assert binned["binned"]
     assert not exact["binned"]
     for name in ("roc_auc", "average_precision"):
-        assert binned[name] == pytest.approx(exact[name], abs=1e-4)
+        assert binned[name] == pytest.approx(exact[name], abs=1e-2)
     assert binned["confusion_matrix"] == exact["confusion_matrix"]
+    (told,) = [event.message for event in events if isinstance(event, Warned)]
+    found = re.search(r"--memory (\d+MiB)", told)
+    assert found is not None
+    again = evaluate(model, ArrayRows(X, y), FitConfig.of(memory=found[1], **short))
+    assert not again["binned"]
 
 
 def test_one_class_has_no_auc_and_says_so() -> None:
@@ -175,13 +209,27 @@ def test_labels_are_joined_as_numbers_or_as_text() -> None:
     assert ours.tolist() == [2, 3]
 
 
-@given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=2, max_size=50))
-def test_ordered_bits_keep_the_order(values: list[float]) -> None:
-    scores = np.array(values)
-    bits = ordered_bits(scores).astype(np.int64)
-    order = np.argsort(scores, kind="stable")
-    assert (np.diff(bits[order]) >= 0).all()
-    assert ((np.diff(scores[order]) > 0) == (np.diff(bits[order]) > 0)).all()
+@pytest.mark.parametrize("order", ["drawn", "ascending", "descending", "by class"])
+@pytest.mark.parametrize("weights", [False, True])
+def test_bins_follow_the_scores_whatever_their_scale_and_order(order: str, weights: bool) -> None:
+    """Only 256 bins, for scores within 1e-9 of each other."""
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal(30_000)
+    positive = scores + rng.standard_normal(len(scores)) > 2.5
+    w = rng.random(len(scores)) if weights else None
+    key = {"drawn": np.zeros(len(scores)), "ascending": scores, "descending": -scores, "by class": positive}[order]
+    rows = np.argsort(key, kind="stable")
+    scores, positive, w = 1.0 + 1e-9 * scores[rows], positive[rows], None if w is None else w[rows]
+    found = []
+    for pieces in (1, 77):
+        ranking = BinnedRanking(10)
+        for piece in np.array_split(np.arange(len(rows)), pieces):
+            ranking.add(scores[piece], positive[piece], None if w is None else w[piece])
+        found.append((roc_auc(*ranking.counts()), average_precision(*ranking.counts())))
+    assert found[0] == found[1], "blocks change nothing"
+    assert found[0][0] == pytest.approx(sklearn_metrics.roc_auc_score(positive, scores, sample_weight=w), abs=3e-3)
+    precision = sklearn_metrics.average_precision_score(positive, scores, sample_weight=w)
+    assert found[0][1] == pytest.approx(precision, abs=2e-2)
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans(), st.integers(0, 3)), min_size=1, max_size=40))

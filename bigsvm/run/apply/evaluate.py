@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, MissingInput, UsageError
+from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import other_labels
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
-from bigsvm.run.apply.metrics import Confusion, Errors, average_precision, least_of_rankings, make_rankings, roc_auc
+from bigsvm.run.apply.metrics import Confusion, Errors, exact_bytes, least_of_rankings, make_rankings, measures
 from bigsvm.run.apply.predict import check_least, chosen_of, least_of_scoring, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
@@ -27,11 +28,15 @@ from bigsvm.run.apply.scoring import (
     text_dtype,
 )
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.copy.scratch import is_tmpfs, make_scratch, scratch_folder
 from bigsvm.store.labels import as_targets, label_codes
+from bigsvm.store.state.score_file import ScoreFile
 from bigsvm.store.text.compressed import changed_meanwhile
 from bigsvm.store.transforms.label_sets import LABEL_SETS
+from bigsvm.units import MIB
 
 Measured = RowBlocks | TextLabels
+_SHARE = 4  # 1 / the part of the budget that metrics may use for scores
 
 
 def evaluate(
@@ -42,12 +47,13 @@ def evaluate(
     Two classes: F1, AUC and average precision are those of the positive class.  More classes: their means over the
     classes, each against the rest, ranked by `Decides.class_scores`.  Regression: mean squared error, mean absolute
     error and R^2. Rows are weighted if the store has weights; weight 0 leaves a row out.  Labels that the model does
-    not know count as wrong.
+    not know count as wrong.  Scores that memory cannot hold are sorted in the scratch folder; if it has no room, they
+    are binned, with a warning.
 
     Parameters
     ----------
     source : a store, or the path of svmlight text, which is read twice: first its labels, then its rows
-    config : only memory, threads, scheduler and workers are used
+    config : only memory, threads, scratch, scratch_limit, scheduler and workers are used
 
     Returns the JSON result.  A metric that the rows do not define (e.g. one class only) is None, with a warning.
 
@@ -100,17 +106,16 @@ def counted(
     with PeakMemory() as memory:
         parts = least_of_scoring(model, source)
         least = sum(parts.values())
-        tally = tally_of(model, store, budget.limit // 4)
-        if tally.nbytes + least > budget.limit:
-            tally = min(
-                tally, tally_of(model, store, 0), key=lambda tally: tally.nbytes
-            )  # binned counts, if exact ones would take more
+        tally = _tally_within(budget.limit - least, model, store, budget, config)
         check_least(budget, {**parts, "counts for the metrics": tally.nbytes})
         with budget.reserve("scores", tally.nbytes):
             with scored_rows(model, source, config, budget, zero_based, emit, "evaluating", True) as rows:
                 for scored in rows:
                     tally.add(_coded(scored, store) if isinstance(store, TextLabels) else scored)
             result = tally.result()
+    if result.get("binned") and not isinstance(tally, Residuals):
+        exact = exact_bytes(store.n_samples, len(tally.rankings))
+        emit(Warned(binned_warning(config, least + _SHARE * exact)))
     if _status(source) != known:
         raise changed_meanwhile(str(source))
     if not result["n_rows"]:  # without this error a check such as "AUC above 0.9" could neither pass nor fail
@@ -138,8 +143,47 @@ def _status(source: RowBlocks | str) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | LabelTally:
+def _tally_within(
+    free: int, model: Model, store: Measured, budget: MemoryBudget, config: FitConfig
+) -> Tally | Residuals | LabelTally:
+    """`tally_of` with the share of the budget that is meant for it, or else with the least memory."""
+    for nbytes in (budget.limit // _SHARE, 0):
+        file = score_file(config, budget.limit // _SHARE)
+        tally = tally_of(model, store, nbytes, file)
+        if not isinstance(tally, Residuals) and tally.rankings[0].binned and file is not None:
+            file.close()
+        if tally.nbytes <= free:
+            break
+    return tally
+
+
+def score_file(config: FitConfig, room: int) -> ScoreFile | None:
+    """A file for scores that memory cannot hold; None if the scratch folder is itself in memory, or is not ours.
+
+    room : bytes of memory for sorting
+    """
+    try:
+        folder = make_scratch(config)
+        return None if is_tmpfs(folder) else ScoreFile(folder, room, config.scratch_limit_bytes())
+    except (OutputError, OSError):
+        return None
+
+
+def binned_warning(config: FitConfig, memory: int) -> str:
+    """The warning that scores were binned, with the memory in which all of them fit."""
+    return (
+        "ROC AUC and average precision are from binned scores, because neither memory nor the scratch folder "
+        f"{scratch_folder(config)} has room for exact ones: use --memory {-(-memory // MIB)}MiB, or set "
+        "BIGSVM_SCRATCH to a folder on a disk with room"
+    )
+
+
+def tally_of(
+    model: Model, store: Measured, nbytes: int, file: ScoreFile | None = None
+) -> Tally | Residuals | LabelTally:
     """An object that counts the scored rows of a model; it holds about `nbytes` at most.
+
+    file : takes the scores that do not fit; None: these are binned
 
     Raises DataError if the rows have one label each and the model several, or the reverse.
     """
@@ -152,8 +196,8 @@ def tally_of(model: Model, store: Measured, nbytes: int) -> Tally | Residuals | 
                 store.uri,
                 "name one column of labels with --label",
             )
-        return Tally(model, store, nbytes)
-    return LabelTally(model, store, nbytes)
+        return Tally(model, store, nbytes, file)
+    return LabelTally(model, store, nbytes, file)
 
 
 def _least_counts(model: Model) -> int:
@@ -180,15 +224,18 @@ MATRICES = 4
 
 
 class Tally:
-    """Counts scored blocks, and computes classification metrics; holds about `nbytes` at most."""
+    """Counts scored blocks, and computes classification metrics.
 
-    def __init__(self, model: Model, store: Measured, nbytes: int) -> None:
+    nbytes : most memory, about;  file : takes the scores that do not fit; None: these are binned
+    """
+
+    def __init__(self, model: Model, store: Measured, nbytes: int, file: ScoreFile | None = None) -> None:
         assert store.classes is not None
         self._model, self._weighted = model, store.has_weights
         self._labels, self._ours, self._theirs = join_labels(model.classes, store.classes)
         self._confusion = Confusion(len(self._labels))
         self.rankings, self.nbytes = make_rankings(
-            store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes
+            store.n_samples, 1 if model.n_models == 1 else len(model.classes), nbytes, file, store.has_weights
         )
         self.nbytes += MATRICES * self._confusion.matrix.nbytes
         # two classes have one model, whose positive class is the last one
@@ -215,9 +262,9 @@ class Tally:
         """All metrics; None for each that the rows do not define."""
         aucs, precisions = [], []
         for ranking in self.rankings:
-            counts = ranking.counts()
-            aucs.append(roc_auc(*counts))
-            precisions.append(average_precision(*counts))
+            auc, precision = measures(ranking)
+            aucs.append(auc)
+            precisions.append(precision)
         names = self._labels[self._positive]
         self._without_auc = [str(name) for name, auc in zip(names, aucs, strict=True) if auc is None]
         confusion, binary = self._confusion, self._model.n_models == 1

@@ -8,14 +8,15 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
-from bigsvm.run.apply.metrics import average_precision, make_rankings, roc_auc
+from bigsvm.run.apply.metrics import make_rankings, measures
 from bigsvm.run.apply.scoring import Scored, TextLabels
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.state.score_file import ScoreFile
 from bigsvm.store.transforms.label_sets import LabelSets
 
 
 class LabelTally:
-    """Counts scored blocks, and computes metrics; holds about `nbytes` at most.
+    """Counts scored blocks, and computes metrics; holds about `nbytes` at most, and other scores in `file`.
 
     Labels that the model does not know make the predicted set of a row wrong (`subset_accuracy`), and count nowhere
     else. Labels of the model that the rows do not know count as absent from every row.
@@ -23,7 +24,7 @@ class LabelTally:
     Raises DataError if the rows have one label each.
     """
 
-    def __init__(self, model: Model, store: RowBlocks | TextLabels, nbytes: int) -> None:
+    def __init__(self, model: Model, store: RowBlocks | TextLabels, nbytes: int, file: ScoreFile | None = None) -> None:
         sets = LabelSets.of(store.recipe, store.classes)
         if sets is None:
             hint = "name the columns of labels with --labels"
@@ -39,7 +40,7 @@ class LabelTally:
         others = [k for name, k in theirs.items() if name not in self._names]
         self._other: np.ndarray = np.asarray(sets.member[others].any(axis=0))
         self._weighted = store.has_weights
-        self.rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes)
+        self.rankings, self.nbytes = make_rankings(store.n_samples, model.n_models, nbytes, file, store.has_weights)
         self._counts = np.zeros((3, model.n_models))  # true positives, false positives, false negatives
         self._n_rows, self._weight, self._exact = 0, 0.0, 0.0
         self._without_auc: list[str] = []
@@ -64,8 +65,7 @@ class LabelTally:
         """All metrics; None for each that the rows do not define.  `micro`: from summed counts; `macro`: means."""
         labels: list[dict[str, Any]] = []
         for name, ranking, found in zip(self._names, self.rankings, self._counts.T, strict=True):
-            ranked = ranking.counts()
-            auc, precision = roc_auc(*ranked), average_precision(*ranked)
+            auc, precision = measures(ranking)
             n_true = float(found[0] + found[2])
             labels.append(
                 {"label": name, "n_true": n_true, **_rates(*found), "roc_auc": auc, "average_precision": precision}

@@ -15,7 +15,8 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.model.linear_model import LinearModel, LinearScorer, Model
 from bigsvm.run.apply.calibrate import Held, curves_of, held_bytes, held_share
-from bigsvm.run.apply.evaluate import Residuals, Tally
+from bigsvm.run.apply.evaluate import Residuals, Tally, binned_warning, score_file
+from bigsvm.run.apply.metrics import exact_bytes
 from bigsvm.run.apply.scoring import (
     Scored,
     Scorer,
@@ -32,6 +33,7 @@ from bigsvm.run.tune.train import Cell
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
 from bigsvm.store.delegated import check_unchanged
+from bigsvm.store.state.score_file import ScoreFile
 from bigsvm.store.withheld import HashedShare
 from bigsvm.tasks import over_shares
 
@@ -90,22 +92,41 @@ def held_out_metrics(
 ) -> list[dict[str, Any]]:
     """The metrics of each cell on the rows of its fold, as `evaluate` computes them.  The rows are read once.
 
+    Scores that do not fit the budget lie in the scratch folder.  If that folder has no room, they are binned, with a
+    warning.
+
     Raises DataError for bad rows; BudgetExceeded if neither the scores nor binned counts of them fit the budget.
     """
     budget = budget_of(config)
     sizes = folds.sizes(store.n_samples)
-    spare = budget.limit - weights_held(cells) - least_of_rows(store, sum(cell.model.n_models for cell in cells))
+    weights = weights_held(cells)
+    spare = budget.limit - weights - least_of_rows(store, sum(cell.model.n_models for cell in cells))
     each = max(0, min(budget.limit // _SHARE, spare)) // len(cells)
-    tallies: list[Tally | Residuals] = []
-    for cell in cells:
-        rows = TextLabels(store.uri, store.classes, int(sizes[cell.fold]), store.has_weights)
-        of_targets = cell.model.regression
-        tallies.append(Residuals(rows) if of_targets else Tally(cell.model, rows, each))
+
+    def tallies_with(file: ScoreFile | None) -> list[Tally | Residuals]:
+        found: list[Tally | Residuals] = []
+        for cell in cells:
+            rows = TextLabels(store.uri, store.classes, int(sizes[cell.fold]), store.has_weights)
+            found.append(Residuals(rows) if cell.model.regression else Tally(cell.model, rows, each, file))
+        return found
+
+    # When scores are sorted, no block is in memory any more.
+    file = score_file(config, min(budget.limit // _SHARE, budget.limit - weights - each * len(cells)))
+    tallies = tallies_with(file)
+    binned = any(tally.rankings[0].binned for tally in tallies if isinstance(tally, Tally))
+    if binned and file is not None:  # binned and exact metrics of different candidates must not be compared
+        file.close()
+        tallies = tallies_with(None)
     with budget.reserve("scores", sum(tally.nbytes for tally in tallies)):
         for start, number, part in _scored(store, cells, folds, config, budget, emit, "scoring"):
             tallies[number].add(Scored(start, part.scores, part.y, part.sample_weight))
         found = [tally.result() for tally in tallies]
-    for message in dict.fromkeys(message for tally in tallies for message in tally.warnings()):
+    messages = [message for tally in tallies for message in tally.warnings()]
+    if binned:
+        n_rankings = max(len(tally.rankings) for tally in tallies if isinstance(tally, Tally))
+        exact = exact_bytes(int(sizes.max()), n_rankings) * len(cells)
+        messages.append(binned_warning(config, max(_SHARE * exact, budget.limit - spare + exact)))
+    for message in dict.fromkeys(messages):
         emit(Warned(message))
     return found
 

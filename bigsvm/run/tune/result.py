@@ -30,6 +30,7 @@ class Row:
 
     scores : metric -> one value for each fold; None if the rows of the fold do not define it
     gaps, objectives : of the model of each fold;  statuses : how the fit of each fold ended
+    binned : whether ROC AUC and average precision are from binned scores; None for a regression
     """
 
     candidate: Candidate
@@ -37,6 +38,7 @@ class Row:
     gaps: list[float]
     objectives: list[float]
     statuses: list[str]
+    binned: bool | None = None
 
     def mean(self, metric: str) -> float | None:
         """Mean over the folds; None if a fold has no value."""
@@ -63,6 +65,7 @@ class Row:
             **self.candidate.document(),
             "status": self.status,
             "relative_gap": max(self.gaps),
+            **({} if self.binned is None else {"binned": self.binned}),
             "scores": {
                 metric: {"mean": self.mean(metric), "standard_error": self.error(metric), "folds": values}
                 for metric, values in self.scores.items()
@@ -196,6 +199,7 @@ def rows_of(
             [cell.relative_gap for cell, _ in cells],
             [cell.objective for cell, _ in cells],
             [cell.status for cell, _ in cells],
+            any(found["binned"] for _, found in cells) if "binned" in cells[0][1] else None,
         )
         for candidate, cells in zip(grid, by_candidate, strict=True)
     ]
