@@ -44,9 +44,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
-_WORKERS_IMPORT = ["distributed.nanny", "bigsvm.cli.main", "bigsvm.run.api"]
+_WORKERS_IMPORT = ["distributed.nanny", "bigsvm.cli.main", "bigsvm.run.api", "tests.numba_tables"]
 _CLUSTER = f"""
 import logging, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import dask
 from distributed import LocalCluster
 from distributed.utils import get_mp_context

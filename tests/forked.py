@@ -17,10 +17,8 @@ from pathlib import Path
 _SERVE = """
 import gc, json, os, runpy, sys
 
-if "numba" in sys.modules:  # it would read its tables of types and functions at the first call of each process
-    from numba.core.registry import cpu_target
-    cpu_target.typing_context.refresh()
-    cpu_target.target_context.refresh()
+if "numba" in sys.modules:
+    runpy.run_path(_tables)
 gc.freeze()
 for line in sys.stdin:
     script, arguments, surroundings, folder, said = json.loads(line)
@@ -52,7 +50,8 @@ def scripts(imports: str, folder: Path) -> Iterator[Run]:
     folder : for what they say
     """
     pipe, said = subprocess.PIPE, [folder / "stdout", folder / "stderr"]
-    server = [sys.executable, "-c", f"{imports}\n_imported = dict(globals())\n{_SERVE}"]
+    tables = str(Path(__file__).with_name("numba_tables.py"))
+    server = [sys.executable, "-c", f"{imports}\n_imported = dict(globals())\n_tables = {tables!r}\n{_SERVE}"]
     with subprocess.Popen(server, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

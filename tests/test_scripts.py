@@ -25,7 +25,9 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """What a script prints; it must succeed.  Importing is half of a smoke: its process is forked."""
-    with scripts("import bigsvm.cli.main, bigsvm.run.api", tmp_path_factory.mktemp("said")) as forked:
+    with scripts(
+        "import bigsvm.cli.main, bigsvm.run.api, bigsvm.store.formats.zarr_rows", tmp_path_factory.mktemp("said")
+    ) as forked:
 
         def succeeding(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
             done = forked(SCRIPTS / script, *arguments)

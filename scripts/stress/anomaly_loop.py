@@ -249,7 +249,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, help="try each N of this distance")
     parser.add_argument("--rows", type=int, default=600)
-    parser.add_argument("--smoke", action="store_true", help="about five of each, of shorter fits")
+    parser.add_argument("--smoke", action="store_true", help="about three of each, of shorter fits")
     options = parser.parse_args()
     let_small_data_stream()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as others:
@@ -258,7 +258,7 @@ def main() -> None:
         loop = Loop(Path(folder), options.rows, 1e-2 if options.smoke else 1e-4)
         for what in ("ingest", "fit"):
             untouched = loop.anomaly(what, 1 << 60, False).count
-            every = max(untouched // 4, 1) if options.smoke else options.every
+            every = max(untouched // 2, 1) if options.smoke else options.every
             for lasting in (False, True):
                 nth, tried, failed = 1, 0, 0
                 while True:

@@ -130,6 +130,7 @@ def test_an_indefinite_kernel_has_a_violation_and_no_gap(tmp_path: Path) -> None
     json.dumps(proof)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_the_same_whatever_is_read_at_one_time_and_wherever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = rows_of("ovo", dtype=np.float32)
     path = saved(tmp_path, result := fitted(store, "ovo"))

@@ -109,6 +109,7 @@ def test_no_rows_and_values_that_are_not_finite(tmp_path: Path) -> None:
     assert json.loads(out[0]) == {"row": 0, "label": None, "score": None}
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_blocks_of_any_size_and_worker_processes_give_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
