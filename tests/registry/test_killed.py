@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bigsvm.model import versions as registry
 from bigsvm.model.versions import swap
+from tests.forked import Run, scripts
 from tests.registry.made import make_model, tree
 
 
@@ -41,30 +41,42 @@ def test_a_signal_waits_for_the_end_of_a_swap(
     assert not (root / ".pending.json").exists()
 
 
-_DIE = """
+_IMPORTS = """
 import os, sys
 from bigsvm.files import atomic as files
 from bigsvm.model import versions as registry
 from bigsvm.model.versions import changes, swap
-place, root, model = sys.argv[1:]
+"""
+_DIE = """
+place, root, model, change = sys.argv[1:]
 def die(*args): os.kill(os.getpid(), 9)
 if place == "copying": changes._copy_model = lambda source, model, copy: ((copy / "coef.npy").write_bytes(b"x"), die())
 if place == "before publishing": files._rename = die
 if place == "before the swap": os.replace = die
 if place == "after the swap": swap.write_down = die
-registry.promote(root, model)
+if change == "promote": registry.promote(root, model)
+else: registry.rollback(root, note="the shop says no")
 """
+
+
+@pytest.fixture(scope="module")
+def die(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Forks a process that dies at a place of a change."""
+    folder = tmp_path_factory.mktemp("programs")
+    program = folder / "die.py"
+    program.write_text(_DIE)
+    with scripts(_IMPORTS, folder) as run:
+        yield lambda *arguments: run(program, *arguments)
 
 
 @pytest.mark.parametrize("place", ["copying", "before publishing", "before the swap", "after the swap"])
 @pytest.mark.parametrize("first", [True, False])
-def test_killed_anywhere_the_next_promotion_works(tmp_path: Path, place: str, first: bool) -> None:
+def test_killed_anywhere_the_next_promotion_works(tmp_path: Path, place: str, first: bool, die: Run) -> None:
     root = tmp_path / "reg"
     old, new, last = (make_model(tmp_path / name, seed) for seed, name in enumerate("abc"))
     if not first:
         registry.promote(root, old)
-    died = subprocess.run([sys.executable, "-c", _DIE, place, str(root), str(new)], check=False, capture_output=True)
-    assert died.returncode == -signal.SIGKILL
+    assert die(place, str(root), str(new), "promote").returncode == -signal.SIGKILL
     swapped = place == "after the swap"
     where = registry.current(root)
     if swapped:
@@ -88,13 +100,11 @@ def test_killed_anywhere_the_next_promotion_works(tmp_path: Path, place: str, fi
 
 
 @pytest.mark.parametrize("place", ["before the swap", "after the swap"])
-def test_a_rollback_that_was_killed_is_a_rollback(tmp_path: Path, place: str) -> None:
+def test_a_rollback_that_was_killed_is_a_rollback(tmp_path: Path, place: str, die: Run) -> None:
     root = tmp_path / "reg"
     for seed, name in enumerate("ab"):
         registry.promote(root, make_model(tmp_path / name, seed), metrics={"problem": name})
-    program = _DIE.replace("registry.promote(root, model)", "registry.rollback(root, note='the shop says no')")
-    died = subprocess.run([sys.executable, "-c", program, place, str(root), ""], check=False, capture_output=True)
-    assert died.returncode == -signal.SIGKILL
+    assert die(place, str(root), "", "rollback").returncode == -signal.SIGKILL
     registry.settle(root)
     moved = place == "after the swap"
     assert registry.current_version(root) == (1 if moved else 2)
