@@ -21,7 +21,7 @@ def append_whole(file: FileIO, line: bytes) -> None:
     """Append `line` to an unbuffered file, which stays as it was if there is no room.  Raises OSError with the reason.
 
     Of a process that is killed meanwhile a part of its line may stay.  The next line begins after a line end, so that
-    only one is lost, and who reads the record leaves out the torn one.
+    only one is lost.
 
     file : opened for reading, too
 

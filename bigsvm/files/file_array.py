@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,9 @@ class FileArray(NDArrayOperatorsMixin):
             at = range(width)[columns[0]]
             return self[rows, at : at + 1][:, 0]
         first, last, _ = columns[0].indices(width)
-        return self._read((n, max(last - first, 0)), [row * width + first for row in range(start, start + n)])
+        if last <= first:
+            return self._read((n, 0), [])
+        return self._read((n, last - first), range(start * width + first, (start + n) * width + first, width))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -128,7 +130,7 @@ class FileArray(NDArrayOperatorsMixin):
         for start in range(0, self.size, size):
             yield self._read((min(size, self.size - start),), [start])
 
-    def _read(self, shape: tuple[int, ...], firsts: list[int]) -> np.ndarray:
+    def _read(self, shape: tuple[int, ...], firsts: Sequence[int]) -> np.ndarray:
         """Values that the file had when it was opened: runs of equal length, each from this number of a value on."""
         while True:
             known, out = self._known, np.empty(shape, self.dtype)
@@ -140,7 +142,7 @@ class FileArray(NDArrayOperatorsMixin):
             if not self._is_as_known():
                 raise self._changed()
 
-    def _fill_runs(self, out: memoryview, firsts: list[int]) -> None:
+    def _fill_runs(self, out: memoryview, firsts: Sequence[int]) -> None:
         """Read runs of equal length, one after another, into `out`; `firsts` ascend, if there are several."""
         size, each = len(out) // len(firsts), self.dtype.itemsize
         apart = (firsts[1] - firsts[0]) * each if len(firsts) > 1 else 0
@@ -221,9 +223,12 @@ def marks(status: os.stat_result) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def changes_are_seen(status: os.stat_result) -> bool:
-    """Whether a change of a file that has this status now gives it other times.
+def changes_are_seen(status: os.stat_result, now: int | None = None) -> bool:
+    """Whether a change of a file after it had this status gives it other times.
 
     File systems count time in ticks, and two changes within one tick leave the same times.
+
+    now : when the status was taken, or earlier, in nanoseconds; None: it was taken just now
     """
-    return not 0 <= time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _TICK_NS
+    now = time.time_ns() if now is None else now
+    return abs(now - max(status.st_mtime_ns, status.st_ctime_ns)) >= _TICK_NS

@@ -380,8 +380,10 @@ def _class_weight(
     else:
         for code, label in enumerate(classes):
             alike.setdefault(_plain(label), []).append(code)
-    if classes.dtype.kind == "b":  # as the command line writes them, too
+    # As the command line writes them, too; unless these are labels of the store, which they would mean.
+    if classes.dtype.kind == "b" and str(positive).lower() not in ("true", "false"):
         alike |= {str(label).lower(): [code] for code, label in enumerate(classes)}
+    named: dict[int, object] = {}
     for label, weight in config.class_weight.items():
         codes = [exact[str(label)]] if str(label) in exact else alike.get(_plain(label), [])
         if not codes:
@@ -389,6 +391,9 @@ def _class_weight(
         if len(codes) > 1:
             found = " and ".join(repr(str(classes[code])) for code in codes)
             raise UsageError(f"class weight for {label!r}, which may mean {found}", hint="write it as one of them")
+        if codes[0] in named:
+            raise UsageError(f"class weights for {named[codes[0]]!r} and {label!r}, which are one class")
+        named[codes[0]] = label
         if not 0 <= weight < np.inf:
             raise UsageError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
         weights[codes[0]] = weight

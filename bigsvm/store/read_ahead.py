@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -133,5 +134,7 @@ class ReadAhead:
         for pool in (self._reader, self._companion, self._extents):
             pool.shutdown(wait=True, cancel_futures=True)
         self._releasing.shutdown(wait=True)
-        for number in list(self._requested):
-            self._release(number)
+        # An error that is under way is not replaced by one of a file whose pages cannot be released.
+        with nullcontext() if error is None else suppress(OSError):
+            for number in list(self._requested):
+                self._release(number)

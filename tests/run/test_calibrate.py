@@ -152,6 +152,11 @@ def test_a_model_without_calibration_says_so() -> None:
         bigsvm.fit(X, y).model.predict_proba(X)
 
 
+def test_scores_too_small_to_say_anything_give_the_share_of_the_class() -> None:
+    found = curve("sigmoid", points_of(np.array([-1e-310, 2e-310, 3e-310]), np.array([False, True, True]), None))
+    assert found == {"A": 0.0, "B": pytest.approx(np.log(2 / 3))}
+
+
 def test_curves_by_hand() -> None:
     points = points_of(np.array([2.0, -1.0, 2.0, 0.0]), np.array([True, False, False, True]), np.array([1.0, 2, 3, 0]))
     assert [column.tolist() for column in points] == [[-1.0, 2.0], [0.0, 1.0], [2.0, 3.0]]

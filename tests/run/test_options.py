@@ -101,3 +101,16 @@ def test_a_class_against_the_rest_has_its_weight_by_any_of_its_names(tmp_path: P
     bigsvm.ingest((X, np.where(y > 0, "yes", "no")), tmp_path / "s")
     result = bigsvm.fit(tmp_path / "s", positive="yes", class_weight={label: 4.0})
     assert result.model.about["problem"]["class_weight"] == [1.0, 4.0]
+
+
+@pytest.mark.parametrize("positive", ["true", "false"])
+def test_names_of_labels_come_before_those_of_a_class_and_the_rest(tmp_path: Path, positive: str) -> None:
+    """With the labels true and false, and false against the rest, `true` would be the rows labelled false."""
+    X, y = random_problem(60, 3, seed=1)
+    bigsvm.ingest((X, np.where(y > 0, "true", "false")), tmp_path / "s")
+    result = bigsvm.fit(tmp_path / "s", positive=positive, class_weight={positive: 4.0})
+    assert result.model.about["problem"]["class_weight"] == [1.0, 4.0]
+    with pytest.raises(UsageError, match="which is no class"):
+        bigsvm.fit(tmp_path / "s", positive=positive, class_weight={"false" if positive == "true" else "true": 4.0})
+    with pytest.raises(UsageError, match="which are one class"):
+        bigsvm.fit(tmp_path / "s", positive=positive, class_weight={positive: 4.0, "True": 3.0})

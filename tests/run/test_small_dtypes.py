@@ -108,3 +108,5 @@ def test_rows_of_python_are_scored_in_the_type_that_blocks_of_a_store_have(
             np.testing.assert_array_equal(found, scores["float64" if wide else "float32"], dtype)
         of_bits, as_floats = (model.decision_function(rows_of((X > 0).astype(d), layout)) for d in ("bool", "float32"))
         np.testing.assert_array_equal(of_bits, as_floats)
+        if layout == "dense":
+            np.testing.assert_array_equal(model.decision_function(X.astype(np.longdouble)), scores["float64"])

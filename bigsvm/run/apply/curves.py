@@ -79,7 +79,8 @@ def _sigmoid(points: Points) -> dict[str, Any]:
     s /= spread
     high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_negative + 2.0)
     target = points.positive * high + points.negative * low  # weight times the mean of the targets
-    at = np.array([0.0, np.log((n_negative + 1.0) / (n_positive + 1.0))])
+    prior = np.log((n_negative + 1.0) / (n_positive + 1.0))
+    at = np.array([0.0, prior])
     value = _loss(at, s, weight, target)
     for _ in range(_ITERATIONS):
         gradient, hessian = _derivatives(at, s, weight, target)
@@ -92,6 +93,8 @@ def _sigmoid(points: Points) -> dict[str, Any]:
             break
         at, value = at + found[0] * step, found[1]
     slope = float(at[0]) / spread
+    if not np.isfinite(slope / largest):  # scores below the least normal number say nothing
+        return {"A": 0.0, "B": float(prior)}
     return {"A": slope / largest, "B": float(at[1]) - slope * middle}
 
 

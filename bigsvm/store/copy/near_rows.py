@@ -52,7 +52,7 @@ class NearRows(StagedRows):
             self._shared, self._here = {}, set()
 
     def will_need(self, ref: BlockRef) -> None:
-        """As in `StagedRows`; blocks that have not been fetched yet are requested from the shared disk."""
+        """As in `StagedRows`; if some blocks have not been fetched yet, these are requested from the shared disk."""
         missing = [number for number in self._numbers(ref) if number not in self._here] if self._arrived else []
         for number in missing:
             segment, offset, nbytes, *_ = self._entry(number)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from numcodecs.blosc import Blosc
 
 from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import read_bytes, read_unlinked
+from bigsvm.files.file_array import changes_are_seen
 from bigsvm.files.paths import local_path, unlinked_path
 from bigsvm.store.formats.tables.block_memory import BlockMemory
 from bigsvm.store.sealing.former import verified
@@ -138,11 +140,13 @@ class ChunkedArray:
         """All rows of a small uncompressed chunk; special cases take the way of large ones."""
         key = self._key(number)
         path = unlinked_path(self._root_name, key)
+        began = time.time_ns()
         found = None if path is None else read_unlinked(path, self._unit_bytes)
         if found is not None and not self._chunks.is_verified(number, found[1]):
             try:
                 self._manifest.verify(key, found[0])
-                self._chunks.remember(number, found[1])
+                if changes_are_seen(found[1], began):
+                    self._chunks.remember(number, found[1])
             except DataError:
                 found = None
         if found is not None:

@@ -79,7 +79,7 @@ def _frame(group: Any, name: str, columns: list[str]) -> None:
 
 
 def _integers(root: Path, path: str, n: int, codec: str, chunk_bytes: int) -> ChunkFiles:
-    # Always compressed: it is never mapped, and uncompressed it would take 8 bytes for each row.
+    # Always compressed: no part of it is read alone, and uncompressed it would take 8 bytes for each row.
     part = ChunkFiles(root, path, np.dtype(np.int64), "zstd" if codec == "none" else codec, chunk_bytes)
     for start in range(0, n, part.chunk_rows):
         part.append(np.arange(start, min(start + part.chunk_rows, n), dtype=np.int64))

@@ -63,7 +63,7 @@ class ZarrWriter:
     layout : 'csr' or 'dense', for X and all blocks that are appended
     dtype : dtype of X in the store: float32, float64, int8 or uint8
     n_features : width, if known; CSR grows as needed, dense takes the width of the first block
-    codec : lz4, zstd or none (with none the store can be memory-mapped)
+    codec : lz4, zstd or none (with none, parts of chunks can be read)
     chunk_bytes : size of a decoded chunk, 4 MiB by default
     task : 'regression' keeps labels as numbers
     recipe, feature_names : recorded for readers of the store (see `RowBlocks`)

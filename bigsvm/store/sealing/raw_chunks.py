@@ -7,6 +7,7 @@ is overwritten in place, and a bus error, which ends the process without a word,
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bigsvm.files.paths import local_path
 from bigsvm.store.sealing.former import kept_file
 from bigsvm.store.sealing.manifest import Manifest, read_failed
 
+_LOCKS = 16  # chunks that may be verified at one time
 _PIECE = 1 << 18  # bytes that are read at a time for the digest alone; they stay in a core's cache
 
 
@@ -34,6 +36,7 @@ class RawChunks:
     def __init__(self, root: Path, manifest: Manifest, nbytes: int, key_of: Callable[[int], str]) -> None:
         self._root, self._manifest, self._nbytes, self._key_of = root, manifest, nbytes, key_of
         self._verified: dict[int, int] = {}  # number of a chunk -> `_file_of` the file that was verified
+        self._verifying = [threading.Lock() for _ in range(_LOCKS)]
 
     def read(self, number: int, first: int, out: memoryview) -> bool:
         """Fill `out` with the bytes of a chunk from byte `first` on; False if the chunk is absent.
@@ -69,24 +72,33 @@ class RawChunks:
     def remember(self, number: int, status: os.stat_result) -> None:
         """Record that the file with this status has the digest of the chunk.
 
-        Not if it is so new that a change might leave it the same times.
+        status : of a file that was not so new that a change might leave it the same times (`changes_are_seen`)
         """
-        if changes_are_seen(status):
-            self._verified[number] = _file_of(status)
+        self._verified[number] = _file_of(status)
 
     def _read_file(self, path: Path, number: int, first: int, out: memoryview) -> None:
         handle = open_regular(path)
         try:
             before = os.fstat(handle)
-            if self.is_verified(number, before):
-                whole = _fill(handle, first, out)
-                # A writer changes the times before the first byte, so they are looked at after the reading.
-                if whole and _file_of(os.fstat(handle)) == _file_of(before):
+            changes_seen = changes_are_seen(before)
+            if self._read_verified(handle, before, number, first, out):
+                return
+            with self._verifying[number % _LOCKS]:
+                if self._read_verified(handle, before, number, first, out):  # another thread has verified it meanwhile
                     return
-            self._read_and_verify(handle, self._key_of(number), first, out)
-            self.remember(number, before)
+                self._read_and_verify(handle, self._key_of(number), first, out)
+                if changes_seen:
+                    self.remember(number, before)
         finally:
             os.close(handle)
+
+    def _read_verified(self, handle: int, before: os.stat_result, number: int, first: int, out: memoryview) -> bool:
+        """Read only what is asked for; False if the file was not verified, or changes meanwhile."""
+        if not self.is_verified(number, before):
+            return False
+        whole = _fill(handle, first, out)
+        # A writer changes the times before the first byte, so they are looked at after the reading.
+        return whole and _file_of(os.fstat(handle)) == _file_of(before)
 
     def _read_and_verify(self, handle: int, key: str, first: int, out: memoryview) -> None:
         """Read the whole file once, for its digest, and what is asked for to `out`."""
