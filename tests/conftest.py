@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import itertools
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,7 +35,8 @@ sys.dont_write_bytecode = False  # nor does one of pytest's own processes compil
 # Workers of dask look at themselves a hundred times a second, at work and at rest.
 os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
 
-_DATA = Path(os.environ.get("BIGSVM_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
+_ROOT = Path(__file__).parents[1]
+_DATA = Path(os.environ.get("BIGSVM_TEST_DATA", _ROOT.parent / "shared" / "data"))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -47,7 +50,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 _WORKERS_IMPORT = ["distributed.nanny", "bigsvm.cli.main", "bigsvm.run.api", "tests.numba_tables"]
 _CLUSTER = f"""
 import logging, sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import dask
 from distributed import LocalCluster
 from distributed.utils import get_mp_context
@@ -71,7 +73,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def cluster() -> Iterator[str]:
     """The address of a running cluster of two worker processes: starting one costs more than a small fit on it."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", _CLUSTER], stdin=pipe, stdout=pipe, text=True) as process:
+    program = [sys.executable, "-c", _CLUSTER]
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, cwd=_ROOT) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.communicate()
@@ -89,6 +92,8 @@ def forked_workers() -> Iterator[None]:
 
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         get_mp_context().set_forkserver_preload(["pytest", *_WORKERS_IMPORT])
+        with contextlib.chdir(_ROOT):  # it imports what lies here
+            forkserver.ensure_running()
         yield
 
 
