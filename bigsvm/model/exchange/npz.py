@@ -53,7 +53,9 @@ def write(file: BinaryIO, model: Model) -> None:
     else:
         arrays["coef"] = model.coef
     arrays["about"] = np.array(json.dumps(about, sort_keys=True, allow_nan=False, default=listed))
-    np.savez(file, allow_pickle=False, **arrays)
+    if any(np.asarray(part).dtype.hasobject for part in arrays.values()):
+        raise ValueError("Python objects cannot be written")  # `allow_pickle=False` is an array to NumPy before 2.2
+    np.savez(file, **arrays)
 
 
 def read(file: BinaryIO, path: Path) -> Model:

@@ -97,8 +97,8 @@ class RowBuffer:
         held = self._held[: self.n]
         order = np.argsort(held, kind="stable")
         found = np.searchsorted(held, numbers, sorter=order)
-        # Otherwise a missing row would silently be replaced by another.
-        assert not len(numbers) or (found.max() < self.n and np.array_equal(held[order[found]], numbers))
+        if len(numbers) and not (found.max() < self.n and np.array_equal(held[order[found]], numbers)):
+            raise RuntimeError("a row is not held")  # it would be replaced by another without a word
         return order[found]
 
     def load(self, numbers: np.ndarray, charge: bool) -> int:
