@@ -60,6 +60,7 @@ class Fetcher:
         self._tags, self._check = tags, check
         # obstore holds a piece a second time while it is handed over
         self._piece = min(max(in_flight // (2 * _CONNECTIONS), _LEAST_PIECE), _LARGEST_PIECE)
+        self._failed = threading.Event()
 
     def fetch(self, objects: Mapping[str, Listed], advanced: Callable[[int], None]) -> None:
         """Copy the objects that are missing.
@@ -72,11 +73,12 @@ class Fetcher:
         ReadFailed : a piece was given up at its deadline; names the object.  DataError : an object changed, or its
             bytes are wrong.  MissingInput : it was deleted.  OutputError : it cannot be written.
         """
+        self._failed.clear()
         pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="bigsvm-fetch")
         running: set[Future[int]] = set()
         try:
             for copying, start in self._pieces(objects):
-                running.add(pool.submit(self._copy, copying, start))
+                running.add(pool.submit(self._copy_unless_failed, copying, start))
                 while len(running) >= 4 * _CONNECTIONS:
                     running = _some_done(running, advanced)
             while running:
@@ -97,6 +99,16 @@ class Fetcher:
                 raise cannot_write(copying.target.parent, error) from error
             for start in copying.starts:
                 yield copying, start
+
+    def _copy_unless_failed(self, copying: _Copying, start: int) -> int:
+        """Copy one piece; after one has failed for good no further one begins, however late `fetch` learns of it."""
+        if self._failed.is_set():
+            return 0
+        try:
+            return self._copy(copying, start)
+        except BaseException:
+            self._failed.set()
+            raise
 
     def _copy(self, copying: _Copying, start: int) -> int:
         """Copy one piece; the last one finishes the object.  Returns the number of its bytes."""
