@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from bigsvm.config import BASE_BYTES
-from bigsvm.files.paths import cache_folder
+from bigsvm.files.paths import cache_folder, can_make
 from bigsvm.units import GIB, MIB, show_bytes
 
 EXTRAS = {
@@ -40,8 +40,11 @@ def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
         said.append((what, f"give --memory {more} MiB less"))
     said += _of_scratch(found["scratch"])
     cache = cache_folder()
-    if not os.access(_there(cache), os.W_OK):
-        said.append((f"compiled code cannot be kept in {cache}", 'export BIGSVM_CACHE="$HOME/.cache"'))
+    if not can_make(cache):
+        said.append((f"nothing can be kept in the cache folder {cache}", 'export BIGSVM_CACHE="$HOME/.cache"'))
+    elif cache.parent == Path(tempfile.gettempdir()):
+        what = f"the cache folder is in the temporary folder, which the machine may empty: {cache}"
+        said.append((what, "export BIGSVM_CACHE=DIR  # a folder that stays and that you may write"))
     memory = found["memory"]
     if memory["default_budget_bytes"] < _LEAST_BUDGET:
         limit = f"{memory['limit_source']} leaves a fit {memory['default_budget_bytes'] // MIB} MiB"
@@ -57,17 +60,10 @@ def _of_scratch(scratch: dict[str, Any]) -> list[tuple[str, str]]:
         scratch["folder"],
         'export BIGSVM_SCRATCH="$HOME/.cache/bigsvm-scratch"  # or any folder on a disk',
     )
-    if not os.access(_there(Path(folder)), os.W_OK):
+    if not can_make(Path(folder)):
         return [(f"the scratch folder {folder} cannot be written", elsewhere)]
     if scratch["filesystem"] in ("tmpfs", "ramfs"):
         return [(f"the scratch folder {folder} is in memory ({scratch['filesystem']})", elsewhere)]
     if scratch["free_bytes"] < GIB:
         return [(f"less than 1 GiB is free in the scratch folder {folder}", "bigsvm cache clear")]
     return []
-
-
-def _there(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write, check_name, new_file
-from bigsvm.files.paths import check_outside_stores, contains
+from bigsvm.files.paths import can_make, check_outside_stores, contains, nearest
 from bigsvm.files.standard_output import standard_output, to_standard_output
 
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # descriptors of this process, as shells pass them; they are already open
@@ -109,12 +109,6 @@ def check_plain_output(final: Path, overwrite: bool, makes_folders: bool = False
 
 
 def check_folder(folder: Path) -> None:
-    """Raise OutputError for a folder into which nothing can be written; it may be missing, and folders above it.
-
-    A dangling link occupies the name of such a folder.
-    """
-    there = folder.absolute()
-    while not os.path.lexists(there):
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise OutputError("cannot write there", str(there), "choose another folder")
+    """Raise OutputError for a folder into which nothing can be written; it may be missing, and folders above it."""
+    if not can_make(folder):
+        raise OutputError("cannot write there", str(nearest(folder)), "choose another folder")

@@ -6,6 +6,8 @@ import functools
 import os
 import re
 import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from bigsvm.errors import BigSVMError, DataError, MissingInput, OutputError
@@ -23,17 +25,59 @@ _ELSEWHERE = re.compile(rf"({'|'.join(SCHEMES)}):/+(?:[^/]*@)?([^?]*)", re.IGNOR
 
 
 def cache_folder() -> Path:
-    """The folder `bigsvm` below $BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache; it is not created here."""
-    base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "bigsvm"
+    """The folder `bigsvm` below $BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache; it is not created here.
+
+    If $BIGSVM_CACHE is not set and the other two cannot be written (a read-only home, or a user without one), it is the
+    user's folder in the machine's temporary folder.  Raises OutputError if that belongs to somebody else.
+    """
+    named = os.environ.get("BIGSVM_CACHE")
+    if named:
+        return Path(named) / "bigsvm"
+    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return _writable_cache(usual, tempfile.gettempdir())
+
+
+@functools.lru_cache(maxsize=8)
+def _writable_cache(usual: str, temporary: str) -> Path:
+    folder = Path(usual) / "bigsvm"
+    # The path is relative if there is no home: `~` is then no more than a name.
+    if folder.is_absolute() and can_make(folder):
+        return folder
+    own = Path(temporary) / f"bigsvm-{os.getuid()}"
+    try:
+        with suppress(FileExistsError):
+            own.mkdir(mode=0o700)
+        found = own.lstat()  # do not follow a link, which anybody may put there
+    except OSError as error:
+        what = f"cannot make the cache folder: {error.strerror}"
+        raise OutputError(what, str(own), "set BIGSVM_CACHE") from error
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & stat.S_IWOTH:
+        return own
+    raise OutputError("cannot be the cache folder: others can write it", str(own), "set BIGSVM_CACHE")
+
+
+def can_make(folder: Path) -> bool:
+    """Whether files can be written into a folder, which may be missing, and folders above it; nothing is made here."""
+    there = nearest(folder)
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)
+
+
+def nearest(path: Path) -> Path:
+    """The path itself, or the nearest one above it that is there; a dangling link is there: it occupies its name."""
+    path = path.absolute()
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return path
 
 
 def make_cache_folder(folder: Path) -> None:
-    """Make a folder in the cache folder, if it is missing.  Raises OutputError if that fails."""
+    """Make a folder in the cache folder, if it is missing.  Raises OutputError if nothing can be written there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the cache folder: {error.strerror}", str(folder), "set BIGSVM_CACHE") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError("cannot write into the cache folder", str(folder), "set BIGSVM_CACHE")
 
 
 def no_such_store(named: str) -> MissingInput:

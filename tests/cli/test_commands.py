@@ -315,7 +315,19 @@ def test_each_thing_that_stands_in_the_way_has_a_remedy(tmp_path: Path, monkeypa
     unwritable = [hint["problem"] for hint in remedies(well)]
     assert len(unwritable) == 3
     assert "cannot be written" in unwritable[0]
-    assert "cannot be kept" in unwritable[1]
+    assert "nothing can be kept" in unwritable[1]
+
+
+def test_a_cache_in_the_temporary_folder_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("BIGSVM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    memory = {"limit_source": "cgroup", "base_bytes": 1, "default_budget_bytes": 1 << 30}
+    scratch = {"folder": str(tmp_path / "s"), "free_bytes": 9 << 30, "filesystem": "ext4"}
+    first, *_ = remedies({"memory": memory, "scratch": scratch, "missing": []})
+    assert "may empty" in first["problem"]
+    assert first["fix"].startswith("export BIGSVM_CACHE=")
 
 
 def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from pyarrow import feather
 
-from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
+from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import ENTRY_POINTS, open_store
 from bigsvm.store.formats.parquet_rows import ParquetRows
@@ -192,19 +192,3 @@ def test_a_file_of_the_same_size_and_time_is_another_file(form: str, tmp_path: P
     assert (after.st_size, after.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
     assert open_store(path).fingerprint != before.fingerprint
     np.testing.assert_array_equal(dense(open_store(path).read(open_store(path).refs(20)[0]).X, 2), X[::-1])
-
-
-@pytest.mark.parametrize("form", [*FORMS, "zarr"])
-def test_a_cache_folder_that_cannot_be_made_is_told_with_the_remedy(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, X = tmp_path / f"a.{form}", np.arange(40.0).reshape(20, 2)
-    if form == "zarr":
-        formats.written(path, X, np.arange(20) % 2)
-        (path / "bigsvm-manifest.json").unlink()
-    else:
-        _write_form(form, path, X)
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OutputError, match=r"cannot make the cache folder.*set BIGSVM_CACHE"):
-        open_store(path)

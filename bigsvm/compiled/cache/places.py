@@ -42,15 +42,20 @@ def cache_folder() -> Path:
 
     Only the user can access it.
     """
-    base = os.environ.get("BIGSVM_CACHE") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    base = os.environ.get("BIGSVM_CACHE")
+    if not base:
+        usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        # The path is relative if there is no home: `~` is then no more than a name.
+        base = usual if os.path.isabs(usual) else None
     return _usable(base, f"kernels-{stamp_digest()[:16]}")
 
 
 @functools.lru_cache(maxsize=8)
-def _usable(base: str, name: str) -> Path:
+def _usable(base: str | None, name: str) -> Path:
     """The first folder that this user, and nobody else, can write: in the cache, in the machine's temporary folder, or
     a new one that is removed at the end of this process."""
-    for folder in (Path(base) / "bigsvm" / name, Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / name):
+    usual = [] if base is None else [Path(base) / "bigsvm" / name]
+    for folder in (*usual, Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / name):
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
