@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ from bigsvm.run.execute.signals import INTERRUPTED
 EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
 # Messages of the dynamic linker and the interpreter, which raise no class of their own when memory is refused.
 _NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "can't allocate lock")
+
+
+_SETTINGS = ("NUMBA_", "ZARR_", "DASK_", "PYTHONOPTIMIZE")
+"""How the names of variables begin that change what libraries do; some values make these raise errors of any kind."""
 
 
 class Failure(NamedTuple):
@@ -60,13 +65,27 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
     if isinstance(error, PermissionError) and error.filename is not None:
         return Failure(EXIT_NO_INPUT, f"{error.filename}: cannot be read: {error.strerror}", "may this user read it?")
     if isinstance(error, OSError):
+        if isinstance(error, FileNotFoundError) and error.filename is None and not _has_working_directory():
+            return Failure(EXIT_NO_INPUT, "the working directory was removed", "cd to a folder that is there")
         # No code has turned it into a BigSVMError.  A full disk concerns an output, all else is a failing device.
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = error.strerror or str(error)
         named = what if error.filename is None else f"{error.filename}: {what}"
         return Failure(EXIT_OUTPUT if full else EXIT_IO, named, "")
-    hint = "this is a bug" if debug else "this is a bug; run again with --debug for the traceback"
+    settings = sorted(name for name in os.environ if name.startswith(_SETTINGS))
+    hint = (
+        f"this is a bug, or comes of settings: run again without {', '.join(settings)}" if settings else "this is a bug"
+    )
+    hint += "" if debug else "; run again with --debug for the traceback"
     return Failure(EXIT_BUG, f"{type(error).__name__}: {error}", hint)
+
+
+def _has_working_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _not_typed(error: click.ClickException) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bigsvm.cli.failures import failure_of
@@ -17,6 +18,7 @@ from bigsvm.cli.main import COMMANDS
 from bigsvm.errors import DataError, Interrupted, PlanRefused
 from tests.cli.conftest import Bigsvm
 from tests.held import signalled_in_training
+from tests.store.formats import written
 
 PROGRAM = [sys.executable, "-c", "from bigsvm.cli.main import main; main()"]
 
@@ -93,6 +95,46 @@ def test_an_option_before_its_command_is_told_where_it_goes(bigsvm: Bigsvm) -> N
 def test_what_may_not_be_read_is_a_missing_input() -> None:
     refused = failure_of(PermissionError(errno.EACCES, "Permission denied", "rows.zarr"))
     assert (refused.code, refused.said) == (66, "rows.zarr: cannot be read: Permission denied")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("names", [[], ["NUMBA_DISABLE_JIT"], ["NUMBA_OPT", "ZARR_ASYNC__CONCURRENCY"]])
+def test_settings_of_libraries_may_be_what_looks_like_a_bug(
+    names: list[str], debug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.startswith(("NUMBA_", "ZARR_", "DASK_", "PYTHONOPTIMIZE")):
+            monkeypatch.delenv(name)
+    for name in reversed(names):
+        monkeypatch.setenv(name, "1")
+    refused = failure_of(TypeError("'<' not supported"), debug)
+    assert refused.code == 1
+    first, *rest = refused.hint.split("; ")
+    assert first == (
+        "this is a bug" if not names else f"this is a bug, or comes of settings: run again without {', '.join(names)}"
+    )
+    assert rest == ([] if debug else ["run again with --debug for the traceback"])
+
+
+@pytest.mark.parametrize("command", ["inspect", "fit", "plan"])
+def test_a_working_directory_that_was_removed_is_told(
+    command: str, bigsvm: Bigsvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    said = bigsvm(command, "rows.csv")
+    assert said.code == 66
+    assert "the working directory was removed (cd to a folder that is there)" in said.err
+
+
+def test_assertions_that_zarr_lacks_are_told(tmp_path: Path) -> None:
+    """`python -O` removes them, and some read the document."""
+    path = written(tmp_path / "rows.zarr", np.eye(6), np.arange(6) % 2)
+    command = [sys.executable, "-O", *PROGRAM[1:], "inspect", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 65)
+    assert ("run without python -O" in done.stderr) == (done.returncode == 65)
 
 
 def test_version(bigsvm: Bigsvm) -> None:

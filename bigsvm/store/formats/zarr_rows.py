@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -412,4 +413,6 @@ def _zarr_errors(uri: str) -> Iterator[None]:
         if isinstance(error, zarr.errors.ContainsArrayError) or (Path(uri) / ".zarray").exists():
             hint = "with labels it is rows: bigsvm.ingest((dask.array.from_zarr(path), y), 'rows.zarr')"
             raise DataError("one Zarr array, not a group with labels beside it", uri, hint) from error
-        raise DataError(f"not a store that can be read: {error}", uri) from error
+        # zarr 3.1 reads documents of format 3 in assertions, so that with -O none is understood.
+        hint = "zarr needs assertions: run without python -O and PYTHONOPTIMIZE" if sys.flags.optimize else ""
+        raise DataError(f"not a store that can be read: {error}", uri, hint) from error
