@@ -146,6 +146,12 @@ def check_name(final: Path) -> None:
         raise OutputError("the name is too long", str(final), "choose a shorter one")
     if "\0" in str(final):
         raise OutputError("not a valid name for an output: it contains a zero byte", repr(str(final)))
+    try:
+        os.lstat(final)
+    except PermissionError as error:  # a folder above it may not be searched
+        raise cannot_write(final, error) from error
+    except OSError:
+        pass
 
 
 def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: str) -> None:
@@ -166,7 +172,10 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
         return
     if not overwrite:
         raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
-    ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
+    try:
+        ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
+    except OSError as error:
+        raise cannot_write(final, error) from error
     if not ours or final.is_symlink():
         raise OutputError(f"is not a {kind}, so --overwrite will not replace it", str(final), "choose another name")
 

@@ -195,7 +195,7 @@ def check_here(output: str | Path) -> None:
 def check_outside_stores(output: Path) -> None:
     """Raise OutputError for an output that would lie in a Zarr store; links are followed."""
     for folder in Path(os.path.realpath(output)).parents:
-        if any((folder / mark).is_file() for mark in STORE_MARKS):
+        if any(os.path.isfile(folder / mark) for mark in STORE_MARKS):  # False where a folder may not be searched
             hint = "choose another folder: only ingest and seal write into a store"
             raise OutputError(f"lies in the store {folder}", str(output), hint)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -103,6 +107,44 @@ def test_no_output_is_a_file_called_minus(bigsvm: Bigsvm, store: Path, model: Pa
     said = bigsvm(*named)
     assert (said.code, "cannot go to standard output" in said.err) == (73, True)
     assert not any(Path().iterdir())
+
+
+@pytest.fixture
+def shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder `shut` that may not be searched, as if this user were not root."""
+
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def refused(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, str | Path) and Path(path).absolute().is_relative_to(folder) and Path(path) != folder:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *args, **kwargs)
+
+        return refused
+
+    Path("shut").mkdir()
+    folder = Path("shut").absolute()
+    for name in ("stat", "lstat", "open", "mkdir", "scandir", "listdir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+
+
+@pytest.mark.parametrize("out", ["shut/out", "shut/in/out"])
+@pytest.mark.parametrize(
+    "command",
+    [["fit", "STORE", "-o", "OUT"], ["fit", "STORE", "-o", "m", "--run", "OUT"],
+     ["fit", "STORE", "-o", "m", "--report", "OUT"], ["tune", "STORE", "--Cs", "1:2:2", "-o", "OUT"],
+     ["tune", "STORE", "--Cs", "1:2:2", "--run", "OUT"], ["tune", "STORE", "--Cs", "1:2:2", "--csv", "OUT"],
+     ["plot", "RUN", "-o", "OUT.svg"], ["promote", "OUT", "MODEL"], ["ingest", "STORE", "OUT"],
+     ["predict", "MODEL", "STORE", "-o", "OUT"], ["dump", "STORE", "OUT"], ["export", "MODEL", "OUT.npz"],
+     ["import", "MODEL", "OUT"], ["demo", "--dir", "OUT"], ["report", "MODEL", "-o", "OUT"]],
+    ids=lambda parts: "-".join(part for part in parts if part.islower()),
+)  # fmt: skip
+def test_an_output_where_nobody_may_search_is_told_as_an_output(
+    bigsvm: Bigsvm, store: Path, model: Path, shut: None, command: list[str], out: str
+) -> None:
+    places = {"STORE": str(store), "RUN": f"{model}.run", "MODEL": str(model)}
+    said = bigsvm(*(places.get(part, part.replace("OUT", out)) for part in command))
+    assert (said.code, "ermission denied" in said.err or "cannot write there" in said.err) == (73, True), said.err
+    assert [path.name for path in Path().iterdir()] == ["shut"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import IO
 
 from bigsvm.errors import MissingInput, OutputError
 from bigsvm.events import WAITING, Emit, WorkEnded, WorkStarted
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.atomic import cannot_write, check_name
 from bigsvm.files.locks import is_that, sign, unsign, wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
 from bigsvm.model.versions.layout import CURRENT, HISTORY, LOCK, PENDING, VERSIONS
@@ -123,6 +123,7 @@ def _check_place(root: Path) -> None:
     check_here(root)
     check_outside_stores(root / VERSIONS)
     for name, what in (("model.json", "model"), ("run.json", "run")):
+        check_name(root / name)
         if (root / name).is_file():
             hint = "the registry comes first: bigsvm promote REGISTRY MODEL"
             raise OutputError(f"is a {what}, not a registry", str(root), hint)

@@ -18,6 +18,7 @@ from bigsvm.cli.types import OutputPath, Size
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.events import CertificateMade, Emit, Event
+from bigsvm.files.atomic import cannot_write
 from bigsvm.units import parse_bytes, show_bytes, show_seconds
 
 TIMES_THE_BUDGET = 5
@@ -158,13 +159,18 @@ def _next_steps(place: Path, memory: str, kept: bool) -> str:
 @contextlib.contextmanager
 def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
     """The folder to work in: the given one, or a temporary folder that is deleted unless it is kept."""
-    if folder is not None:
-        if folder.exists() and any(folder.iterdir()):
+    try:
+        if folder is None:
+            place = Path(tempfile.mkdtemp(prefix="bigsvm-demo-"))
+        elif folder.exists() and any(folder.iterdir()):
             raise OutputError("the folder is not empty", str(folder), "name another folder")
-        folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder or Path(tempfile.gettempdir()), error) from error
+    if folder is not None:
         yield folder
         return
-    place = Path(tempfile.mkdtemp(prefix="bigsvm-demo-"))
     try:
         yield place
     finally:
