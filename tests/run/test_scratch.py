@@ -64,6 +64,17 @@ def test_a_folder_that_was_named_is_taken_as_it_is(temporary: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("how", ["option", "variable"])
+def test_copies_of_another_user_in_a_named_folder_are_refused(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bigsvm").touch()  # nobody can make a folder in it, not even root
+    if how == "variable":
+        monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path))
+    with pytest.raises(OutputError, match=r"bigsvm: does not belong to you \(use --scratch DIR"):
+        make_scratch(FitConfig.of(scratch=str(tmp_path)) if how == "option" else FitConfig())
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
 def test_a_relative_folder_is_the_same_from_everywhere(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,9 +48,10 @@ def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], Non
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder.with_suffix(".lock"), "a+")  # noqa: SIM115
     except OSError as error:
         raise cannot_write(folder, error) from error
-    with open(folder.with_suffix(".lock"), "a+") as lock:
+    with lock:
         if not lock_copy(lock, is_whole, emit):
             folder.mkdir(parents=True, exist_ok=True)
             make()

@@ -11,7 +11,10 @@ from pathlib import Path
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.files.atomic import cannot_write
-from bigsvm.files.paths import check_here
+from bigsvm.files.paths import can_make, check_here
+from bigsvm.store.copy.stage_index import COPIES
+
+_OWN = "use --scratch DIR with a folder of your own, or set BIGSVM_SCRATCH"
 
 
 def scratch_folder(config: FitConfig) -> Path:
@@ -31,6 +34,9 @@ def make_scratch(config: FitConfig) -> Path:
         check_here(config.scratch)
     folder = scratch_folder(config)
     if folder != _own_folder():
+        copies = folder / COPIES
+        if os.path.lexists(copies) and not can_make(copies):
+            raise OutputError("does not belong to you", str(copies), _OWN)
         return folder
     try:
         with suppress(FileExistsError):
@@ -39,7 +45,7 @@ def make_scratch(config: FitConfig) -> Path:
     except OSError as error:
         raise cannot_write(folder, error) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise OutputError("does not belong to you", str(folder), "use --scratch DIR, or set BIGSVM_SCRATCH")
+        raise OutputError("does not belong to you", str(folder), _OWN)
     return folder
 
 
