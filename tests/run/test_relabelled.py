@@ -127,6 +127,7 @@ BAD: list[tuple[Any, dict[str, Any], type[BigSVMError], str]] = [
         UsageError,
         "'3' and '3.0' are the same label, but get two names",
     ),
+    (y, {"label_map": {"3": "\udcff"}}, UsageError, "new name '.udcff' of a label is not valid Unicode"),
     (y, {"label_map": {"3.0": "x", "+3": "w"}}, UsageError, "are the same label"),
     (X[:, 0], {"positive": "1"}, DataError, "regression"),
     (

@@ -256,6 +256,8 @@ class _Reader:
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
     at, end = 0, len(text.rstrip())
+    if text != text.encode("utf-8", "ignore").decode():  # bytes of a command line in another encoding
+        raise UsageError(f"the condition {shortened(text)!r} is not valid Unicode", hint="write it in UTF-8")
     while at < end:
         found = _TOKEN.match(text, at)
         if found is None:

@@ -156,6 +156,9 @@ def relabelled(
     if "labels" in store.recipe:
         raise UsageError("the labels of these rows have been changed already", store.uri)
     names = tuple((str(name), str(other)) for name, other in (label_map or {}).items())
+    for _, other in names:
+        if other != other.encode("utf-8", "ignore").decode():  # bytes of a command line in another encoding
+            raise UsageError(f"the new name {other!r} of a label is not valid Unicode", store.uri, "write it in UTF-8")
     relabel = Relabel(names, None if positive is None else str(positive))
     if store.classes is None:
         raise DataError("the labels are regression targets, which have no classes", store.uri)
