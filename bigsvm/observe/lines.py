@@ -1,10 +1,14 @@
 """Progress for logs and pipes: one plain line for each certificate, each finished piece of work, and each wait.
 
+Work that takes long has a line every half a minute.
+
 The live display for terminals is in `progress.py`.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TextIO
 
 from bigsvm.events import (
@@ -15,6 +19,7 @@ from bigsvm.events import (
     EpochEnd,
     Event,
     Warned,
+    WorkAdvanced,
     WorkEnded,
     WorkStarted,
 )
@@ -22,8 +27,8 @@ from bigsvm.units import show_bytes, show_seconds
 
 LOADING = "loading compiled code"
 _WORTH_SAYING_S = 1.0
-_SILENT_S = 30.0
-"""Seconds without a certificate after which a line about the fit is written."""
+_SILENT_S, _FIRST_SILENCE_S = 30.0, 5.0
+"""Seconds without a line after which one about the work is written; and before the first line of all."""
 
 
 def show_count(value: float) -> str:
@@ -57,6 +62,16 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
 
 
+def advanced_text(begun: WorkStarted, done: float, seconds: float) -> str:
+    """Work that goes on as a line: how much of it is done, and about how long the rest will take.
+
+    seconds : since the work began
+    """
+    of = show_bytes(begun.total) if begun.unit == "bytes" else f"{show_count(begun.total)} {begun.unit}"
+    left = seconds * (begun.total - done) / done
+    return f"{begun.what}: {done / begun.total:.0%} of {of}, {show_seconds(seconds)}; about {show_seconds(left)} to go"
+
+
 def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool) -> str | None:
     """The line about finished work; None if it is not worth one.
 
@@ -79,11 +94,14 @@ class PlainLines:
     Parameters
     ----------
     verbose : also a line for each epoch
+    clock : the time in seconds
     """
 
-    def __init__(self, stream: TextIO, verbose: bool = False) -> None:
-        self._stream, self._verbose = stream, verbose
+    def __init__(self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._verbose, self._clock = stream, verbose, clock
         self._work: dict[str, WorkStarted] = {}
+        self._began: dict[str, float] = {}
+        self._wrote_s, self._patience_s = clock(), _FIRST_SILENCE_S
         self._compiling, self._compiles, self._said_s = "", False, 0.0
 
     def __call__(self, event: Event) -> None:
@@ -91,12 +109,18 @@ class PlainLines:
         if text is not None:
             self._stream.write(text + "\n")
             self._stream.flush()
+            self._wrote_s, self._patience_s = self._clock(), _SILENT_S
 
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
             self._work[event.what], self._compiles = event, False
+            self._began[event.what] = self._clock()
             if event.what.startswith(WAITING):  # nobody knows how long it will last
                 return event.what
+        elif isinstance(event, WorkAdvanced):
+            begun, now = self._work.get(event.what), self._clock()
+            if begun is not None and begun.total > 0 < event.done and now >= self._wrote_s + self._patience_s:
+                return advanced_text(begun, event.done, now - self._began[event.what])
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
             return None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)

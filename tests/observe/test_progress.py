@@ -117,6 +117,34 @@ def test_a_log_is_silent_for_half_a_minute_at_most() -> None:
     assert [line.rsplit("  ", 1)[1] for line in said] == ["40.0 s", "70.0 s"]
 
 
+@pytest.mark.parametrize(("unit", "of"), [("bytes", "97.7 KiB"), ("rows", "100,000 rows")])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_long_work_is_never_silent_for_long(earlier: bool, unit: str, of: str) -> None:
+    out, now = io.StringIO(), [0.0]
+    lines = PlainLines(out, clock=lambda: now[0])
+    if earlier:
+        lines(Warned("a"))
+    lines(WorkStarted("staging", 100_000, unit))
+    for second in range(100):
+        now[0] = float(second)
+        lines(WorkAdvanced("staging", 1000 * second))
+        lines(WorkAdvanced("other", 1))
+    lines(WorkEnded("staging", 100.0))
+    first = [30, 60, 90] if earlier else [5, 35, 65, 95]
+    assert out.getvalue().splitlines()[earlier:-1] == [
+        f"staging: {second}% of {of}, {show_seconds(second)}; about {show_seconds(100 - second)} to go"
+        for second in first
+    ]
+
+
+def test_work_of_unknown_length_has_no_share() -> None:
+    out = io.StringIO()
+    lines = PlainLines(out, clock=iter(range(0, 1000, 40)).__next__)
+    lines(WorkStarted("reading", 0, "rows"))
+    lines(WorkAdvanced("reading", 7))
+    assert out.getvalue() == ""
+
+
 @pytest.mark.parametrize("make", [PlainLines, LiveProgress])
 @pytest.mark.parametrize("seconds", [0.2, 3.0])
 @pytest.mark.parametrize("compiles", [False, True])
