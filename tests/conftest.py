@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.util
 import itertools
+import math
 import os
 import re
 import signal
@@ -115,6 +116,12 @@ def real_data() -> ModuleType:
 def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody pulls the plug here: nothing waits until the disk has it."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@pytest.fixture(autouse=True)
+def _patient_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line for work that happens to take long on a busy machine: tests compare what a command says."""
+    monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", math.inf)
 
 
 _made = itertools.count()

@@ -119,7 +119,8 @@ def test_a_log_is_silent_for_half_a_minute_at_most() -> None:
 
 @pytest.mark.parametrize(("unit", "of"), [("bytes", "97.7 KiB"), ("rows", "100,000 rows")])
 @pytest.mark.parametrize("earlier", [False, True])
-def test_long_work_is_never_silent_for_long(earlier: bool, unit: str, of: str) -> None:
+def test_long_work_is_never_silent_for_long(earlier: bool, unit: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", 5.0)
     out, now = io.StringIO(), [0.0]
     lines = PlainLines(out, clock=lambda: now[0])
     if earlier:
