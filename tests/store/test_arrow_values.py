@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pytest
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.formats.tables import arrow_values
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows
 
+PACKAGE = Path(arrow_values.__file__).parents[3]
 KINDS = {
     "one type": (["float32"] * 37, np.float32),
     "float64": (["float64"] * 8, np.float64),
@@ -146,3 +148,18 @@ def test_a_dictionary_is_decoded_whatever_its_strings_are(value_type: pa.DataTyp
     assert decoded(column).to_pylist() == plain
     assert decoded(column.slice(2)).to_pylist() == plain[2:]
     assert decoded(pa.array(plain)).to_pylist() == plain
+
+
+def test_types_are_those_of_numpy() -> None:
+    for name in ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32",
+                 "float64"):  # fmt: skip
+        kind = pa.from_numpy_dtype(np.dtype(name))
+        assert dtype_of(kind) == np.dtype(name) == np.dtype(kind.to_pandas_dtype())
+    for other in (pa.string(), pa.date32(), pa.decimal128(5, 2), pa.list_(pa.int8()), pa.null(), pa.duration("s")):
+        assert dtype_of(other) is None
+
+
+def test_no_type_is_asked_of_pandas() -> None:
+    """Some versions of pyarrow import pandas to tell NumPy's name of a type; its memory is in no plan."""
+    asking = [path for path in PACKAGE.rglob("*.py") if ".to_pandas_dtype(" in path.read_text()]
+    assert asking == []

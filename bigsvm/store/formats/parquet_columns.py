@@ -16,7 +16,7 @@ from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of, numbers_of, refuse_nulls
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts
@@ -170,9 +170,8 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
 
 def as_number_type(kind: pa.DataType) -> np.dtype | None:
     """The dtype of X for a column of numbers of this type (`value_dtype`); None if it does not hold numbers."""
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        return None
-    return value_dtype(np.dtype(kind.to_pandas_dtype()), "")
+    dtype = dtype_of(kind)
+    return None if dtype is None else value_dtype(dtype, "")
 
 
 def came_as(schema: pa.Schema, layout: Layout) -> str:
@@ -183,8 +182,8 @@ def came_as(schema: pa.Schema, layout: Layout) -> str:
     kinds = [kind.value_type if _is_list(kind) or pa.types.is_fixed_size_list(kind) else kind for kind in kinds]
     if layout.form == "lists":
         kinds = kinds[1:]
-    numbers = [kind for kind in kinds if (dtype := as_number_type(kind)) is not None and dtype == layout.dtype]
-    names = [np.dtype(kind.to_pandas_dtype()).name for kind in numbers]
+    stored = [dtype for dtype in map(dtype_of, kinds) if dtype is not None]
+    names = [dtype.name for dtype in stored if value_dtype(dtype, "") == layout.dtype]
     return " and ".join(dict.fromkeys(names))
 
 

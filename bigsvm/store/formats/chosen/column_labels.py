@@ -14,7 +14,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import StoreBase
 from bigsvm.store.formats.parquet_columns import Layout, distinct_of, is_text, plain_of
-from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of
+from bigsvm.store.formats.tables.arrow_values import decoded, dtype_of, numbers_of
 from bigsvm.store.labels import (
     Missing,
     Task,
@@ -160,7 +160,7 @@ class ColumnLabels(StoreBase):
         if self._layout.label is None or self._missing != "refuse":
             return None
         kind = self._files.schema.field(self._layout.label).type
-        return np.dtype(kind.to_pandas_dtype()) if pa.types.is_integer(kind) or pa.types.is_floating(kind) else None
+        return None if pa.types.is_boolean(kind) else dtype_of(kind)
 
     def _place_of(self, name: str) -> str:
         """The name of a column, for messages."""

@@ -30,6 +30,17 @@ def numbers_of(column: pa.Array) -> np.ndarray:
     return np.from_dlpack(column)
 
 
+def dtype_of(kind: pa.DataType) -> np.dtype | None:
+    """The NumPy dtype of a column of numbers or truth values; None for a column of anything else.
+
+    pyarrow's `to_pandas_dtype` is not used, for the same reason.
+    """
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return None
+    name = str(kind)
+    return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(name, name))
+
+
 def decoded(column: pa.Array) -> pa.Array:
     """The column with its dictionary replaced by the values; a column without a dictionary is returned as it is.
 
@@ -111,8 +122,9 @@ class ColumnsAsRows:
             if min(places) < 0:
                 name = self._names[places.index(-1)]
                 raise DataError(f"no column {name!r}, or more than one", hint="give each column a name of its own")
-            kinds = (schema.field(place).type.to_pandas_dtype() for place in places)
-            known = schema, np.array(places, np.int64), all(np.dtype(kind) == self._dtype for kind in kinds)
+            dtypes = [dtype_of(schema.field(place).type) for place in places]
+            alike = all(dtype is not None and dtype == self._dtype for dtype in dtypes)
+            known = schema, np.array(places, np.int64), alike
             self._known = known
         return known[1:]
 
