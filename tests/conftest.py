@@ -122,6 +122,7 @@ def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def _patient_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No line for work that happens to take long on a busy machine: tests compare what a command says."""
     monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", math.inf)
+    monkeypatch.setattr("bigsvm.run.execute.pass_progress._TELL_S", math.inf)
 
 
 _made = itertools.count()

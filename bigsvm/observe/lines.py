@@ -54,7 +54,7 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     """A finished piece of work as a line: name, amount, speed."""
     if amount <= 0 or unit not in ("bytes", "rows", "blocks", "chunks"):
         return f"{what}: done in {show_seconds(seconds)}"
-    size = show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
+    size = _amount(amount, unit)
     if seconds < 0.01:
         return f"{what}: {size} in {show_seconds(seconds)}"
     rate = amount / seconds
@@ -63,13 +63,21 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
 
 
 def advanced_text(begun: WorkStarted, done: float, seconds: float) -> str:
-    """Work that goes on as a line: how much of it is done, and about how long the rest will take.
+    """Work that goes on as a line: how much of it is done, and about how long the rest will take, if that is known.
 
     seconds : since the work began
     """
-    of = show_bytes(begun.total) if begun.unit == "bytes" else f"{show_count(begun.total)} {begun.unit}"
-    left = seconds * (begun.total - done) / done
-    return f"{begun.what}: {done / begun.total:.0%} of {of}, {show_seconds(seconds)}; about {show_seconds(left)} to go"
+    if begun.total <= 0:
+        return f"{begun.what}: {_amount(done, begun.unit)} so far, {show_seconds(seconds)}"
+    left = show_seconds(seconds * (begun.total - done) / done)
+    return (
+        f"{begun.what}: {done / begun.total:.0%} of {_amount(begun.total, begun.unit)}, {show_seconds(seconds)}; "
+        f"about {left} to go"
+    )
+
+
+def _amount(amount: float, unit: str) -> str:
+    return show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
 
 
 def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool) -> str | None:
@@ -119,7 +127,9 @@ class PlainLines:
                 return event.what
         elif isinstance(event, WorkAdvanced):
             begun, now = self._work.get(event.what), self._clock()
-            if begun is not None and begun.total > 0 < event.done and now >= self._wrote_s + self._patience_s:
+            if begun is None or begun.unit == "" or event.done <= 0:
+                return None
+            if now >= self._wrote_s + self._patience_s:
                 return advanced_text(begun, event.done, now - self._began[event.what])
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)

@@ -90,6 +90,7 @@ class LiveProgress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, WorkStarted):
             self._forget(event.what)
+            self._forget(_TRAINING)  # a bar says more
             self._work[event.what] = event
             self._compiles = False
             what = LOADING if event.what == COMPILING else event.what  # true until something is compiled

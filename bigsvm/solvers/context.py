@@ -37,6 +37,8 @@ class RunControl:
     read_enough: Callable[[], bool] = lambda: False
     """Whether the limit of readings (--max-passes, or that of `run/fit/loop.py`) is reached: steps end before the next
     reading."""
+    advanced: Callable[[], None] = lambda: None
+    """Told after each block that was read, on any thread."""
     sweeps_left: int | None = None
     """Sweeps that --max-passes still allows; None without it."""
 
@@ -162,6 +164,7 @@ class Context:
         if not self.resident:
             with _CHARGING:
                 self.reads.bytes_read += nbytes
+            self.control.advanced()
 
     def uncharge(self, to: int) -> None:
         """Forget what was read since `bytes_read` was `to`.

@@ -138,12 +138,15 @@ def test_long_work_is_never_silent_for_long(earlier: bool, unit: str, of: str, m
     ]
 
 
-def test_work_of_unknown_length_has_no_share() -> None:
+@pytest.mark.parametrize(("unit", "text"), [("rows", "reading: 7 rows so far, 40.0 s\n"), ("", "")])
+def test_work_of_unknown_length_has_no_share(unit: str, text: str) -> None:
+    """Functions that are compiled are counted without a unit: a line has said that it takes a while."""
     out = io.StringIO()
-    lines = PlainLines(out, clock=iter(range(0, 1000, 40)).__next__)
-    lines(WorkStarted("reading", 0, "rows"))
+    lines = PlainLines(out, clock=iter([0.0, 0.0, 40.0, 40.0]).__next__)
+    lines._patience_s = 30.0
+    lines(WorkStarted("reading", 0, unit))
     lines(WorkAdvanced("reading", 7))
-    assert out.getvalue() == ""
+    assert out.getvalue() == text
 
 
 @pytest.mark.parametrize("make", [PlainLines, LiveProgress])

@@ -6,7 +6,8 @@ import dataclasses
 import math
 import platform
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +165,8 @@ def _trained(
             checkpoints.identity = identity.document()
         resumed = _go_on(loop, checkpoints, resume, note)
         proved = not resumed and earlier is not None and _starts_proved(loop, earlier)
-        status = "converged" if proved else loop.run()
+        with note.in_training():
+            status = "converged" if proved else loop.run()
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)
         about, figures = _about(store, data, survey, problem, plan, config, earlier, loop, status)
@@ -198,13 +200,23 @@ def _trained(
 class _Notes:
     """The `emit` of a fit: passes events on, and remembers the warnings and the seconds of compilation.
 
-    It raises Interrupted if `stop` is set while rows are being read or staged, before the loop begins.
+    It raises Interrupted if `stop` is set while rows are read or staged.  The loop of the fit saves its state first.
     """
 
     def __init__(self, emit: Emit, stop: Stop) -> None:
         self._emit, self._stop = emit, stop
         self.warnings: list[str] = []
         self.compiling_s = 0.0
+        self._training = False
+
+    @contextmanager
+    def in_training(self) -> Iterator[None]:
+        """The block asks for itself whether to stop."""
+        self._training = True
+        try:
+            yield
+        finally:
+            self._training = False
 
     def __call__(self, event: Any) -> None:
         if isinstance(event, Warned):
@@ -212,7 +224,7 @@ class _Notes:
         if isinstance(event, WorkEnded) and event.what == COMPILING:
             self.compiling_s += event.seconds
         self._emit(event)
-        if self._stop and isinstance(event, WorkAdvanced):  # finished segments are kept
+        if self._stop and isinstance(event, WorkAdvanced) and not self._training:  # finished segments are kept
             raise Interrupted(f"stopped by {self._stop.by} before training began", hint="the same command goes on")
 
 

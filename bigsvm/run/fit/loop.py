@@ -29,6 +29,7 @@ from bigsvm.errors import Interrupted
 from bigsvm.events import CertificateMade, CheckpointSaved, Emit, EpochEnd, TrafficCounted, Warned
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
+from bigsvm.run.execute.pass_progress import PassProgress
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
@@ -111,6 +112,7 @@ class Loop:
         control.pause = lambda: bool(stop) or (checkpoints is not None and checkpoints.due())
         control.expired = _weakly_bound(self._expired)
         control.read_enough = _weakly_bound(self._read_enough)
+        self._progress = PassProgress(ctx.reads, data_bytes, emit)
 
     def resume(self, tree: dict[str, Any]) -> None:
         """Restore the state of a checkpoint."""
@@ -132,6 +134,13 @@ class Loop:
 
         Raises Interrupted if the run was asked to stop.
         """
+        self.ctx.control.advanced = self._progress.look
+        try:
+            return self._run()
+        finally:
+            self.ctx.control.advanced = lambda: None
+
+    def _run(self) -> str:
         while True:
             if not self.at.proving and self._step():
                 return "converged"
@@ -185,6 +194,7 @@ class Loop:
 
     def _tell(self, info: StepInfo) -> None:
         """Emit the events of a step."""
+        self._progress.ended()
         epochs, passes = self.at.visits / self.ctx.data.n_samples, self.ctx.bytes_read / self.data_bytes
         self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
         if self.ctx.mapper.traffic is not None:
@@ -235,6 +245,7 @@ class Loop:
 
     def _report(self, certificate: Certificate) -> bool:
         """Emit a certificate and tell solver and pace of it.  True if the gap is proved to meet the tolerance."""
+        self._progress.ended()
         at, ctx = self.at, self.ctx
         primal, dual = float(certificate.primal.sum()), float(certificate.dual.sum())
         at.fruitless = at.fruitless + 1 if (primal, dual) == (at.primal, at.dual) else 0

@@ -44,7 +44,7 @@ def bigsvm_fit(job: Job, points: list[Point]) -> dict[str, Any]:
             trace.append((event.wall_s, event.passes, event.relative_gap))
         elif isinstance(event, FitStarted):
             mode = event.plan["mode"]
-        elif isinstance(event, WorkEnded) and event.what != "certificate":
+        elif isinstance(event, WorkEnded) and event.what != "certificate" and not event.what.startswith("pass "):
             ready = time.process_time()  # compiled, or the rows brought in: no other work ends before training
 
     options = {"loss": job.loss, "C": job.C, "bias": job.bias, "tol": job.rung, "memory": job.memory}

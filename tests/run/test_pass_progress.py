@@ -1,0 +1,150 @@
+"""A pass over streamed rows is shown as work that goes on, whatever solver reads, and changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bigsvm
+from bigsvm.config import KERNEL_SOLVERS, FitConfig
+from bigsvm.errors import Interrupted
+from bigsvm.events import Event, FitEnded, WorkAdvanced, WorkEnded, WorkStarted
+from bigsvm.run.execute import pass_progress
+from bigsvm.run.execute.pass_progress import PassProgress
+from bigsvm.run.execute.signals import Stop
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.fit import fit_store
+from bigsvm.solvers.context import ReadAccount
+from bigsvm.solvers.registry import SOLVERS
+from tests.run.test_checkpoint import classes, same_folder
+
+
+def configured(name: str, **options: Any) -> FitConfig:
+    loss = SOLVERS[name].losses[0]
+    return FitConfig.of(
+        **{"solver": name, "loss": loss, "C": 0.01, "tol": 1e-3, "memory": "64MiB", "max_passes": 40, **options}
+    )
+
+
+def passes_of(events: list[Event]) -> list[tuple[str, list[float]]]:
+    """Name, and how far it had come, of each pass that was shown; each ends before another work begins."""
+    shown: list[tuple[str, list[float]]] = []
+    going_on = ""
+    for event in events:
+        what = getattr(event, "what", "")
+        if isinstance(event, FitEnded):
+            assert going_on == ""
+        if not what.startswith("pass "):
+            continue
+        if isinstance(event, WorkStarted):
+            assert going_on == ""
+            going_on = what
+            shown.append((what, []))
+            assert event.unit == "bytes"
+        elif isinstance(event, WorkAdvanced):
+            assert what == going_on
+            shown[-1][1].append(event.done)
+        elif isinstance(event, WorkEnded):
+            assert what == going_on
+            going_on = ""
+    return shown
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.usefixtures("streaming")
+def test_every_solver_shows_its_passes_and_comes_to_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Those that fetch row after row of K read all rows for each.
+    store = bigsvm.open_store(classes(2, 120 if name in KERNEL_SOLVERS and name != "smo" else 400))
+    config = configured(name)
+    before: list[Event] = []
+    fit_store(store, config, before.append).save_model(tmp_path / "a")
+    assert passes_of(before) == []
+    monkeypatch.setattr(pass_progress, "_TELL_S", 0.0)
+    events: list[Event] = []
+    result = fit_store(store, config, events.append)
+    result.save_model(tmp_path / "b")
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+    shown = passes_of(events)
+    assert shown, "something was read"
+    for _, done in shown:
+        assert done == sorted(done)
+        assert min(done) >= 0
+    assert max(int(what.split()[1]) for what, _ in shown) <= math.ceil(result.figures["passes"]) + 1
+
+
+@pytest.mark.parametrize("at", [1, 5, 12])
+@pytest.mark.parametrize("name", ["dcd", "newton-cg", "pegasos"])
+@pytest.mark.usefixtures("streaming")
+def test_a_stop_while_a_pass_is_shown_loses_nothing(
+    name: str, at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work before training ends at once; in training the state is saved first."""
+    store, config = bigsvm.open_store(classes(2)), configured(name, tol=1e-6, max_passes=8)
+    fit_store(store, config).save_model(tmp_path / "a")
+    monkeypatch.setattr(pass_progress, "_TELL_S", 0.0)
+    stops: list[Stop] = []
+    made = Stop.__init__
+
+    def remembered(self: Stop, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        stops.append(self)
+
+    monkeypatch.setattr(Stop, "__init__", remembered)
+    left = itertools.count(1)
+
+    def stop(event: Event) -> None:
+        if isinstance(event, WorkAdvanced) and event.what.startswith("pass ") and next(left) == at:
+            stops[0].by = "SIGTERM"
+
+    checkpoints = Checkpoints(tmp_path / "checkpoint", {}, 1e9, "the same command goes on")
+    with pytest.raises(Interrupted) as caught:
+        fit_store(store, config, stop, checkpoints)
+    assert "before training" not in str(caught.value)
+    assert checkpoints.written == 1
+    resumed = fit_store(store, config, checkpoints=Checkpoints(tmp_path / "checkpoint", {}, 1e9), resume=True)
+    resumed.save_model(tmp_path / "b")
+    assert same_folder(tmp_path / "a", tmp_path / "b")
+
+
+def test_passes_that_are_short_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_progress, "_TELL_S", 2.0)
+    now, reads, events = [0.0], ReadAccount(), list[Event]()
+    progress = PassProgress(reads, 1000, events.append, clock=lambda: now[0])
+
+    def read(seconds: float, nbytes: int) -> None:
+        now[0] += seconds
+        reads.bytes_read += nbytes
+        progress.look()
+
+    for nbytes in (600, 400):
+        read(0.75, nbytes)
+    progress.ended()  # after 1.5 s
+    assert events == []
+    for nbytes in (100, 300, 100, 100, 400):
+        read(1.5, nbytes)
+    progress.ended()
+    second = [WorkAdvanced("pass 2", 400), WorkAdvanced("pass 2", 600)]
+    assert events == [WorkStarted("pass 2", 1000, "bytes"), *second, WorkEnded("pass 2", 7.5)]
+    events.clear()
+    for nbytes in (500, 500, 500):  # a step of more than a pass
+        read(2.0, nbytes)
+    progress.ended()
+    assert events == [
+        WorkStarted("pass 3", 1000, "bytes"), WorkAdvanced("pass 3", 500), WorkAdvanced("pass 3", 1000),
+        WorkEnded("pass 3", 6.0), WorkStarted("pass 4", 1000, "bytes"), WorkAdvanced("pass 4", 500),
+        WorkEnded("pass 4", 0.0),
+    ]  # fmt: skip
+
+
+def test_rows_in_memory_have_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pass_progress, "_TELL_S", 0.0)
+    events: list[Event] = []
+    bigsvm.fit(np.arange(40.0).reshape(20, 2), np.arange(20) % 2, emit=events.append)
+    assert passes_of(events) == []
