@@ -62,18 +62,15 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
 
 
-def advanced_text(begun: WorkStarted, done: float, seconds: float) -> str:
-    """Work that goes on as a line: how much of it is done, and about how long the rest will take, if that is known.
+def advanced_text(begun: WorkStarted, done: float, seconds: float, left: float | None) -> str:
+    """Work that goes on as a line: how much of it is done.
 
-    seconds : since the work began
+    seconds : since the work began;  left : seconds that the rest will take, about; None if unknown
     """
     if begun.total <= 0:
         return f"{begun.what}: {_amount(done, begun.unit)} so far, {show_seconds(seconds)}"
-    left = show_seconds(seconds * (begun.total - done) / done)
-    return (
-        f"{begun.what}: {done / begun.total:.0%} of {_amount(begun.total, begun.unit)}, {show_seconds(seconds)}; "
-        f"about {left} to go"
-    )
+    share = f"{begun.what}: {done / begun.total:.0%} of {_amount(begun.total, begun.unit)}, {show_seconds(seconds)}"
+    return share if left is None else f"{share}; about {show_seconds(left)} to go"
 
 
 def _amount(amount: float, unit: str) -> str:
@@ -109,6 +106,7 @@ class PlainLines:
         self._stream, self._verbose, self._clock = stream, verbose, clock
         self._work: dict[str, WorkStarted] = {}
         self._began: dict[str, float] = {}
+        self._first: tuple[float, float] | None = None
         self._wrote_s, self._patience_s = clock(), _FIRST_SILENCE_S
         self._compiling, self._compiles, self._said_s = "", False, 0.0
 
@@ -122,15 +120,11 @@ class PlainLines:
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
             self._work[event.what], self._compiles = event, False
-            self._began[event.what] = self._clock()
+            self._began[event.what], self._first = self._clock(), None
             if event.what.startswith(WAITING):  # nobody knows how long it will last
                 return event.what
         elif isinstance(event, WorkAdvanced):
-            begun, now = self._work.get(event.what), self._clock()
-            if begun is None or begun.unit == "" or event.done <= 0:
-                return None
-            if now >= self._wrote_s + self._patience_s:
-                return advanced_text(begun, event.done, now - self._began[event.what])
+            return self._advanced(event)
         elif isinstance(event, WorkEnded):
             begun = self._work.pop(event.what, None)
             return None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
@@ -150,3 +144,18 @@ class PlainLines:
                 f"gap estimate {event.gap_estimate:.2e}  {show_seconds(event.wall_s)}"
             )
         return None
+
+    def _advanced(self, event: WorkAdvanced) -> str | None:
+        """The line about work that goes on, if one is due."""
+        begun, now = self._work.get(event.what), self._clock()
+        if begun is None or begun.unit == "" or event.done <= 0:
+            return None
+        if self._first is None:  # a pass has come far when it is shown
+            self._first = now, event.done
+            return None
+        if now < self._wrote_s + self._patience_s:
+            return None
+        since, from_ = self._first
+        gained = event.done - from_
+        left = (now - since) * (begun.total - event.done) / gained if gained > 0 else None
+        return advanced_text(begun, event.done, now - self._began[event.what], left)

@@ -18,6 +18,7 @@ from bigsvm.events import (
     EpochEnd,
     Event,
     FitEnded,
+    FitStarted,
     Warned,
     WorkAdvanced,
     WorkEnded,
@@ -78,7 +79,7 @@ class LiveProgress:
         self._tasks: dict[str, TaskID] = {}
         self._work: dict[str, WorkStarted] = {}
         self._note = self._compiling = ""
-        self._compiles = False
+        self._compiles = self._streams = False
 
     def __enter__(self) -> LiveProgress:
         self._progress.start()
@@ -106,6 +107,8 @@ class LiveProgress:
             text = None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
             if text is not None:
                 self._say(text)
+        elif isinstance(event, FitStarted):
+            self._streams = event.plan.get("mode") == "streamed"
         elif isinstance(event, FitEnded):
             self._forget(_TRAINING)
         elif isinstance(event, CompileStarted):
@@ -124,9 +127,10 @@ class LiveProgress:
             if not self._tasks:  # rows in memory have no bar, and certificates may be far apart
                 self._tasks[_TRAINING] = self._progress.add_task(_TRAINING, total=None, unit="passes", note="")
             if _TRAINING in self._tasks:
+                number = int(event.passes) + 1 if self._streams else round(event.epochs)
                 self._progress.update(
                     self._tasks[_TRAINING], completed=event.epochs,
-                    description=f"{_TRAINING}: pass {event.epochs:.0f}, {event.active_rows:,} rows active",
+                    description=f"{_TRAINING}: pass {number}, {event.active_rows:,} rows active",
                 )  # fmt: skip
             for task in self._tasks.values():
                 self._progress.update(task, note=self._note)
