@@ -9,7 +9,8 @@ kept exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +22,13 @@ from bigsvm.compiled.linear.dual_cd import EXACT, BlockRows, Stiffness, dual_cd_
 from bigsvm.compiled.shared.packed import PackedCSR, PackedDense
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import AS_GIVEN, MIXED_BYTES, RUN_ROWS, VisitingOrder, part_of_order
+from bigsvm.errors import DataError
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.admission import Admission
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
+from bigsvm.store.state.held_rows import HeldRows, held_bytes
+from bigsvm.store.state.vectors import RowVector
 
 _KEEP = 0.9  # part of a full row buffer that stays; the rows that violate least are evicted
 _KEEP_FIRST = 0.75  # the same in the first pass, in which nearly every row violates and evictions are the cost
@@ -45,6 +49,7 @@ class ActiveRowBuffer:
     full : bool         it has overflowed in this pass
     keep : float        part of the rows that stays when it overflows
     admission : a further threshold if the loss is smooth, else None
+    held : alpha of the rows in the slots, during a block of `holding` if alpha is on disk
     """
 
     rows: Any
@@ -54,6 +59,19 @@ class ActiveRowBuffer:
     full: bool = False
     keep: float = _KEEP_FIRST
     admission: Admission | None = None
+    held: HeldRows | None = None
+
+    @contextmanager
+    def holding(self, alpha: Sequence[RowVector]) -> Iterator[None]:
+        """Hold alpha of the rows in the slots during the block; it is written back at its end.
+
+        alpha : of each group of models.  Without this, `sweep` reads and writes them row by row.
+        """
+        self.held = HeldRows(alpha, len(self.slots.row))
+        self.held.take(self.slots.row[: self.n])
+        yield
+        self.held.put(self.slots.row[: self.n])
+        self.held = None
 
     def begin_pass(self) -> None:
         """Reset the threshold: every row that violates may be admitted, subject to `admission`."""
@@ -78,12 +96,15 @@ class ActiveRowBuffer:
         return {"rows": used, "slots": slots, "admission": admission, **numbers}
 
     def load(self, tree: dict[str, Any]) -> None:
-        """Take over what `dump` gave."""
+        """Take over what `dump` gave.  Raises DataError if it does not fit."""
         rows = self.rows
         arrays = [rows] if isinstance(rows, np.ndarray) else list(rows)
         if isinstance(rows, PackedCSR):
             del arrays[1]  # a view of the pool
         for array, saved in [*zip(arrays, tree["rows"], strict=True), *zip(self.slots, tree["slots"], strict=True)]:
+            if len(saved) > len(array):
+                what = "the checkpoint is of an earlier version, whose row buffer was larger"
+                raise DataError(what, hint="start again: bigsvm fit ... --overwrite")
             array[: len(saved)] = saved
         self.n, self.threshold, self.full, self.keep = tree["n"], tree["threshold"], tree["full"], tree["keep"]
         if self.admission is not None:
@@ -106,15 +127,21 @@ class ActiveRowBuffer:
         """
         begin = 0
         while begin < len(order):
-            above = max(self.threshold, least)
+            above, n = max(self.threshold, least), self.n
             self.n, begin = kernel.admit(
-                self.rows, self.slots, self.n, visited, order, len(order), score, above, begin, streams
+                self.rows, self.slots, n, visited, order, len(order), score, above, begin, streams
             )
+            if self.held is not None:
+                self.held.take(self.slots.row[n : self.n], n)
             if begin < len(order):
                 if self.n == 0:
                     return  # this row alone is larger than the row buffer
                 self.full = True
                 self.threshold = self._least()
+                if self.held is not None:
+                    stays = self.slots.score[: self.n] > np.float64(self.threshold)
+                    self.held.put(self.slots.row[: self.n], ~stays)
+                    self.held.close_gaps(stays)
                 self.n = kernel.evict(self.rows, self.slots, self.n, self.threshold, streams)
 
     def order(self, key: tuple[int, int], part: SweepPart) -> np.ndarray:
@@ -134,14 +161,17 @@ class ActiveRowBuffer:
         order: np.ndarray,
         stiffness: Stiffness = EXACT,
         score: np.ndarray | None = None,
+        group: int = 0,
     ) -> np.ndarray:
         """Take a step for each slot of `order`; returns the statistics of the visits, float64, shape (n_proofs, 4).
 
+        alpha : of all rows, in working order; not used for rows whose alpha is held
         stiffness : of a shard's local problem
         score : float32, (n,)   receives the violations instead of the slots, which then do not change: several groups
             of models may sweep at one time
+        group : the number of the group of models
         """
-        slots, n = self.slots, self.n
+        slots, n, held = self.slots, self.n, self.held
         stats = np.zeros((problem.n_proofs, 4))
         if len(order) == 0:
             return stats
@@ -149,7 +179,8 @@ class ActiveRowBuffer:
         X = self.rows
         if not isinstance(X, PackedCSR | PackedDense):
             X = readonly_view(X)  # the type of rows that stream, so that one compiled loop serves both
-        rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], slots.row[:n])
+        at, alpha = (slots.row, alpha) if held is None else (held.places, held.values[group])
+        rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], at[:n])
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, _IN_ORDER, order, stats,
             slots.score[:n] if score is None else score,
@@ -248,16 +279,23 @@ def _y_type(data: RowBlocks) -> np.dtype:
     return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
-def shared_row_buffer(n_groups: int, problem: Problem, ctx: Context) -> ActiveRowBuffer:
-    """An empty row buffer for several groups of models, whose scores are counted within its bytes.
+def shared_row_buffer(problems: Sequence[Problem], ctx: Context) -> ActiveRowBuffer:
+    """An empty row buffer for several groups of models, whose scores, and alpha if it is held, are within its bytes.
 
-    problem : that of any group
+    problems : that of each group
     """
-    nbytes = float(ctx.row_buffer_bytes)
-    if n_groups > 1:
-        each = _row_bytes(ctx.data, ctx.row_buffer_packed)
-        nbytes *= each / (each + _SCORE_BYTES * n_groups)
-    return make_row_buffer(int(nbytes), ctx.data, ctx.row_buffer_packed, smooth=problem.loss.smooth)
+    each = per_row = _row_bytes(ctx.data, ctx.row_buffer_packed)
+    if len(problems) > 1:
+        per_row += _SCORE_BYTES * len(problems)
+    if holds_alpha(ctx):
+        per_row += held_bytes(sum(problem.n_models for problem in problems))
+    nbytes = int(ctx.row_buffer_bytes * each / per_row)
+    return make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed, smooth=problems[0].loss.smooth)
+
+
+def holds_alpha(ctx: Context) -> bool:
+    """Whether the row buffer holds alpha of its rows, because the plan has put alpha on disk."""
+    return "alpha" in ctx.spilled
 
 
 def make_row_buffer(

@@ -297,7 +297,7 @@ class DualCD(SolverBase):
         """Allocate what a saved state has and a new one lacks: the row buffer, and statistics of an unfinished pass."""
         refuse_earlier(state, tree, ctx.data.uri)
         if tree["row_buffer"] is not None:
-            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
+            state.row_buffer = shared_row_buffer([group.problem for group in state.groups], ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
             for name in ("seen", "row_buffer_stats"):
                 setattr(group, name, np.empty(saved[name].shape))

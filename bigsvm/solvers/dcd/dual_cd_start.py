@@ -16,9 +16,9 @@ from bigsvm.problem.certificate import Certificate, slacks_of
 from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.dcd.active_row_buffer import SweepPart, shared_row_buffer
-from bigsvm.solvers.dcd.dual_cd_state import DualCDState
-from bigsvm.solvers.dcd.dual_cd_stream import writable
+from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, SweepPart, shared_row_buffer
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+from bigsvm.solvers.dcd.dual_cd_stream import held_alpha, writable
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
 
 _NEAR = 0.3  # rows within this distance of the margin may be moved across it by the new rows
@@ -66,19 +66,23 @@ class DualStart:
 
         Returns row visits, the mean of the groups of models; None if the run was asked to stop.
         """
-        ctx, visits, first = self._ctx, 0, 0
-        row_buffer, groups = self._state.row_buffer, self._state.groups
+        ctx, row_buffer, groups = self._ctx, self._state.row_buffer, self._state.groups
         if row_buffer is None:
             return 0
+        with held_alpha(self._state, ctx):
+            return self._settled(row_buffer, groups, certificate)
+
+    def _settled(self, row_buffer: ActiveRowBuffer, groups: list[ModelGroup], certificate: Certificate) -> int | None:
+        ctx, visits, first = self._ctx, 0, 0
         scores = np.zeros((len(groups), row_buffer.n), np.float32)
-        for group, score in zip(groups, scores, strict=True):
+        for place, (group, score) in enumerate(zip(groups, scores, strict=True)):
             models = slice(first, first + group.problem.n_models)
             first = models.stop
             enough = _SETTLED * ctx.tol * certificate.primal[models]
             for number in range(_MOST_SWEEPS):
                 order = row_buffer.order((ctx.seed, _PASS), SweepPart(number))
                 own = score if len(groups) > 1 else None
-                stats = row_buffer.sweep(group.problem, group.alpha.values, group.w, order, score=own)
+                stats = row_buffer.sweep(group.problem, group.alpha.values, group.w, order, score=own, group=place)
                 visits += row_buffer.n
                 if ctx.stopping():
                     return None
@@ -93,7 +97,7 @@ class DualStart:
         """Offer rows to the row buffer; when it is full, those with the smallest scores are evicted."""
         state, ctx = self._state, self._ctx
         if state.row_buffer is None:
-            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
+            state.row_buffer = shared_row_buffer([group.problem for group in state.groups], ctx)
         state.row_buffer.admit(rows, np.arange(len(scores)), scores, state.groups[0].active.values[:, 0])
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,13 @@ from bigsvm.compiled.shared.visiting import VisitingOrder, rows_of
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, SweepPart, parts_due, shared_row_buffer
+from bigsvm.solvers.dcd.active_row_buffer import (
+    ActiveRowBuffer,
+    SweepPart,
+    holds_alpha,
+    parts_due,
+    shared_row_buffer,
+)
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 
@@ -65,9 +72,11 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
     """
     models, cost, number, done = state.groups, state.cost, state.sweep, state.done
     groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
-    if done == 0 and state.row_buffer is not None:
+    if state.row_buffer is None and ctx.row_buffer_bytes > 0:
+        state.row_buffer = shared_row_buffer([group_of_models.problem for group_of_models in models], ctx)
+    elif done == 0 and state.row_buffer is not None:
         state.row_buffer.begin_pass()
-    runs = [_Run(group_of_models, mixed_runs, done == 0) for group_of_models in models]
+    runs = [_Run(number_of, each, mixed_runs, done == 0) for number_of, each in enumerate(models)]
     seen = done
 
     def prove_deferred(block: Block, group: BlockGroup) -> None:
@@ -79,6 +88,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
 
     also = prove_deferred if ctx.deferred else None
     with (
+        held_alpha(state, ctx),
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,
         ThreadPoolExecutor(min(ctx.threads, len(models)), "bigsvm-models") as pool,
     ):
@@ -100,6 +110,13 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
     for run in runs:
         run.close()
     return done if done < len(groups) else 0
+
+
+def held_alpha(state: DualCDState, ctx: Context) -> AbstractContextManager[None]:
+    """A block in which the row buffer holds alpha of its rows, if alpha is on disk."""
+    if state.row_buffer is None or not holds_alpha(ctx):
+        return nullcontext()
+    return state.row_buffer.holding([group.alpha for group in state.groups])
 
 
 def pass_sums(models: list[ModelGroup]) -> PassSums:
@@ -131,10 +148,10 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 
 
 class _Run:
-    """One group of models in one pass."""
+    """One group of models in one pass.  number : of the group"""
 
-    def __init__(self, models: ModelGroup, mixed_runs: MixedRuns, begins: bool) -> None:
-        self._mixed_runs = mixed_runs
+    def __init__(self, number: int, models: ModelGroup, mixed_runs: MixedRuns, begins: bool) -> None:
+        self._number, self._mixed_runs = number, mixed_runs
         self.models, self.problem = models, models.problem
         if begins:
             m = self.problem.n_proofs
@@ -172,7 +189,7 @@ class _Run:
         order, score : as for `ActiveRowBuffer.sweep`
         """
         models = self.models
-        stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score)
+        stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score, group=self._number)
         models.row_buffer_stats = stats if begins else _together(models.row_buffer_stats, stats)
         models.visits += len(order)
 
@@ -220,7 +237,7 @@ class _KeptRows:
         turn, turns : number of this group, and of all groups of the pass
         """
         found = list(self._each(lambda run: run.visit(work), self._runs))
-        row_buffer = self._row_buffer()
+        row_buffer = self._state.row_buffer
         if row_buffer is None:
             return
         # The order is the same in all groups of models: it depends on the key and on which rows are buffered.
@@ -241,9 +258,3 @@ class _KeptRows:
             row_buffer.take_scores(scores, order)
         if part.ends:
             row_buffer.end_sweep()
-
-    def _row_buffer(self) -> ActiveRowBuffer | None:
-        state, ctx = self._state, self._ctx
-        if state.row_buffer is None and ctx.row_buffer_bytes > 0:
-            state.row_buffer = shared_row_buffer(len(state.groups), state.groups[0].problem, ctx)
-        return state.row_buffer
