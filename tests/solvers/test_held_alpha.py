@@ -70,6 +70,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch, every: bool) -> None:
 
     monkeypatch.setattr(planning, "_spilled", spilled)
     monkeypatch.setattr(active_row_buffer, "held_bytes", lambda width: 0)
+    monkeypatch.setattr(active_row_buffer, "_CACHED_BYTES", 0)
 
 
 @each_of(

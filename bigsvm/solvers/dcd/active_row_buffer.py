@@ -29,11 +29,13 @@ from bigsvm.solvers.dcd.admission import Admission
 from bigsvm.store.blocks import RowBlocks, bytes_per_row, readonly_view
 from bigsvm.store.state.held_rows import HeldRows, held_bytes
 from bigsvm.store.state.vectors import RowVector
+from bigsvm.units import MIB
 
 _KEEP = 0.9  # part of a full row buffer that stays; the rows that violate least are evicted
 _KEEP_FIRST = 0.75  # the same in the first pass, in which nearly every row violates and evictions are the cost
 _SLOT_BYTES = 40  # bytes of a slot beside the packed entries (`Slots`, ptr, hot, scale)
 _SCORE_BYTES = 4
+_CACHED_BYTES = 32 * MIB  # of alpha on disk that the page cache holds, also beside a budget that is a hard limit
 _ENTRY_BYTES = 4.5  # mean of a packed entry: two bytes of value, two or four of feature number
 _PLACE = 1 << 61  # plus the number of a sweep; stands where the key of a block's order has its first row
 
@@ -287,15 +289,19 @@ def shared_row_buffer(problems: Sequence[Problem], ctx: Context) -> ActiveRowBuf
     each = per_row = _row_bytes(ctx.data, ctx.row_buffer_packed)
     if len(problems) > 1:
         per_row += _SCORE_BYTES * len(problems)
-    if holds_alpha(ctx):
-        per_row += held_bytes(sum(problem.n_models for problem in problems))
+    if holds_alpha(problems, ctx):
+        per_row += held_bytes(_n_models(problems))
     nbytes = int(ctx.row_buffer_bytes * each / per_row)
     return make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed, smooth=problems[0].loss.smooth)
 
 
-def holds_alpha(ctx: Context) -> bool:
-    """Whether the row buffer holds alpha of its rows, because the plan has put alpha on disk."""
-    return "alpha" in ctx.spilled
+def holds_alpha(problems: Sequence[Problem], ctx: Context) -> bool:
+    """Whether the row buffer holds alpha of its rows: alpha is on disk, and the page cache may be too small for it."""
+    return "alpha" in ctx.spilled and 8 * ctx.data.n_samples * _n_models(problems) > _CACHED_BYTES
+
+
+def _n_models(problems: Sequence[Problem]) -> int:
+    return sum(problem.n_models for problem in problems)
 
 
 def make_row_buffer(

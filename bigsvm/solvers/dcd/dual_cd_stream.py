@@ -114,7 +114,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
 
 def held_alpha(state: DualCDState, ctx: Context) -> AbstractContextManager[None]:
     """A block in which the row buffer holds alpha of its rows, if alpha is on disk."""
-    if state.row_buffer is None or not holds_alpha(ctx):
+    if state.row_buffer is None or not holds_alpha([group.problem for group in state.groups], ctx):
         return nullcontext()
     return state.row_buffer.holding([group.alpha for group in state.groups])
 
