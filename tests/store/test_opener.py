@@ -94,7 +94,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
     assert open_store(path).has_weights
     by_weight = open_store(path, label="obs/weight", weight="label" if LABELS.min() >= 0 else None, task="regression")
     assert by_weight.classes is None
-    with pytest.raises(DataError, match="name one with --label or --weight; columns there: label"):
+    with pytest.raises(DataError, match="--label, --labels, --weight or --rows; columns there: label"):
         open_store(path, label="nothing")
     with pytest.raises(DataError, match="nothing"):
         open_store(path, weight="nothing")

@@ -312,7 +312,7 @@ def find(group: Any, path: str) -> Any:
         name for name in told if name in group[frame]
     ]  # a file that was not completely written lists columns that do not exist
     there = f"; columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
-    raise DataError("no such column", path, f"name one with --label or --weight{there}")
+    raise DataError("no such column", path, f"name another with --label, --labels, --weight or --rows{there}")
 
 
 def _categories(array: Readable, where: str) -> np.ndarray:
