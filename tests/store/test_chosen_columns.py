@@ -74,7 +74,7 @@ def rows_of(store: Any) -> np.ndarray:
 def test_the_columns_that_are_meant_are_the_features(suffix: str, asked: tuple[str, ...], tmp_path: Path) -> None:
     path, wanted = write(tmp_path, suffix), ASKED[asked]
     if not wanted:
-        with pytest.raises(UsageError, match=r"no column matches 'weigh\?'.*a pattern never selects the columns of labels"):
+        with pytest.raises(UsageError, match=r"no column matches 'weigh\?'.*a pattern never selects labels or weights"):
             open_store(path, columns=asked)
         return
     store = open_store(path, columns=asked)

@@ -40,7 +40,7 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
             what = f"no column matches {one!r}" if is_pattern(one) else f"no column {one!r}"
             close = difflib.get_close_matches(one, names, 1)
             meant = f"did you mean {close[0]!r}? " if close else ""
-            beside = "" if not any(map(is_pattern, asked)) else "; a pattern never selects the columns of labels and weights"
+            beside = "" if not any(map(is_pattern, asked)) else "; a pattern never selects labels or weights"
             raise UsageError(what, where, f"{meant}columns there: {', '.join(names[:20])}{beside}")
         found.update(here)
     return found
