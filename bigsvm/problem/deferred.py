@@ -16,7 +16,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, readonly_view
 from bigsvm.store.state.vectors import RowVector
 
-DEFERRED_ALPHA = "alpha of a riding proof"
+DEFERRED_ALPHA = "alpha of a deferred proof"
 """Name, in plans and refusals, of the vector that keeps alpha of the point while the solver moves on."""
 
 

@@ -171,7 +171,7 @@ class DualCD(SolverBase):
             share = shape.shards + 6  # the last change of each shard; six for work, among them the mean of w
             needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
-            needs.append(Need("sums of a riding proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
+            needs.append(Need("sums of a deferred proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
             if self._leaps and self.row_buffer == "off":
                 needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
