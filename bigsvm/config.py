@@ -286,7 +286,9 @@ class FitConfig:
             if option.flags and (wanted := option.wanted(value)):
                 raise UsageError(f"{name} must be {wanted}, not {value!r}")
             if option.positive and not (isinstance(value, int | float) and 0 < value < float("inf")):
-                raise UsageError(f"{name} must be a positive number, not {value!r}")
+                # In LIBLINEAR, -B -1 trains without a bias.
+                hint = "to train without a bias, use --bias none (bias='none')" if name == "bias_scale" else ""
+                raise UsageError(f"{name} must be a positive number, not {value!r}", hint=hint)
             if option.least is not None and value < option.least:
                 raise UsageError(f"{name} must be at least {option.least}, not {value!r}")
         number = isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")

@@ -44,6 +44,14 @@ def test_every_numeric_option_of_a_fit_is_a_finite_number(name: str, value: floa
         bigsvm.fit(random_problem(20, 2, seed=0), kernel="poly", **{name: value})
 
 
+def test_who_types_the_bias_of_liblinear_is_told_how_to_leave_it_out() -> None:
+    with pytest.raises(UsageError, match="bias_scale must be a positive number, not -1.0.*--bias none"):
+        FitConfig.of(bias_scale=-1.0)
+    with pytest.raises(UsageError) as refused:
+        FitConfig.of(C=-1.0)
+    assert "bias" not in str(refused.value)
+
+
 _NEVER = {"text": [77, 1.5, [1], b"x"], "int": [2.5, "3", True, [1], None], "float": ["1", [1.0], True, 1j],
           "flag": [1, "yes", None], "size": [[1], 0.5, True, b"1MiB"], "size or share": [[1], 0.5, True],
           "duration": [[1], True], "gamma": [[1.0], True], "class weight": [[1, 2], {"a": "2"}, {"a": True}, 2.0],
