@@ -45,7 +45,7 @@ def test_every_numeric_option_of_a_fit_is_a_finite_number(name: str, value: floa
 
 
 def test_who_types_the_bias_of_liblinear_is_told_how_to_leave_it_out() -> None:
-    with pytest.raises(UsageError, match="bias_scale must be a positive number, not -1.0.*--bias none"):
+    with pytest.raises(UsageError, match=r"bias_scale must be a positive number, not -1\.0.*--bias none"):
         FitConfig.of(bias_scale=-1.0)
     with pytest.raises(UsageError) as refused:
         FitConfig.of(C=-1.0)
