@@ -255,7 +255,12 @@ class FitConfig:
         reading=True,
     )
     scheduler: str | None = place(
-        None, "--scheduler", "Where tasks run.  [default: threads]", metavar="threads|processes|ADDR", reading=True
+        None,
+        "--scheduler",
+        "Where tasks run: threads or processes of this machine, or the dask cluster at this address.  "
+        "[default: threads]",
+        metavar="threads|processes|ADDR",
+        reading=True,
     )
     """None: threads here; 'serial', 'threads', 'processes', 'dask' (the client of this process), or an address."""
     scheduler_file: str | None = place(

@@ -48,7 +48,7 @@ _LISTED = {
     "models.promote": "Make a model the current one of a registry, in one atomic step.",
     "models.rollback": "Make an earlier model of a registry current again.",
     "models.history": "Show what was promoted and rolled back in a registry.",
-    "stores.dump": "Write a store as svmlight text.",
+    "stores.dump": "Write the rows of a store as text, a table or another store.",
     "stores.seal": "Write the manifest of chunk digests into a store.",
     "stores.verify": "Check every chunk of a store against its manifest.",
     "machine.doctor": "Show what this machine offers: cores, memory limit, scratch space, versions.",

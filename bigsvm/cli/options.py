@@ -163,8 +163,10 @@ def option_of(name: str) -> Callable[[F], F]:
     repeated, shown = option.kind == "settings", option.shown is None or option.shown or False
     # click gets only the defaults that help shows: C and lambda exclude each other, and must be absent by default.
     given = {"default": default} if shown and default is not None else {}
+    # click would put a default in words into parentheses.
+    words = f"{option.help}  [default: {shown}]" if isinstance(shown, str) else option.help
     return click.option(
-        *flags, type=kind, metavar=option.metavar, help=option.help, multiple=repeated, show_default=shown, **given
+        *flags, type=kind, metavar=option.metavar, help=words, multiple=repeated, show_default=shown is True, **given
     )
 
 

@@ -31,7 +31,12 @@ from bigsvm.units import parse_bytes, show_bytes
 )
 @click.argument("sources", metavar="SRC...", type=Source(), nargs=-1)
 @click.argument("store", type=OutputPath())
-@click.option("--from", "from_format", metavar="FORMAT", help="Format of SRC.  [default: by its name]")
+@click.option(
+    "--from",
+    "from_format",
+    metavar="FORMAT",
+    help="svmlight, npz, npy, folder (of arrays) or store.  [default: by the name of SRC]",
+)
 @click.option("--label", metavar="NAME", help="Column of labels, if SRC has columns.")
 @click.option(
     "--labels",
@@ -43,16 +48,25 @@ from bigsvm.units import parse_bytes, show_bytes
 @click.option("--n-features", type=int, metavar="D", help="Number of features.  [default: the largest index]")
 @click.option("--zero-based", is_flag=True, help="Feature indices start at 0.")
 @click.option(
-    "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True
-)
+    "--task", type=click.Choice(["classification", "regression"]), default="classification", show_default=True,
+    help="regression: labels are targets, not classes.",
+)  # fmt: skip
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
     help="Type of the values.  [default: float32 for text, else as in SRC]",
 )
-@click.option("--codec", type=click.Choice(["lz4", "zstd", "none"]), default="lz4", show_default=True)
+@click.option(
+    "--codec",
+    type=click.Choice(["lz4", "zstd", "none"]),
+    default="lz4",
+    show_default=True,
+    help="Compression of chunks.",
+)
 @click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Bytes of a decoded chunk.")
-@click.option("--memory", type=Size(), metavar="SIZE|PCT%", help="Memory budget.")
+@click.option(
+    "--memory", type=Size(), metavar="SIZE|PCT%", help="Memory budget, on top of what the process needs without data."
+)
 @click.option("--threads", type=int, metavar="N", help="Number of threads.  [default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")
 @click.option("--append", is_flag=True, help="Add the rows to the end of STORE, in one step.")

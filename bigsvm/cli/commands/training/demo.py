@@ -35,7 +35,9 @@ _MEASURED = ("n_rows", "accuracy", "roc_auc", "average_precision")
 @click.option(
     "--rows", type=click.IntRange(min=10), metavar="N", help="Number of rows.  [default: so that data is 5 x --memory]"
 )
-@click.option("--memory", type=Size(percent=False), default="32MiB", show_default=True, metavar="SIZE")
+@click.option(
+    "--memory", type=Size(percent=False), default="32MiB", show_default=True, metavar="SIZE", help="Memory budget."
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with the data and the model.")
 def command(session: Session, folder: Path | None, rows: int | None, memory: str, keep: bool) -> int:
     with _workplace(folder, keep) as place:
