@@ -18,7 +18,6 @@ from bigsvm.cli.types import OutputPath, Size
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.events import CertificateMade, Emit, Event
-from bigsvm.files.atomic import cannot_write
 from bigsvm.units import parse_bytes, show_bytes, show_seconds
 
 TIMES_THE_BUDGET = 5
@@ -169,6 +168,8 @@ def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
         else:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        from bigsvm.files.atomic import cannot_write
+
         raise cannot_write(folder or Path(tempfile.gettempdir()), error) from error
     if folder is not None:
         yield folder
