@@ -50,7 +50,7 @@ class LinearPredictor(_Plain):
     coef : float64, (n_models, n_features);  intercept : float64, (n_models,)
     classes : labels in ascending order; none for regression
     positive, negative : int32, (n_models,)   class codes of each model
-    about : what model.json holds besides
+    about : the other contents of model.json
     """
 
     coef: np.ndarray
@@ -85,7 +85,7 @@ class LinearPredictor(_Plain):
 class KernelPredictor(_Plain):
     """f(x) = sum_s dual_coef[m, s] K(support_s, x) + intercept[m] for each model m.
 
-    support : dense (n_support, n_features) or CSR, which stay in the model's files; None of a precomputed kernel
+    support : dense (n_support, n_features) or CSR, which stay in the model's files; None for a precomputed kernel
     support_rows : int64, (n_support,)   rows of the store trained on
     dual_coef : float64, (n_models, n_support)
     The rest as of a LinearPredictor.
@@ -125,8 +125,8 @@ Predictor: TypeAlias = LinearPredictor | KernelPredictor
 def load(path: str | Path) -> Predictor:
     """The model in a folder, checked against its digests as `bigsvm.load_model` checks it.
 
-    What it gives has `decision_function(X)` and `predict(X)`, where X is an array (n_rows, n_features), SciPy's sparse
-    rows, or (data, indices, indptr) of CSR rows; of regression `predict` gives values.
+    The predictor has `decision_function(X)` and `predict(X)`, where X is an array (n_rows, n_features), SciPy's sparse
+    rows, or (data, indices, indptr) of CSR rows; for a regression `predict` returns values.
 
     Raises
     ------

@@ -110,7 +110,7 @@ def group() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and end the process with the contract's exit code."""
+    """Run the command line and end the process with its exit code."""
     _open_closed_streams()
     _collect_late()
     # pyarrow's default allocator keeps freed memory, which would count against the budget; the C library's returns it.

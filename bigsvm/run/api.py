@@ -137,7 +137,8 @@ def certify(
     source, y, sample_weight, label, labels, weight, options : as for `fit`
     rows : the condition that chose the rows; None: that of the model, if it has one
 
-    Returns the result of `bigsvm certify --json`, as a dictionary.  Raises DataError if the rows are others.
+    Returns the result of `bigsvm certify --json`, as a dictionary.  Raises DataError if the rows are not
+    those that the model was trained on.
     """
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):

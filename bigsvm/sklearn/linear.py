@@ -163,7 +163,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     classes_ : (n_classes,)
         ascending
     n_iter_ : int
-        row visits / n_samples, rounded up; of several fits the most
+        row visits / n_samples, rounded up; the most of several fits
     certificate_ : Certificate
         primal and dual objective, gap and `kind` ('proved') of the fit
     relative_gap_ : float
@@ -329,7 +329,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
             raise ValueError(f"Unsupported set of arguments: {why}, Parameters: {given}")
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64: (n_samples,) of two classes, else (n_samples, n_classes); of an array, or of a store."""
+        """Scores of an array or a store, float64: (n_samples,) for two classes, otherwise (n_samples, n_classes)."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
@@ -353,7 +353,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     epsilon : float, default=0.0
         errors up to it cost nothing; in units of y
     tol : float, default=1e-4
-        stands for a relative duality gap, which is proved: tol / 100, or the smaller of that and tol ** 2 with the
+        the fit ends at a proved relative duality gap: tol / 100, or the smaller of that and tol ** 2 with the
         squared loss
     C : float, default=1.0
         weight of the sum of losses; above 0
@@ -362,7 +362,7 @@ class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
     intercept_scaling : float, default=1.0
         value of the constant feature whose weight gives the intercept; that weight is regularised as all others
     dual : bool or 'auto', default='auto'
-        both problems have one optimum, so it chooses nothing
+        no effect, since both problems have the same optimum
     verbose : int, default=0
         print progress on stderr
     random_state : int, RandomState or None, default=None

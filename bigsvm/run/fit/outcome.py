@@ -61,7 +61,7 @@ class FitResult:
     status : 'converged' | 'paper_rule' | 'kkt' | 'stopped' | 'stalled'
     model : LinearModel or KernelModel, the one whose objective and gap are reported
     certificate : Certificate
-    figures : the numbers of the contract's `result` object
+    figures : the numbers of `result` in the JSON of `bigsvm fit` (docs/output.md)
     warnings : what the user should know
     identity : the rows and options that it is the result of
     """

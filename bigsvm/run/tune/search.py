@@ -75,7 +75,8 @@ def tune(
     Parameters
     ----------
     source, y, sample_weight : as for `bigsvm.fit`; dask collections are written to the scratch folder meanwhile
-    Cs : 'LOW:HIGH:N', a grid with equal steps of the logarithm, or numbers
+    Cs : 'LOW:HIGH:N', N values evenly spaced in log C; or with a power for N, from LOW to HIGH by
+        that factor: '2^-5:2^15:2^2'; or numbers
     folds : number of folds; a row's fold is a hash of its number and `seed`, the same in every layout of the rows
     group : name of a column, or an array (n_samples,) for all rows or for the training rows: rows with the same group
         are in the same fold

@@ -100,7 +100,6 @@ def open_store(
     like : `model.about["rows"]`: read columns and matrix as they were read for the training of that model
     storage_options : for s3://, gs://, az://, by the names of obstore: endpoint, region, ...; everything else comes
         from the environment.  The values appear in no record and no message
-        environment.  Values are in no record and no message
 
     Raises
     ------
