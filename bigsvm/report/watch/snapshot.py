@@ -83,7 +83,7 @@ class Snapshot:
             ("active rows", self._active()),
             ("objective", None if self.objective is None else f"{self.objective:.10g}"),
             ("relative gap", self._gap()),
-            ("estimated gap", None if self.gap_estimate is None else f"{self.gap_estimate:.2e}"),
+            ("estimate", None if self.gap_estimate is None else f"{self.gap_estimate:.2e}"),
             ("so far", sparkline(self.gaps, _WIDTH, log=True) or None),
             ("reserved", self._reserved()),
             ("checkpoints", str(self.checkpoints) if self.checkpoints else None),
