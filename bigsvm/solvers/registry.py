@@ -45,7 +45,8 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     Unsupported : the solver does not solve that loss and bias, or not on data of such a shape; names those that do.
     """
     able = able_solvers(config, shape)
-    others = f"solvers that do: {', '.join(able)}" if able else _all(config)
+    told = [name for name in able if shape.shards == 1 or SOLVERS[name].in_shards]
+    others = f"solvers that do: {', '.join(told)}" if told else _all(config)
     if config.solver == "auto":
         return _automatic_choices(config, shape, in_memory, able, others)
     if config.solver not in SOLVERS:

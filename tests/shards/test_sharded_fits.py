@@ -267,6 +267,14 @@ def test_shards_are_refused_by_solvers_that_know_none(name: str) -> None:
         bigsvm.fit(rows_of("hinge"), solver=name, loss=SOLVERS[name].losses[0], shards=2)
 
 
+def test_a_refusal_on_shards_names_solvers_that_know_them() -> None:
+    with pytest.raises(UsageError, match="a step a pass") as refused:
+        bigsvm.fit(rows_of("hinge"), solver="pegasos", loss="hinge", shards=2)
+    named = refused.value.hint.removeprefix("solvers that do: ").split(", ")
+    assert "dcd" in named
+    assert [name for name in named if not SOLVERS[name].in_shards] == []
+
+
 @pytest.mark.usefixtures("streaming")
 @pytest.mark.parametrize("loss", CLASSES)
 def test_auto_takes_a_solver_that_knows_shards(loss: str) -> None:
