@@ -366,8 +366,9 @@ class FitConfig:
             what = f"the loss {self.loss} needs a positive semidefinite kernel, which {self.kernel} is not in general"
             raise UsageError(what, hint="vouch for it with assume_psd, or choose rbf")
         if self.working_set == 2 or self.wss in ("keerthi2", "wr", "wr+3"):
+            refused = "working_set=2" if self.working_set == 2 else f"wss={self.wss}"
             raise UsageError(
-                f"the loss {self.loss} does not support working_set={self.working_set}, wss={self.wss}",
+                f"the loss {self.loss} does not support {refused}",
                 hint="leave working_set and wss out, or use wss 1 or 2",
             )
 

@@ -95,8 +95,10 @@ def test_what_nu_cannot_be_is_one_line() -> None:
         bigsvm.fit((X, TWO), C=2.0, **fit)
     with pytest.raises(UsageError, match="positive semidefinite"):
         bigsvm.fit((X, TWO), loss="nu_svc", kernel="sigmoid")
-    with pytest.raises(UsageError, match="does not support working_set"):
+    with pytest.raises(UsageError, match=r"does not support wss=wr \("):
         bigsvm.fit((X, TWO), wss="wr", **fit)
+    with pytest.raises(UsageError, match=r"does not support working_set=2 \("):
+        bigsvm.fit((X, TWO), working_set=2, **fit)
     with pytest.raises(DataError, match=r"leaves no margin.*choose a larger nu, or a larger gamma"):
         bigsvm.fit((np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)), nu=0.5, **fit)
 
