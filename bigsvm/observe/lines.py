@@ -29,6 +29,7 @@ LOADING = "loading compiled code"
 _WORTH_SAYING_S = 1.0
 _SILENT_S, _FIRST_SILENCE_S = 30.0, 5.0
 """Seconds without a line after which one about the work is written; and before the first line of all."""
+_AT_ONCE_S = 0.1
 
 
 def show_count(value: float) -> str:
@@ -62,15 +63,15 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
 
 
-def advanced_text(begun: WorkStarted, done: float, seconds: float, left: float | None) -> str:
+def advanced_text(begun: WorkStarted, done: float, seconds: float, left: float) -> str:
     """Work that goes on as a line: how much of it is done.
 
-    seconds : since the work began;  left : seconds that the rest will take, about; None if unknown
+    seconds : since the work began;  left : seconds that the rest will take, about
     """
     if begun.total <= 0:
         return f"{begun.what}: {_amount(done, begun.unit)} so far, {show_seconds(seconds)}"
     share = f"{begun.what}: {done / begun.total:.0%} of {_amount(begun.total, begun.unit)}, {show_seconds(seconds)}"
-    return share if left is None else f"{share}; about {show_seconds(left)} to go"
+    return f"{share}; about {show_seconds(left)} to go"
 
 
 def _amount(amount: float, unit: str) -> str:
@@ -150,12 +151,15 @@ class PlainLines:
         begun, now = self._work.get(event.what), self._clock()
         if begun is None or begun.unit == "" or event.done <= 0:
             return None
-        if self._first is None:  # a pass has come far when it is shown
-            self._first = now, event.done
-            return None
+        if self._first is None:
+            began = self._began[event.what]
+            # A pass has come far when it is shown: its first advance comes at once.
+            self._first = (began, 0.0) if now - began > _AT_ONCE_S else (now, event.done)
         if now < self._wrote_s + self._patience_s:
             return None
         since, from_ = self._first
         gained = event.done - from_
-        left = (now - since) * (begun.total - event.done) / gained if gained > 0 else None
+        if gained <= 0:
+            return None
+        left = (now - since) * (begun.total - event.done) / gained
         return advanced_text(begun, event.done, now - self._began[event.what], left)

@@ -117,23 +117,29 @@ def test_a_log_is_silent_for_half_a_minute_at_most() -> None:
     assert [line.rsplit("  ", 1)[1] for line in said] == ["40.0 s", "70.0 s"]
 
 
+@pytest.mark.parametrize("seen_from", [0, 50])
 @pytest.mark.parametrize(("unit", "of"), [("bytes", "97.7 KiB"), ("rows", "100,000 rows")])
 @pytest.mark.parametrize("earlier", [False, True])
-def test_long_work_is_never_silent_for_long(earlier: bool, unit: str, of: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_work_is_never_silent_for_long(
+    earlier: bool, unit: str, of: str, seen_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass is shown when half of it may be done; the pieces of a copy may come together."""
     monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", 5.0)
     out, now = io.StringIO(), [0.0]
     lines = PlainLines(out, clock=lambda: now[0])
     if earlier:
         lines(Warned("a"))
     lines(WorkStarted("staging", 100_000, unit))
-    for second in range(1, 100):  # shown late, as a pass is
+    shares = {second: (seen_from + second * (100 - seen_from) / 100) / 100 for second in range(100)}
+    for second in range(0 if seen_from else 2, 100):
         now[0] = float(second)
-        lines(WorkAdvanced("staging", 500 * (second + 100)))
+        for _ in range(2):
+            lines(WorkAdvanced("staging", round(100_000 * shares[second])))
         lines(WorkAdvanced("other", 1))
     lines(WorkEnded("staging", 100.0))
     first = [30, 60, 90] if earlier else [5, 35, 65, 95]
     assert out.getvalue().splitlines()[earlier:-1] == [
-        f"staging: {round(50 + second / 2)}% of {of}, {show_seconds(second)}; about {show_seconds(100 - second)} to go"
+        f"staging: {shares[second]:.0%} of {of}, {show_seconds(second)}; about {show_seconds(100 - second)} to go"
         for second in first
     ]
 
