@@ -73,7 +73,7 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     if of_text:
         what = f"the model encodes text columns ({', '.join(of_text[:5])}), and can do so only in files"
         hint = (
-            "write the frame to a file (to_parquet), for bigsvm predict or open_store(FILE, like=model.about['rows'])"
+            "write the frame to a file (to_feather), for bigsvm predict or open_store(FILE, like=model.about['rows'])"
         )
         raise DataError(what, "X", hint)
     if ours is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tracemalloc
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,6 +159,26 @@ def test_labels_in_a_frame_are_told_of_as_labels() -> None:
 def test_a_column_without_numbers_is_named(values: Any) -> None:
     with pytest.raises(DataError, match=r"X, column 'e': values of type \S+ are no numbers"):
         bigsvm.fit(frame(["float64", "bool", "float64", "float64"]).assign(e=values), Y)
+
+
+@pytest.mark.parametrize("values", [list("xyzz") * 5, pd.Categorical(list("xyzz") * 5)], ids=["text", "categories"])
+def test_the_file_that_a_message_names_takes_text_and_categories(values: Any, tmp_path: Path) -> None:
+    """A fit and a prediction each name a kind of file, and both are possible from a file of that kind."""
+    given = frame(["float64"] * 4).assign(e=values)
+    with pytest.raises(DataError) as of_fit:
+        bigsvm.fit(given, Y)
+    (kind,) = re.findall(r"write the frame to a (\w+) file", of_fit.value.hint)
+    path = tmp_path / f"rows.{kind.lower()}"
+    getattr(given.assign(label=Y), f"to_{kind.lower()}")(path)
+    model = bigsvm.fit(path).model
+    assert {"e=x", "e=y", "e=z"} <= set(model.about["rows"]["features"])
+    with pytest.raises(DataError) as of_prediction:
+        model.predict(given)
+    (method,) = re.findall(r"to_\w+", of_prediction.value.hint)
+    path = tmp_path / f"new.{method.removeprefix('to_')}"
+    getattr(given, method)(path)
+    rows = bigsvm.open_store(path, labelled=False, like=model.about["rows"])
+    assert rows.n_features == model.n_features
 
 
 @pytest.mark.parametrize("kind", ["Int64", "int64[pyarrow]", "object", "decimal"])

@@ -14,7 +14,7 @@ from bigsvm.store.frames.columns import check_whole_columns, column_of, is_frame
 
 _NUMBERS = "biuf"
 _DROP = "drop the column, or make numbers of it"
-_TEXT = "drop the column, or write the frame to a Parquet file, in which text and categories become features"
+_TEXT = "drop the column, or write the frame to a Feather file, in which text and categories become features"
 
 
 def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
