@@ -12,6 +12,7 @@ import pytest
 
 import bigsvm
 from bigsvm.cli.main import run
+from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.model.exchange.exchange import export_model
 from bigsvm.run.apply.evaluate import evaluate
@@ -32,6 +33,10 @@ OPTIONS: dict[str, Any] = {"C": 1.0, "tol": 1e-3}
         ([0.5, 1.0], Relabel(positive="1"), [False, True]),
         (["a", "b"], Relabel(positive="b"), [False, True]),
         ([False, True], Relabel(positive="false"), [True, False]),
+        ([False, True], Relabel(positive="True"), [False, True]),
+        ([False, True], Relabel(positive="1.0"), [False, True]),
+        ([0, 1], Relabel(positive="true"), [False, True]),
+        ([0.0, 1.0], Relabel((("False", "no"),)), ["no", "1.0"]),
         ([1, 3, 20], Relabel((("1", "3"),)), [3, 3, 20]),
         ([1, 3, 20], Relabel((("1", "3"), ("3", "1"))), [3, 1, 20]),
         ([1, 3, 20], Relabel((("1", "low"), ("3", "low")), "low"), [True, True, False]),
@@ -66,8 +71,6 @@ def test_a_model_of_one_class_is_that_of_labels_which_say_it(tmp_path: Path) -> 
 
 
 def test_rows_to_evaluate_are_relabelled_as_the_model_was(tmp_path: Path) -> None:
-    from bigsvm.config import FitConfig
-
     ingest((X, y), tmp_path / "rows.zarr")
     lines = (f"{label} " + " ".join(f"{j}:{v:.17g}" for j, v in enumerate(x, 1)) for x, label in zip(X, y, strict=True))
     (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
@@ -94,6 +97,41 @@ def test_rows_of_other_classes_only_count_as_others(tmp_path: Path) -> None:
     rows = bigsvm.open_store((X[y != 3], y[y != 3]), like=like)
     assert rows.classes.tolist() == [False, True]
     assert not rows.read(rows.refs(1000)[0]).y.any()
+
+
+SAME = {
+    "int": lambda found: found.astype(int), "float": lambda found: found.astype(float), "bool": lambda found: found,
+    "uint8": lambda found: found.astype(np.uint8), "csv": lambda found: np.where(found, "True", "False"),
+}  # fmt: skip
+TEXTS = {"True": ("True", "False"), "1": ("1", "0"), "1.0": ("1.0", "0.0"), "yes": ("yes", "no")}
+
+
+@pytest.mark.parametrize("positive", ["1", "1.0", "true", "True"])
+@pytest.mark.parametrize("trained", SAME)
+def test_the_same_labels_of_another_type_are_measured_as_the_same(trained: str, positive: str, tmp_path: Path) -> None:
+    """Numbers 0 and 1 equal false and true, also where a model keeps the name of a label; texts are told of."""
+
+    def rows_of(kind: str, **options: Any) -> Any:
+        labels = SAME[kind](y == 3) if kind in SAME else np.where(y == 3, *TEXTS[kind])
+        if kind != "csv":
+            return bigsvm.open_store((X, labels), **options)
+        lines = [",".join([*map(repr, row), label]) for row, label in zip(X.tolist(), labels.tolist(), strict=True)]
+        (tmp_path / "rows.csv").write_text("\n".join(["a,b,c,label", *lines]) + "\n")
+        return bigsvm.open_store(tmp_path / "rows.csv", **options)
+
+    model = bigsvm.fit(rows_of(trained, positive=positive), **OPTIONS).model
+    right = float(np.mean(model.predict(X) == (y == 3)))
+    for kind in (*SAME, *TEXTS):
+        told: list[Any] = []
+        found = evaluate(model, rows_of(kind, like=model.about["rows"]), FitConfig.of(), told.append)
+        alarmed = any("no row has the label" in getattr(event, "message", "") for event in told)
+        assert (found["accuracy"] == right) != alarmed, kind
+        assert kind in TEXTS or not alarmed, kind
+
+
+def test_true_is_no_name_of_1_among_other_numbers() -> None:
+    with pytest.raises(UsageError, match="no label 'true'"):
+        bigsvm.open_store((X, y), positive="true")
 
 
 def test_text_models_hold_labels_by_new_names(tmp_path: Path) -> None:

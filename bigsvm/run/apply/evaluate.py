@@ -299,6 +299,9 @@ class Tally:
         if self._unknown:
             names = ", ".join(self._unknown[:5])
             found.append(f"labels that the model does not know count as wrong: {names}")
+        positive = (self._model.about.get("rows", {}).get("labels") or {}).get("positive")
+        if positive is not None and not self._confusion.matrix[self._ours[1]].any():
+            found.append(f"no row has the label {positive!r}, which the model tells from all others: see --label")
         return found
 
 

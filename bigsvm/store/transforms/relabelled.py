@@ -15,6 +15,8 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import label_codes, normal_classes
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 
+_TRUTHS = {"false": 0, "true": 1}
+
 
 @dataclasses.dataclass(frozen=True)
 class Relabel:
@@ -64,10 +66,10 @@ class Relabel:
     def unknown(self, classes: np.ndarray) -> str | None:
         """The first name that is not among `classes`, before or after renaming; None if there is none."""
         for name, _ in self.names:
-            if not self._is(classes, name).any():
+            if not self._names_one(classes, name):
                 return name
         renamed = Relabel(self.names).apply(classes)
-        if self.positive is not None and not self._is(renamed, self.positive).any():
+        if self.positive is not None and not self._names_one(renamed, self.positive):
             return self.positive
         return None
 
@@ -81,12 +83,18 @@ class Relabel:
                     return before, name
         return None
 
+    @classmethod
+    def _names_one(cls, classes: np.ndarray, name: str) -> bool:
+        """Whether a class has the name; `true` and `false` name numbers only if all classes are 0 and 1."""
+        if name.lower() in _TRUTHS and classes.dtype.kind in "iuf" and not np.isin(classes, (0, 1)).all():
+            return False
+        return bool(cls._is(classes, name).any())
+
     @staticmethod
     def _is(labels: np.ndarray, name: str) -> np.ndarray:
-        if labels.dtype.kind in "iuf":  # 1, 1.0 and +1 are the same number
-            try:
-                number = int(name) if _is_whole(name) else float(name)
-            except ValueError:
+        if labels.dtype.kind in "biuf":  # 1, 1.0 and +1 are the same number, and true equals 1
+            number = _number(name)
+            if number is None:
                 return np.zeros(len(labels), bool)
             # Python compares integers with other numbers exactly; NumPy would round those beyond 2^53.
             return np.array([label == number for label in labels.tolist()], bool)
@@ -177,6 +185,16 @@ def relabelled(
 
 def _written(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _number(name: str) -> float | None:
+    """The number that a name means as the label of rows with numbers, or with true and false; None if it means none."""
+    if name.lower() in _TRUTHS:
+        return _TRUTHS[name.lower()]
+    try:
+        return int(name) if _is_whole(name) else float(name)
+    except ValueError:
+        return None
 
 
 def _is_whole(text: str) -> bool:
