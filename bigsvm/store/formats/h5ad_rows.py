@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, DataError, UsageError
+from bigsvm.errors import BigSVMError, DataError, UsageError, in_words
 from bigsvm.files.atomic import open_regular
 from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, opened_once, stat_file
+from bigsvm.store.formats.tables.looked_at_first import DAMAGED_HINT, look_first
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
@@ -72,9 +73,15 @@ class H5adRows(ZarrRows):
         self._options = (label, weight, task, None, labelled, matrix, missing)
         self._file = H5File(self.uri, h5py.File)
         with _LOCK, _h5_errors(self.uri):
-            opened = functools.cache(lambda name: H5Array(self._file, name, self._h5, self._watched))
-            self._select(_Plain(self._file.root()), opened, *self._options)
+            # HDF5 does not come back from some damaged attributes, and crashes at others.
+            look_first([self.uri], self._select_parts, "HDF5", options=self._options)
+            self._select_parts()
         self.content_fingerprint = None
+
+    def _select_parts(self, _: str = "") -> None:
+        """Find the matrix, the labels and the names of the features."""
+        opened = functools.cache(lambda name: H5Array(self._file, name, self._h5, self._watched))
+        self._select(_Plain(self._file.root()), opened, *self._options)
 
     def check_files(self, often: bool = False) -> None:
         """Raise DataError if the file has changed since the store was opened.  often : see `KnownFiles.check_all`"""
@@ -354,4 +361,4 @@ def _h5_errors(where: str) -> Iterator[None]:
     except BigSVMError:
         raise
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-        raise DataError(f"not an .h5ad file that can be read: {error}", where) from error
+        raise DataError(f"not an .h5ad file that can be read: {in_words(error)}", where, DAMAGED_HINT) from error

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError, MissingInput, in_words
 from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.looked_at_first import DAMAGED_HINT, look_first
 from bigsvm.store.formats.tables.table_names import PARQUET
 from bigsvm.store.sealing.manifest import read_failed
 
@@ -77,10 +78,12 @@ class ParquetFiles:
         self.schema: pa.Schema | None = None
         self._footer_bytes: dict[str, int] = {}
         self.text_widths: dict[str, dict[str, int]] = {}
+        look_first(paths, _look_at, "Parquet")
         for path in paths:
             status = stat_file(path)
             with parquet_errors(path), open_parquet(path) as file:
                 metadata, schema = file.metadata, file.schema_arrow
+                _refuse_contradictions(path, metadata)
                 starts = []
                 for group in range(metadata.num_row_groups):
                     starts.append(self.n_samples)
@@ -222,6 +225,32 @@ def open_parquet(path: str, n_columns: int = 1, footer: Any = None) -> Any:
     )
 
 
+def _look_at(path: str) -> None:
+    """Make pyarrow build all that is asked of a footer: building it is what aborts where the footer is damaged."""
+    with open_parquet(path) as file:
+        metadata = file.metadata
+        _refuse_contradictions(path, metadata)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for j in range(group.num_columns):
+                group.column(j)
+
+
+def _refuse_contradictions(path: str, metadata: Any) -> None:
+    """Raise DataError where a footer's row groups do not fit its schema, or its number of rows."""
+    n_rows = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        if group.num_columns != metadata.num_columns:  # pyarrow would read columns that the schema does not have
+            what = f"row group {number} has {group.num_columns} columns, and the schema {metadata.num_columns}"
+            raise DataError(f"damaged Parquet file: {what}", path, DAMAGED_HINT)
+        if group.num_rows < 0:
+            raise DataError(f"damaged Parquet file: row group {number} has {group.num_rows} rows", path, DAMAGED_HINT)
+        n_rows += group.num_rows
+    if n_rows != metadata.num_rows:
+        what = f"its row groups have {n_rows} rows, and its footer says {metadata.num_rows}"
+        raise DataError(f"damaged Parquet file: {what}", path, DAMAGED_HINT)
+
+
 def buffer_bytes(n_columns: int) -> int:
     """Bytes of the buffer of each column's reader; many columns share the total."""
     return max(min(_PIECE, _BUFFERS // max(n_columns, 1)), 1 << 14)
@@ -336,7 +365,7 @@ def page_bytes_at(handle: int, offset: int) -> int:
     (https://github.com/apache/parquet-format, PageHeader): the type, and both sizes.  The result is 0 if there is no
     such header; the error for a damaged file comes when its pages are read.
     """
-    numbers, _ = _numbers_in(os.pread(handle, _HEADER, offset), 0, 3)
+    numbers, _ = _numbers_in(os.pread(handle, _HEADER, max(offset, 0)), 0, 3)
     return max(numbers[1], 0) + max(numbers[2], 0) if len(numbers) == 3 else 0
 
 
@@ -346,7 +375,7 @@ def dictionary_at(handle: int, offset: int) -> tuple[int, int]:
     The three numbers are followed by a checksum, if pages have one, and by the header of the dictionary, whose first
     field is the number of values.
     """
-    data = os.pread(handle, _HEADER, offset)
+    data = os.pread(handle, _HEADER, max(offset, 0))  # a damaged footer may have an offset below 0
     numbers, at = _numbers_in(data, 0, 4)
     if len(numbers) < 3 or data[at : at + 1] != bytes([_DICTIONARY if len(numbers) == 3 else _DICTIONARY_AFTER_CRC]):
         return 0, 0
@@ -376,6 +405,6 @@ def parquet_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise read_failed(path, error) from error
-        raise DataError(f"damaged Parquet file: {error}", path) from error
+        raise DataError(f"damaged Parquet file: {in_words(error)}", path, DAMAGED_HINT) from error
     except (pa.ArrowException, ValueError, KeyError) as error:
-        raise DataError(f"damaged Parquet file: {error}", path) from error
+        raise DataError(f"damaged Parquet file: {in_words(error)}", path, DAMAGED_HINT) from error

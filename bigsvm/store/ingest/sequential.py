@@ -5,10 +5,12 @@ One interface for arrays in memory, in .npy files, and in .npz files.  Pickled o
 
 from __future__ import annotations
 
+import errno
 import lzma
 import zipfile
 import zlib
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -23,6 +25,7 @@ from bigsvm.units import KIB, MIB
 _COLUMN_BYTES = 2 * KIB  # bytes of a column that are read at a time, fewer where all columns would take too many
 _BAND_BYTES = 16 * MIB  # most bytes of all columns
 _DAMAGED = (EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
+"""What Python's libraries raise for damaged files."""
 
 
 class Sequential(Protocol):
@@ -95,13 +98,12 @@ class ZipMember:
 
     def __init__(self, archive: zipfile.ZipFile, key: str, where: str, stack: ExitStack) -> None:
         self.where = f"{where}[{key}]"
-        try:
-            self._file: IO[bytes] = stack.enter_context(archive.open(f"{key}.npy"))
+        with _member_errors(self.where):
+            try:
+                self._file: IO[bytes] = stack.enter_context(archive.open(f"{key}.npy"))
+            except KeyError as error:
+                raise DataError(f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}") from error
             self.shape, fortran, self.dtype = read_header(self._file)
-        except KeyError as error:
-            raise DataError(f"has no array {key!r}", where, f"it has {', '.join(npz_keys(archive))}") from error
-        except _DAMAGED as error:
-            raise DataError(f"not a valid array: {error}", self.where) from error
         refuse_objects(self.dtype, self.where)
         self._left = self.shape[0] if self.shape else 0
         if fortran and len(self.shape) > 1:
@@ -111,19 +113,29 @@ class ZipMember:
         row = int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
         n = min(n, self._left)
         self._left -= n
-        try:
+        with _member_errors(self.where):
             content = self._file.read(n * row)
-        except _DAMAGED as error:
-            raise DataError(f"damaged: {error}", self.where) from error
-        except OSError as error:
-            raise ReadFailed(f"reading failed: {error.strerror or error}", self.where) from error
         if len(content) < n * row:
             raise DataError("ends too early", self.where)
         return np.frombuffer(content, self.dtype).reshape(n, *self.shape[1:])
 
     def whole(self) -> np.ndarray:
         """The whole array, which must be small; also a scalar."""
-        return np.frombuffer(self._file.read(), self.dtype).reshape(self.shape)
+        with _member_errors(self.where):
+            return np.frombuffer(self._file.read(), self.dtype).reshape(self.shape)
+
+
+@contextmanager
+def _member_errors(where: str) -> Iterator[None]:
+    """Raise what reading a member of a .npz raises as errors of bigsvm."""
+    try:
+        yield
+    except (*_DAMAGED, RuntimeError) as error:  # zipfile's, for a member that says it is encrypted
+        raise DataError(f"not a valid array: {error}", where) from error
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # zipfile goes to a negative place, which the archive's directory names
+            raise DataError("not a valid array: it begins outside the file", where) from error
+        raise ReadFailed(f"reading failed: {error.strerror or error}", where) from error
 
 
 def take_exactly(source: Sequential, n: int, first_row: int = 0) -> np.ndarray:

@@ -170,10 +170,15 @@ def npz_source(
     if "indptr" not in keys and "X" in keys:
         return array_source(member("X"), y, weights, dtype)
     if "format" in keys:
-        kind = member("format").whole().item()
+        kind = member("format").whole().tolist()
         if kind not in (b"csr", "csr"):
             raise DataError(f"the sparse matrix has format {kind!r}", where, "save it as CSR: matrix.tocsr()")
-    n_features = int(member("shape").whole()[1]) if "shape" in keys else None
+    n_features = None
+    if "shape" in keys:
+        shape = member("shape").whole()
+        if shape.shape != (2,) or shape.dtype.kind not in "iu":
+            raise DataError(f"shape is {shape.tolist()!r}, not two whole numbers", where, "save the matrix again")
+        n_features = int(shape[1])
     return csr_source((member("data"), member("indices"), member("indptr")), n_features, y, weights, dtype)
 
 

@@ -50,6 +50,7 @@ class ArrowFiles:
     def _add(self, number: int, path: str) -> None:
         reader = _open(path)
         schema = plain_schema(reader.schema)
+        _decode_names(schema)
         coded = sum(kind != other for kind, other in zip(schema.types, reader.schema.types, strict=True))
         self._coded |= coded > 0
         if self.schema is None:
@@ -68,8 +69,9 @@ class ArrowFiles:
         if most:
             before = pa.total_allocated_bytes()
             batch = reader.get_batch(0)
-            if pa.total_allocated_bytes() - before > batch.nbytes // 2:  # it was decompressed, so it is not a map
-                self.page_bytes = max(self.page_bytes, batch.nbytes // max(batch.num_rows, 1) * most)
+            nbytes = batch.get_total_buffer_size()  # `nbytes` would follow offsets that nobody has checked
+            if pa.total_allocated_bytes() - before > nbytes // 2:  # it was decompressed, so it is not a map
+                self.page_bytes = max(self.page_bytes, nbytes // max(batch.num_rows, 1) * most)
         self._plain_bytes = max(self._plain_bytes, 8 * coded * min(most, _BATCH_ROWS))
 
     def fingerprint(self) -> str:
@@ -118,6 +120,11 @@ class ArrowFiles:
             batch = _with_plain_nulls(batch)
         self._threads.last = (key, batch)
         return batch
+
+
+def _decode_names(schema: pa.Schema) -> None:
+    """Raise ValueError if a name is no UTF-8: pyarrow decodes names when they are asked for, not when it opens."""
+    list(schema.names)
 
 
 def _with_plain_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
