@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bigsvm.cli.commands.models.history import shown_entry
 from bigsvm.errors import DataError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
@@ -85,3 +86,21 @@ def test_readers_see_one_whole_model_always(tmp_path: Path) -> None:
         reader.join()
     assert wrong == []
     assert reads[0] >= 100
+
+
+def test_a_history_with_a_damaged_byte_is_shown_or_refused(tmp_path: Path) -> None:
+    root = tmp_path / "reg"
+    registry.promote(root, make_model(tmp_path / "a"))
+    path = root / "history.jsonl"
+    content = path.read_bytes()
+    refused = 0
+    for place in range(len(content) - 1):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            shown = [shown_entry(entry) for entry in registry.history(root)]
+        except DataError as error:
+            assert str(path) in str(error)  # noqa: PT017  the others are read in vain
+            refused += 1
+        else:
+            assert len(shown) == 1
+    assert refused > 50

@@ -30,13 +30,22 @@ def history(registry: str | Path, warn: Callable[[str], object] | None = None) -
         warn(f"{path}: the last line was torn by a kill, and is left out; the next change of the registry removes it")
     for number, line in enumerate(lines, 1):
         try:
-            entry = json.loads(line)
-            entries.append({**entry, "version": int(entry["version"]), "action": str(entry["action"])})
+            entries.append(_checked(json.loads(line)))
         except (ValueError, TypeError, KeyError) as error:
             raise DataError(
                 f"line {number} is not a valid entry of a history", str(path), "repair or drop the line"
             ) from error
     return entries
+
+
+def _checked(entry: Any) -> dict[str, Any]:
+    """An entry that has what every change writes down.  Raises ValueError, TypeError or KeyError where it has not."""
+    former = entry["from"]
+    texts = {name: entry[name] for name in ("at", "by", "note")}
+    if not isinstance(entry["metrics"], dict) or not all(isinstance(said, str) for said in texts.values()):
+        raise ValueError("it says something else")
+    whole = {"version": int(entry["version"]), "from": None if former is None else int(former)}
+    return {**entry, **whole, "action": str(entry["action"])}
 
 
 def write_down(

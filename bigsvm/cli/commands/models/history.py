@@ -25,10 +25,11 @@ def command(session: Session, registry: Path) -> int:
     if version is not None and not is_there(registry, version):
         session.warn(f"the current version {version} is missing: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
-    return session.finish(result, "\n".join([*map(_line, entries), f"{registry}: {_current(version)}"]))
+    return session.finish(result, "\n".join([*map(shown_entry, entries), f"{registry}: {_current(version)}"]))
 
 
-def _line(entry: dict[str, Any]) -> str:
+def shown_entry(entry: dict[str, Any]) -> str:
+    """A change as one line of text."""
     came = "" if entry["from"] is None else f" (was {entry['from']})"
     metrics = ", ".join(
         f"{name} {text.number(value, 5)}"
