@@ -7,6 +7,7 @@ first one fails with a SystemError that says nothing about its header.
 
 from __future__ import annotations
 
+import tokenize
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,23 +15,31 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import numpy as np
 
+from bigsvm.errors import in_words
+
 _Read = TypeVar("_Read")
 
 _TRIES = 100
 """Attempts to parse one header; even threads that only parse collide in about one parse of a thousand."""
 
+_NO_HEADER = (EOFError, tokenize.TokenError, SyntaxError, TypeError, OverflowError, RecursionError)
+"""What NumPy raises for a damaged header beside ValueError; it also reads headers as Python 2 wrote them."""
+
 
 def parsed(read: Callable[[], _Read]) -> _Read:
     """Call `read`, which parses a header, and repeat it if another thread disturbed it.
 
-    Raises what `read` raises, or the SystemError if it came `_TRIES` times.
+    Raises what `read` raises, or the SystemError if it came `_TRIES` times; ValueError where there is no valid header.
     """
-    for _ in range(_TRIES - 1):
+    for attempt in range(_TRIES):
         try:
             return read()
         except SystemError:
-            continue
-    return read()
+            if attempt == _TRIES - 1:
+                raise
+        except _NO_HEADER as error:
+            raise ValueError(f"not the header of an array: {in_words(error)}") from error
+    raise AssertionError
 
 
 def load_array(path: Path, mapped: bool = True) -> np.ndarray:

@@ -75,7 +75,7 @@ def write_tree(folder: Path, tree: Any) -> None:
         if isinstance(value, np.ndarray):
             name = f"{count:05d}.npy"
             count += 1
-            return {"array": [name, _write_array(folder / name, value)]}
+            return {"array": [name, _write_array(folder / name, value), _form_of(value)]}
         if isinstance(value, dict):
             return {"dict": {key: stored(item) for key, item in value.items()}}
         if isinstance(value, list):
@@ -105,9 +105,10 @@ def read_tree(folder: Path, names: Collection[str] = ()) -> Any:
     def found(value: Any) -> Any:
         ((kind, content),) = value.items()
         if kind == "array":
-            path, digest = folder / content[0], content[1]
+            name, digest, *form = content  # older versions wrote no form
+            path = folder / name
             array = load_array(path)
-            if _digest_of(array) != digest:
+            if _digest_of(array) != digest or form not in ([], [_form_of(array)]):
                 raise DataError("a saved state is damaged: a digest does not match", str(path))
             return array
         if kind == "dict":
@@ -130,6 +131,11 @@ def _write_array(path: Path, array: np.ndarray) -> str:
             file.write(piece)
             digest.update(piece)
     return digest.hexdigest()
+
+
+def _form_of(array: np.ndarray) -> list[Any]:
+    """What the header of a .npy file says of an array, which the digest of its values does not contain."""
+    return [array.dtype.str, list(array.shape)]
 
 
 def _digest_of(array: np.ndarray) -> str:
