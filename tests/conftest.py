@@ -9,6 +9,7 @@ import itertools
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from bigsvm.compiled.cache.places import cache_folder
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
@@ -155,10 +157,28 @@ def _signals_stay() -> Iterator[None]:
             signal.signal(number, way)
 
 
+@pytest.fixture(scope="session")
+def _manifests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of manifests in a cache of this process's own, where compiled functions are a link to those of all.
+
+    Whoever writes a manifest looks through the folder for what dead processes left, so thousands of manifests of other
+    tests would cost each test some CPU.
+    """
+    compiled, cache = cache_folder(), tmp_path_factory.getbasetemp() / "cache"
+    (cache / "bigsvm").mkdir(parents=True)
+    (cache / "bigsvm" / compiled.name).symlink_to(compiled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BIGSVM_CACHE", str(cache))
+        yield cache / "bigsvm" / "manifests"
+
+
 @pytest.fixture(autouse=True)
-def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scratch of each test in its own folder; the kernel cache stays shared, for speed."""
+def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _manifests: Path) -> Iterator[None]:
+    """Scratch and manifests of each test are its own; compiled functions are shared, for speed."""
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))
+    yield
+    if _manifests.exists():
+        shutil.rmtree(_manifests, ignore_errors=True)
 
 
 @pytest.fixture

@@ -64,7 +64,6 @@ def test_an_example_runs_as_it_stands(
     name, make, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     make(tmp_path)
     for line in EXAMPLES[name].splitlines():
         program, *arguments = shlex.split(line)

@@ -28,7 +28,6 @@ def test_an_example_runs_as_it_stands(
 ) -> None:
     assert len(EXAMPLES) == 4
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     counts = (rng.poisson(1.0, (150, 12)) * (rng.random((150, 12)) < 0.5)).astype(np.float32)
     types = (counts[:, 0] > counts[:, 1]).astype(np.int8)

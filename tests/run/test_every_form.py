@@ -33,11 +33,6 @@ X = np.column_stack([AGE, *(np.where(k == TEXT, 1.0, 0.0) for k in range(3)), MO
 NUMBERS = np.column_stack([AGE, MORE])
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def table(path: Path) -> Path:
     columns = {"age": AGE, "kind": np.array(["p", "q", "r"])[TEXT], "label": LABELS, "more": MORE}
     if path.suffix == ".feather":

@@ -28,8 +28,7 @@ WEIGHTS = np.linspace(0, 2, len(X))
 
 
 @pytest.fixture(autouse=True)
-def _small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_files, "_BLOCK_BYTES", 600)  # several blocks
 
 

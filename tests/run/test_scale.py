@@ -32,11 +32,6 @@ BEFORE = {
 OPTIONS = {"tol": 1e-6, "memory": "64MiB", "threads": 1}
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def rows(store) -> np.ndarray:
     return np.concatenate([dense(store.read(ref).X, store.n_features) for ref in store.refs(7)])
 

@@ -36,11 +36,6 @@ TRAIN = hashed(np.arange(N)) < 0.7
 OPTIONS: dict[str, Any] = {"tol": 1e-6, "memory": "64MiB", "threads": 1}
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def rows(store: Any, block_rows: int = 7) -> np.ndarray:
     return np.concatenate([dense(store.read(ref).X, store.n_features) for ref in store.refs(block_rows)])
 

@@ -52,11 +52,6 @@ CASES = [
 VIRTUAL = [(name, loss, bias) for name, loss, bias in CASES if bias == "free" or SOLVERS[name].centres]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @functools.cache
 def expected(loss: str, bias: str) -> float:
     return optimum(Z, Y, np.full(N, 0.5), loss, bias)

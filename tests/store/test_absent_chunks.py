@@ -25,11 +25,6 @@ X = np.where(np.arange(N * 6).reshape(N, 6) % 5 > 1, np.arange(N * 6).reshape(N,
 LABELS = np.where(np.arange(N) % 3 > 0, 1.0, -1.0)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
-
-
 def make(folder: Path, version: int, layout: str, weights: bool = True) -> Path:
     """A store with a plain label, a categorical one and weights; nobody has opened or sealed it."""
     path = formats.foreign(

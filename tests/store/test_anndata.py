@@ -38,11 +38,6 @@ NAMES = [f"gene{j}" for j in range(D)]
 STORES = ["v2.zarr", "v3.zarr", "plain.h5ad", "gzip.h5ad"]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
-
-
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One AnnData in four files."""
@@ -206,7 +201,6 @@ def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal
     with pytest.raises(OutputError, match="No space left on device") as told:
         open_store(path)
     monkeypatch.undo()
-    monkeypatch.setenv("BIGSVM_CACHE", str(folder.parents[1]))
     assert Path(told.value.where).parent == folder
     assert not transposed()
     np.testing.assert_array_equal(rows(open_store(path)), X.toarray())

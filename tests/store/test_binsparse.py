@@ -20,11 +20,6 @@ X = sp.random(30, 6, 0.4, format="csr", random_state=0, dtype=np.float32)
 Y = np.arange(30) % 2
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
-
-
 def written(path: Path, form: str, **more) -> Path:
     """X in a form, with the descriptor as an attribute; `more` goes into that."""
     matrix = {"CSR": X, "CSC": X.tocsc()}.get(form)

@@ -54,11 +54,6 @@ ASKED: dict[tuple[str, ...], list[str]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
-
-
 def write(folder: Path, suffix: str, table: pa.Table = TABLE) -> Path:
     path = folder / f"rows.{suffix}"
     WRITERS[suffix](table, str(path))

@@ -31,11 +31,6 @@ X = sp.random(60, 9, 0.3, random_state=0, format="csc", dtype=np.float32)
 DAY_S = 86_400
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
-
-
 @pytest.fixture(params=["a.zarr", "a.h5ad"])
 def columns(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store whose matrix lies by columns, and that nobody has opened."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import scipy.sparse as sp
 
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -14,11 +13,6 @@ from bigsvm.testing.contracts import N_FEATURES, RowBlocksContract
 from tests.store import formats
 
 INTEGERS = ("float32", "float64", "float16", "int64", "uint8", "int8", "int16", "bool")
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
 
 
 class _Written(RowBlocksContract):

@@ -36,11 +36,6 @@ WANTED = np.isin(KIND, ["T", "B"]) & (np.nan_to_num(GENES) > 100) & ~DOUBLET
 STORES = ["rows.zarr", "rows.h5ad", "rows.feather", "rows.csv", "lists.parquet"]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same rows in every kind of store that has columns; one label is missing, of a row that is not chosen."""

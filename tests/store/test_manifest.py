@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.paths import cache_folder
 from bigsvm.store.formats import chunked
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.sealing import manifest as manifests
@@ -27,11 +28,6 @@ X, LABELS = example()
 X = np.vstack([np.zeros((20, X.shape[1]), np.float32), X])
 LABELS = np.concatenate([np.ones(20), LABELS])
 WEIGHTS = np.ones(len(X))
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
 
 
 def make(folder: Path, kind: str) -> Path:
@@ -288,7 +284,7 @@ def test_a_damaged_side_manifest_is_made_again(tmp_path: Path) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     manifest, made = load_or_make_manifest(path)
     assert made
-    (side,) = (tmp_path / "cache/bigsvm/manifests").iterdir()
+    (side,) = (cache_folder() / "manifests").iterdir()
     side.write_text("nonsense")
     again, made = load_or_make_manifest(path)
     assert made

@@ -29,11 +29,6 @@ from tests.store import formats
 X, LABELS = example()
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
-
-
 def test_every_kind_is_known(tmp_path: Path) -> None:
     path = formats.written(tmp_path / "s.zarr", X, LABELS)
     for source in (path, str(path), f"file://{path}"):

@@ -31,11 +31,6 @@ from tests.store import formats
 X, LABELS = example()
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
-
-
 def write(path: Path, **columns: object) -> ParquetRows:
     pq.write_table(pa.table(columns), path)
     return ParquetRows(str(path))

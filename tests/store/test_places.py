@@ -34,8 +34,7 @@ KINDS = ["v2.zarr", "v3.zarr", "sealed.zarr", "plain.h5ad", "gzip.h5ad"]
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -161,9 +161,8 @@ def rows_of(path: Path, **options: Any) -> list[Any]:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[bool]:
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each piece that was tried was plain; pieces are small, and a call that is left empty reads none."""
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(pieces, "PIECE_BYTES", 256)
     seen: list[bool] = []
 

@@ -47,7 +47,6 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A scratch folder of the test's own, and quick retries."""
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))
-    monkeypatch.setenv("BIGSVM_CACHE", os.environ.get("BIGSVM_CACHE", str(tmp_path / "cache")))
     monkeypatch.setattr("bigsvm.store.remote.faults._FIRST_WAIT_S", 0.005)
     return tmp_path / "scratch"
 

@@ -27,12 +27,6 @@ from tests.products import pairs_of
 CITIES = ["Rome", "New York", "Oslo"]
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("BIGSVM_CACHE", raising=False)
-
-
 def people(n: int = 30) -> list[list[object]]:
     """Rows of age, city, label, member."""
     return [[i / 2, CITIES[i % 3], "no" if i % 2 else "yes", i % 5 == 0] for i in range(n)]

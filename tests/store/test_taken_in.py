@@ -31,11 +31,6 @@ N = 40
 LABELS = np.where(np.arange(N) % 3 > 0, 1.0, -1.0)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
-
-
 def rows_of(store: Any) -> np.ndarray:
     """All rows, dense."""
     parts = [store.read(ref) for ref in store.refs(7)]

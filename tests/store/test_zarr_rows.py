@@ -24,11 +24,6 @@ from tests.store import formats
 X, LABELS = example()
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}-cache")
-
-
 @pytest.fixture
 def anndata_0_7(real_data, tmp_path: Path) -> Path:
     """A store as AnnData 0.7.8 wrote it."""
