@@ -34,7 +34,7 @@ from bigsvm.store.formats.tables.encoding import Column, EncodedNames, Encoding,
 from bigsvm.units import MIB
 from tests.products import each_of, pairs_of
 
-N = 1800
+N = 600
 OPTIONS = {"tol": 0.1, "threads": 1}
 
 
@@ -42,7 +42,7 @@ OPTIONS = {"tol": 0.1, "threads": 1}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables with a text column of 8 MiB of different values, with one of two values, and a model of each."""
     folder = tmp_path_factory.mktemp("categories")
-    for name, urls in (("long", [f"{row:06d}/" + 2000 * "p" for row in range(N)]), ("short", ["a", "b"] * (N // 2))):
+    for name, urls in (("long", [f"{row:06d}/" + 6000 * "p" for row in range(N)]), ("short", ["a", "b"] * (N // 2))):
         table = pa.table({"label": np.arange(N) % 2, "x": np.arange(N) / 7, "url": urls})
         pyarrow.csv.write_csv(table, folder / f"{name}.csv")
         pyarrow.feather.write_feather(table, folder / f"{name}.feather")
@@ -75,7 +75,7 @@ def test_values_are_part_of_the_memory_that_a_refusal_names(
 
         return least_of(call)
 
-    text = N * 2007
+    text = N * 6007
     known_to = {"predict": 2, "evaluate": 2, "certify": 2, "ingest": 4}.get(command, 1)
     assert least("long") >= least("short") + known_to * text - 3 * MIB
 
