@@ -443,6 +443,7 @@ def test_rows_that_weigh_nothing_are_refused(
         fit_store(store, FitConfig.of(loss=loss, kernel=kernel))
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("name", SOLVERS)
 def test_nothing_of_a_fit_outlives_it(name: str) -> None:
     """A loop of fits would grow until Python looks for cycles, which it does by objects, not by bytes."""

@@ -247,6 +247,7 @@ def test_wss_wr_on_heart_scale(real_data: ModuleType, C: float, steps: int, dual
     assert counts(optimum)[1] > counts(optimum)[0] / 2
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("options", KEPT, ids=named)
 def test_no_kernel_rows_outlive_their_fit(options: dict[str, Any]) -> None:
     """A loop of fits would grow until Python looks for cycles, which it does by objects, not by bytes."""

@@ -70,6 +70,7 @@ def test_a_damaged_block_is_read_once_it_was_made_anew(tmp_path: Path, layout: s
         np.testing.assert_array_equal(read_all(again), read_all(made))
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("near", [False, True])
 def test_no_file_of_a_copy_that_is_gone_is_kept(tmp_path: Path, near: bool) -> None:
     scratch = tmp_path / "own" if near else None

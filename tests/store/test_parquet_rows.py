@@ -72,6 +72,7 @@ def test_rows_are_read_without_pandas(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_what_was_read_is_let_go(tmp_path: Path) -> None:
     store = ParquetRows(str(formats.parquet(tmp_path / "r.parquet", X, LABELS)))
     gc.collect()
@@ -427,6 +428,7 @@ def footers() -> list[object]:
     return [found for found in gc.get_objects() if type(found) in (pq.FileMetaData, pq.ParquetSchema)]
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_no_footer_stays_in_memory(tmp_path: Path) -> None:
     """Each of many wide files has one of some megabytes; a footer and its schema hold each other."""
     table = pa.table({"label": [0, 1] * 5, **{f"c{j}": np.arange(10.0) for j in range(40)}})

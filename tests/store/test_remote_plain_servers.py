@@ -216,6 +216,7 @@ def test_a_new_signature_is_no_other_file() -> None:
     assert seen == {""}
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("options", [{"rows": "x > 0"}, {"split": 0.5}, {"scale": "maxabs"}, {"positive": "1"}, {}])
 def test_a_copy_stays_as_long_as_its_rows_are_read(url: str, tmp_path: Path, options: dict[str, Any]) -> None:
     """Of a server without tags it goes when the last who reads it does, whatever was made of the store meanwhile."""
