@@ -241,12 +241,9 @@ def test_options_that_change_share_folders_and_no_bytes(name: str, tmp_path: Pat
     store = open_store(path, label="several", task="regression") if name == "epsilon" else open_store(path)
     base = base_of(name)
     other = {**base, name: OTHERS[name]}
-    one, two = (
-        fitted(store, options, tmp_path / f"scratch {number}", tmp_path / f"alone {number}")
-        for number, options in enumerate((base, other))
-    )
     shared = tmp_path / "shared"
-    assert same_folder(fitted(store, base, shared, tmp_path / "first"), one)
+    one = fitted(store, base, shared, tmp_path / "first")  # alone, too
+    two = fitted(store, other, tmp_path / "scratch", tmp_path / "alone")
     assert same_folder(fitted(store, other, shared, tmp_path / "second"), two)
     assert same_folder(fitted(store, base, shared, tmp_path / "third"), one)
     if name not in MODEL_OPTIONS:
