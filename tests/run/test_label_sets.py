@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from pathlib import Path
@@ -26,6 +27,7 @@ from bigsvm.run.apply.predict import predict
 from bigsvm.run.apply.row_files import write_rows
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.transforms import set_rows
 from bigsvm.store.transforms.label_sets import sorted_names
 from bigsvm.store.transforms.set_rows import SetRows
 from tests.store import formats
@@ -273,3 +275,15 @@ def test_unknown_labels_are_told_once(tmp_path: Path) -> None:
     assert said["the same"] == []
     assert said["others"] == [unknown, absent]
     assert said["some"] == [unknown, "ROC AUC needs rows with and without a label; left out of its mean", absent]
+
+
+@pytest.mark.parametrize("pieces", list(itertools.permutations([(0, 1), (-1, 1), (1, 1)])))
+def test_a_column_of_labels_is_of_one_kind_over_all_pieces(pieces: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """A piece with 0 and 1 and a piece with -1 and 1 are refused in any order, as they are within one piece."""
+    monkeypatch.setattr(set_rows, "_STEP", 2)
+    values, other = [value for piece in pieces for value in piece], [0, 1, 1, 0, 1, 0]
+    lines = [f"{x},{a},{b}" for x, (a, b) in enumerate(zip(values, other, strict=True))]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,a,b", *lines]) + "\n")
+    odd = max(pieces.index((0, 1)), pieces.index((-1, 1))) * 2
+    with pytest.raises(DataError, match=f"row {odd} of the column of labels 'a' holds {values[odd]}"):
+        bigsvm.open_store(tmp_path / "rows.csv", labels="a,b", columns="x").classes  # noqa: B018

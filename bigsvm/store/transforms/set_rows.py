@@ -90,6 +90,7 @@ class ColumnSetRows(DelegatedRows):
             what = f"--labels names columns, but a {type(store).__name__} has none"
             raise UsageError(what, store.uri, "pass an indicator matrix Y: bigsvm.fit(X, Y)")
         self._columns = list(columns)
+        self._numbers: dict[str, frozenset[float]] = {}
         self._short = [name.rpartition("/")[2] for name in self._columns]
         _check_names(self._short, store.uri)
         document = {"names": list(map(str, sorted_names(self._short).tolist())), "columns": self._columns}
@@ -123,12 +124,16 @@ class ColumnSetRows(DelegatedRows):
         if values.dtype.kind == "b":
             return values.astype(np.uint8)
         kinds = np.unique(values)
-        allowed = (0, 1), (-1, 1)
-        if values.dtype.kind in "iuf" and any(np.isin(kinds, pair).all() for pair in allowed):
-            return (values > 0).astype(np.uint8)
+        if values.dtype.kind in "iuf":
+            before = self._numbers.get(name, frozenset())
+            numbers = before | frozenset(kinds.tolist())  # of all pieces so far: together they must be one pair
+            if numbers <= {0, 1} or numbers <= {-1, 1}:
+                self._numbers[name] = numbers
+                return (values > 0).astype(np.uint8)
+            kinds = kinds[~np.isin(kinds, list(before))]
         if values.dtype.kind == "U" and all(str(kind).lower() in _TRUTHS for kind in kinds):
             return np.array([_TRUTHS[str(kind).lower()] for kind in kinds], np.uint8)[np.searchsorted(kinds, values)]
-        odd = next(kind for kind in kinds.tolist() if str(kind).lower() not in _TRUTHS)
+        odd = next((kind for kind in kinds.tolist() if str(kind).lower() not in _TRUTHS), kinds.tolist()[0])
         row = start + int(np.flatnonzero(values == odd)[0])
         hint = "a column of labels must hold true and false, or 0 and 1; for classes in one column use --label"
         raise DataError(f"row {row} of the column of labels {name!r} holds {odd!r}", self.uri, hint)
