@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,21 @@ def test_a_warm_start_is_the_same_too(n_classes: int, tmp_path: Path, monkeypatc
     assert same_folder(tmp_path / "memory", tmp_path / "disk")
 
 
-def test_held_values_are_within_the_bytes_of_the_row_buffer() -> None:
-    vectors = [np.empty((0, 1)), np.empty((0, 4))]
-    assert held_bytes(sum(each.shape[1] for each in vectors)) == 5 * 8 + 8 + 4
+@pytest.mark.parametrize("width", [1, 4])
+def test_held_values_are_within_the_bytes_that_are_counted(width: int, tmp_path: Path) -> None:
+    n_rows, n_slots = 1_000_000, 400_000
+    vector = RowVector("alpha", n_rows, width, np.float64, MemoryBudget(1 << 30), tmp_path)
+    rng = np.random.default_rng(0)
+    rows, stays = rng.permutation(n_rows)[:n_slots], rng.random(n_slots) < 0.9
+    tracemalloc.start()
+    try:
+        held = HeldRows([vector], n_slots)
+        held.take(rows)
+        held.put(rows, ~stays)
+        held.close_gaps(stays)
+        held.put(rows[:1000])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    piece = held_rows._TOGETHER * 8 * width
+    assert n_slots * 8 * width < peak < n_slots * held_bytes(width) + 2 * piece

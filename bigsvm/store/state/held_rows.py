@@ -67,4 +67,4 @@ class HeldRows:
 
 def held_bytes(width: int) -> int:
     """Bytes of a slot for float64 vectors of so many columns together: values, place, and work space."""
-    return 8 * width + 8 + 4
+    return 8 * width + 8 + 8
