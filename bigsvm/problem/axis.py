@@ -56,6 +56,15 @@ class ModelAxis:
         rows = slice(start - self.first, stop - self.first)
         return dataclasses.replace(self, fold=self.fold[rows], first=start)
 
+    def of_slots(self, row: np.ndarray, which: np.ndarray) -> ModelAxis:
+        """The axis for compiled loops that number rows by slots.
+
+        row : int64, (n_slots,)   the working row in each slot;  which : int64, the slots that are visited
+        """
+        fold = np.empty(len(row), np.uint8)
+        fold[which] = self.fold[row[which] - self.first]
+        return dataclasses.replace(self, fold=fold, first=0)
+
     def training_costs(self, C: np.ndarray) -> FoldCosts:
         """Costs for compiled loops that number rows in working order.  C : float64, (n_models,)"""
         return FoldCosts(C[:, None] * self.weight, self.fold, self.held_out, self.moves)

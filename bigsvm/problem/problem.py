@@ -182,6 +182,10 @@ class Problem:
         """The problem for a task over working rows [start, stop), with no more than it needs."""
         return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_rows(start, stop))
 
+    def of_slots(self, row: np.ndarray, which: np.ndarray) -> Problem:
+        """The problem for compiled loops that number rows by slots (`ModelAxis.of_slots`)."""
+        return self if self.axis is None else dataclasses.replace(self, axis=self.axis.of_slots(row, which))
+
     def met(self, w: np.ndarray) -> np.ndarray:
         """The weights whose scores on stored rows are those of w on centred rows; w itself if rows are not centred."""
         return w if self.centre is None else self.centre.met(w)

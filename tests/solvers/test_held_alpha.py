@@ -149,3 +149,30 @@ def test_held_values_are_within_the_bytes_that_are_counted(width: int, tmp_path:
         tracemalloc.stop()
     piece = held_rows._TOGETHER * 8 * width
     assert n_slots * 8 * width < peak < n_slots * held_bytes(width) + 2 * piece
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.usefixtures("streaming")
+def test_a_search_is_the_same_too(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fold of a row is found by the number of the row, not of its slot."""
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "tol": 1e-4, "memory": "64MiB", "max_passes": 60}
+    found = []
+    for every in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            on_disk(patch, every)
+            found.append(bigsvm.tune(classes(n_classes), Cs=[0.1, 10.0], folds=3, **options))
+    assert found[0].rows == found[1].rows
+
+
+def test_work_space_is_small_wherever_the_rows_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_rows, "_TOGETHER", 1000)
+    n_rows, n_slots = 4_000_000, 200_000
+    vector = RowVector("alpha", n_rows, 1, np.float64, MemoryBudget(1 << 30), tmp_path, on_disk=True)
+    held = HeldRows([vector], n_slots)
+    rows = np.random.default_rng(0).permutation(n_slots)  # all of them in the first sixteenth of the vector
+    tracemalloc.start()
+    held.take(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    vector.close()
+    assert peak < 6 * n_slots

@@ -181,7 +181,9 @@ class ActiveRowBuffer:
         X = self.rows
         if not isinstance(X, PackedCSR | PackedDense):
             X = readonly_view(X)  # the type of rows that stream, so that one compiled loop serves both
-        at, alpha = (slots.row, alpha) if held is None else (held.places, held.values[group])
+        at = slots.row
+        if held is not None:
+            at, alpha, problem = held.places, held.values[group], problem.of_slots(slots.row[:n], order)
         rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], at[:n])
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, _IN_ORDER, order, stats,

@@ -54,10 +54,18 @@ class HeldRows:
     def _ascending(self, rows: np.ndarray, which: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The slots whose rows are asked for, some at a time, in ascending order of their rows."""
         n = len(self._vectors[0].values)
-        for start, stop in tile(n, -(-n // _WINDOWS)):
-            inside = (rows >= start) & (rows < stop)
+        most = max(2 * len(self.places) // _WINDOWS, _TOGETHER)
+        windows = list(tile(n, -(-n // _WINDOWS)))[::-1]
+        while windows:
+            start, stop = windows.pop()
+            inside = rows >= start
+            inside &= rows < stop
             if which is not None:
                 inside &= which
+            if stop - start > 1 and np.count_nonzero(inside) > most:  # early in the first pass rows lie close together
+                middle = (start + stop) // 2
+                windows += (middle, stop), (start, middle)
+                continue
             slots = np.flatnonzero(inside)
             del inside
             slots = slots[np.argsort(rows[slots])]
