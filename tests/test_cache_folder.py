@@ -88,6 +88,16 @@ def test_without_a_home_the_cache_is_in_the_temporary_folder(form: str, homeless
     assert {each.name for each in homeless.iterdir()} == {path.name, own.name}
 
 
+def test_both_caches_share_the_folder_whatever_the_umask(homeless: Path) -> None:
+    before = os.umask(0)
+    try:
+        compiled = places.cache_folder()
+    finally:
+        os.umask(before)
+    paths._writable_cache.cache_clear()
+    assert paths.cache_folder() == compiled.parent
+
+
 def test_a_folder_of_somebody_else_is_no_cache(homeless: Path) -> None:
     """Whoever can write its documents can tell what rows are in a file."""
     path = written("csv", homeless / "a")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.config import BASE_BYTES
+from bigsvm.errors import OutputError
 from bigsvm.files.paths import cache_folder, can_make
 from bigsvm.units import GIB, MIB, show_bytes
 
@@ -39,12 +40,7 @@ def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
         what = f"a process takes more than {show_bytes(BASE_BYTES)} before it reads a row"
         said.append((what, f"give --memory {more} MiB less"))
     said += _of_scratch(found["scratch"])
-    cache = cache_folder()
-    if not can_make(cache):
-        said.append((f"nothing can be kept in the cache folder {cache}", 'export BIGSVM_CACHE="$HOME/.cache"'))
-    elif cache.parent == Path(tempfile.gettempdir()):
-        what = f"the cache folder is in the temporary folder, which the machine may empty: {cache}"
-        said.append((what, "export BIGSVM_CACHE=DIR  # a folder that stays and that you may write"))
+    said += _of_cache()
     memory = found["memory"]
     if memory["default_budget_bytes"] < _LEAST_BUDGET:
         limit = f"{memory['limit_source']} leaves a fit {memory['default_budget_bytes'] // MIB} MiB"
@@ -53,6 +49,19 @@ def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
         if importlib.util.find_spec(library) is None:
             said.append((f"optional, for {what}: {library} is not installed", f"pip install 'bigsvm[{extra}]'"))
     return [{"problem": problem, "fix": fix} for problem, fix in said]
+
+
+def _of_cache() -> list[tuple[str, str]]:
+    elsewhere = "export BIGSVM_CACHE=DIR  # a folder that stays and that you may write"
+    try:
+        cache = cache_folder()
+    except OutputError as error:
+        return [(str(error), elsewhere)]
+    if not can_make(cache):
+        return [(f"nothing can be kept in the cache folder {cache}", 'export BIGSVM_CACHE="$HOME/.cache"')]
+    if cache.parent == Path(tempfile.gettempdir()):
+        return [(f"the cache folder is in the temporary folder, which the machine may empty: {cache}", elsewhere)]
+    return []
 
 
 def _of_scratch(scratch: dict[str, Any]) -> list[tuple[str, str]]:

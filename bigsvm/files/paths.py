@@ -28,7 +28,7 @@ def cache_folder() -> Path:
     """The folder `bigsvm` below $BIGSVM_CACHE, else $XDG_CACHE_HOME, else ~/.cache; it is not created here.
 
     If $BIGSVM_CACHE is not set and the other two cannot be written (a read-only home, or a user without one), it is the
-    user's folder in the machine's temporary folder.  Raises OutputError if that belongs to somebody else.
+    user's folder in the machine's temporary folder, which is created.  Raises OutputError if others can write that.
     """
     named = os.environ.get("BIGSVM_CACHE")
     if named:
@@ -51,9 +51,16 @@ def _writable_cache(usual: str, temporary: str) -> Path:
     except OSError as error:
         what = f"cannot make the cache folder: {error.strerror}"
         raise OutputError(what, str(own), "set BIGSVM_CACHE") from error
-    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & stat.S_IWOTH:
-        return own
-    raise OutputError("cannot be the cache folder: others can write it", str(own), "set BIGSVM_CACHE")
+    why = ""
+    if not stat.S_ISDIR(found.st_mode):
+        why = "it is not a folder, or a link to one"
+    elif found.st_uid != os.getuid():
+        why = "it does not belong to you"
+    elif found.st_mode & stat.S_IWOTH:
+        why = "others can write it"
+    if why:
+        raise OutputError(f"cannot be the cache folder: {why}", str(own), "set BIGSVM_CACHE")
+    return own
 
 
 def can_make(folder: Path) -> bool:

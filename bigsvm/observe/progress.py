@@ -108,7 +108,7 @@ class LiveProgress:
             if text is not None:
                 self._say(text)
         elif isinstance(event, FitStarted):
-            self._streams = event.plan.get("mode") == "streamed"
+            self._streams = event.plan.get("mode") in ("streamed", "staged")
         elif isinstance(event, FitEnded):
             self._forget(_TRAINING)
         elif isinstance(event, CompileStarted):

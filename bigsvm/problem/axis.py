@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bigsvm.compiled.shared.losses import FoldCosts
-from bigsvm.store.blocks import BlockGroup
+from bigsvm.store.blocks import BlockGroup, tile
 
 MOST_FOLDS = 255
+_TOGETHER = 1 << 16  # folds that are looked up at one time
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ class ModelAxis:
         row : int64, (n_slots,)   the working row in each slot;  which : int64, the slots that are visited
         """
         fold = np.empty(len(row), np.uint8)
-        fold[which] = self.fold[row[which] - self.first]
+        for start, stop in tile(len(which), _TOGETHER):
+            some = which[start:stop]
+            fold[some] = self.fold[row[some] - self.first]
         return dataclasses.replace(self, fold=fold, first=0)
 
     def training_costs(self, C: np.ndarray) -> FoldCosts:

@@ -19,6 +19,7 @@ from bigsvm.cli.remedies import remedies
 from bigsvm.compiled.cache.functions import SUFFIX
 from bigsvm.compiled.cache.places import LEVELS, lacks, shipped
 from bigsvm.compiled.cache.stamp import stamp
+from bigsvm.files import paths
 from bigsvm.model.linear_model import load_model
 from bigsvm.run import warm
 from tests.cli.conftest import Bigsvm
@@ -320,13 +321,20 @@ def test_each_thing_that_stands_in_the_way_has_a_remedy(tmp_path: Path, monkeypa
 
 def test_a_cache_in_the_temporary_folder_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.delenv("BIGSVM_CACHE")
+    monkeypatch.delenv("BIGSVM_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     memory = {"limit_source": "cgroup", "base_bytes": 1, "default_budget_bytes": 1 << 30}
     scratch = {"folder": str(tmp_path / "s"), "free_bytes": 9 << 30, "filesystem": "ext4"}
     first, *_ = remedies({"memory": memory, "scratch": scratch, "missing": []})
     assert "may empty" in first["problem"]
+    assert first["fix"].startswith("export BIGSVM_CACHE=")
+    own = tmp_path / f"bigsvm-{os.getuid()}"
+    own.rmdir()
+    own.touch()
+    paths._writable_cache.cache_clear()
+    first, *_ = remedies({"memory": memory, "scratch": scratch, "missing": []})
+    assert "cannot be the cache folder" in first["problem"]
     assert first["fix"].startswith("export BIGSVM_CACHE=")
 
 

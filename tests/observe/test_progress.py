@@ -107,6 +107,17 @@ def test_a_fit_in_memory_shows_that_it_goes_on_between_proofs() -> None:
         assert live._tasks == {}
 
 
+@pytest.mark.parametrize("mode", ["streamed", "staged"])
+def test_a_fit_that_reads_counts_passes_and_not_visits(mode: str) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system=None)
+    with LiveProgress(out, console=console) as live:
+        live(FitStarted({"mode": mode}, {}, "f", {}))
+        live(EpochEnd(57.0, 2.0, 1234, 0.025, 2.5))
+        live._progress.refresh()
+    assert "training: pass 3, 1,234 rows active" in out.getvalue()
+
+
 def test_a_log_is_silent_for_half_a_minute_at_most() -> None:
     out = io.StringIO()
     lines = PlainLines(out)

@@ -55,9 +55,11 @@ def _usable(base: str | None, name: str) -> Path:
     """The first folder that this user, and nobody else, can write: in the cache, in the machine's temporary folder, or
     a new one that is removed at the end of this process."""
     usual = [] if base is None else [Path(base) / "bigsvm" / name]
-    for folder in (*usual, Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}" / name):
+    own = Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}"
+    for folder in (*usual, own / name):
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            # `files/paths.py` refuses a folder of its cache that others can write.
+            folder.parent.mkdir(0o700 if folder.parent == own else 0o777, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:
             continue

@@ -33,8 +33,9 @@ class PassProgress:
         if self._clock() < self._told_s + _TELL_S or not self._lock.acquire(blocking=False):
             return
         try:
-            number = max(self._reads.bytes_read - 1, 0) // self._data_bytes  # its last block belongs to a pass
-            done = self._reads.bytes_read - number * self._data_bytes
+            read = self._reads.bytes_read  # once, since other threads go on
+            number = max(read - 1, 0) // self._data_bytes  # its last block belongs to a pass
+            done = read - number * self._data_bytes
             what = f"pass {number + 1}"
             if what != self._what:
                 if self._what:
