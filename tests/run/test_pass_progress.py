@@ -113,6 +113,16 @@ def test_a_stop_while_a_pass_is_shown_loses_nothing(
     assert same_folder(tmp_path / "a", tmp_path / "b")
 
 
+@pytest.mark.usefixtures("streaming")
+def test_the_first_pass_of_a_warm_start_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = bigsvm.open_store(classes(2))
+    fit_store(store, configured("dcd")).save_model(tmp_path / "earlier")
+    monkeypatch.setattr(pass_progress, "_TELL_S", 0.0)
+    events: list[Event] = []
+    fit_store(store, configured("dcd", C=0.02, warm_start=str(tmp_path / "earlier")), events.append)
+    assert [what for what, _ in passes_of(events)][:2] == ["pass 1", "pass 2"]
+
+
 def test_passes_that_are_short_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pass_progress, "_TELL_S", 2.0)
     now, reads, events = [0.0], ReadAccount(), list[Event]()

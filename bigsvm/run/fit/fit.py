@@ -164,8 +164,8 @@ def _trained(
         if checkpoints is not None:
             checkpoints.identity = identity.document()
         resumed = _go_on(loop, checkpoints, resume, note)
-        proved = not resumed and earlier is not None and _starts_proved(loop, earlier)
-        with note.in_training():
+        with note.in_training(), loop.shown():
+            proved = not resumed and earlier is not None and _starts_proved(loop, earlier)
             status = "converged" if proved else loop.run()
         problem = prover.checked(begun.problem)
         _warn(problem.kernel.unproved, note)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,18 +130,20 @@ class Loop:
         self.at.visits += visits
         return self._report(start) and self.config.stop == "gap"
 
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """In the block, events tell how far the current pass has come."""
+        self.ctx.control.advanced = self._progress.look
+        try:
+            yield
+        finally:
+            self.ctx.control.advanced = lambda: None
+
     def run(self) -> str:
         """Run to the end; returns the status: converged, paper_rule, kkt, stopped or stalled.
 
         Raises Interrupted if the run was asked to stop.
         """
-        self.ctx.control.advanced = self._progress.look
-        try:
-            return self._run()
-        finally:
-            self.ctx.control.advanced = lambda: None
-
-    def _run(self) -> str:
         while True:
             if not self.at.proving and self._step():
                 return "converged"
