@@ -73,9 +73,9 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         named = what if error.filename is None else f"{error.filename}: {what}"
         return Failure(EXIT_OUTPUT if full else EXIT_IO, named, "")
     settings = sorted(name for name in os.environ if name.startswith(_SETTINGS))
-    hint = (
-        f"this is a bug, or comes of settings: run again without {', '.join(settings)}" if settings else "this is a bug"
-    )
+    hint = "this is a bug"
+    if settings:
+        hint += f", or an effect of these settings: run again without {', '.join(settings)}"
     hint += "" if debug else "; run again with --debug for the traceback"
     return Failure(EXIT_BUG, f"{type(error).__name__}: {error}", hint)
 

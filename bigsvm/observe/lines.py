@@ -1,6 +1,6 @@
 """Progress for logs and pipes: one plain line for each certificate, each finished piece of work, and each wait.
 
-Work that takes long has a line every half a minute.
+Work that takes long has a line every half minute.
 
 The live display for terminals is in `progress.py`.
 """
@@ -151,9 +151,9 @@ class PlainLines:
         begun, now = self._work.get(event.what), self._clock()
         if begun is None or begun.unit == "" or event.done <= 0:
             return None
-        if self._first is None:
+        if self._first is None or event.done < self._first[1]:
             began = self._began[event.what]
-            # A pass has come far when it is shown: its first advance comes at once.
+            # A pass is shown late, so its first event already has a large share.
             self._first = (began, 0.0) if now - began > _AT_ONCE_S else (now, event.done)
         if now < self._wrote_s + self._patience_s:
             return None
@@ -161,5 +161,5 @@ class PlainLines:
         gained = event.done - from_
         if gained <= 0:
             return None
-        left = (now - since) * (begun.total - event.done) / gained
+        left = (now - since) * max(begun.total - event.done, 0.0) / gained
         return advanced_text(begun, event.done, now - self._began[event.what], left)

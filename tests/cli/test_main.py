@@ -111,7 +111,9 @@ def test_settings_of_libraries_may_be_what_looks_like_a_bug(
     assert refused.code == 1
     first, *rest = refused.hint.split("; ")
     assert first == (
-        "this is a bug" if not names else f"this is a bug, or comes of settings: run again without {', '.join(names)}"
+        "this is a bug"
+        if not names
+        else f"this is a bug, or an effect of these settings: run again without {', '.join(names)}"
     )
     assert rest == ([] if debug else ["run again with --debug for the traceback"])
 

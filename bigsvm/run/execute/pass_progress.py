@@ -34,7 +34,7 @@ class PassProgress:
             return
         try:
             read = self._reads.bytes_read  # once, since other threads go on
-            number = max(read - 1, 0) // self._data_bytes  # its last block belongs to a pass
+            number = max(read - 1, 0) // self._data_bytes  # a pass that is just complete is the current one
             done = read - number * self._data_bytes
             what = f"pass {number + 1}"
             if what != self._what:

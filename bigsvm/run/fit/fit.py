@@ -211,7 +211,7 @@ class _Notes:
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
-        """The block asks for itself whether to stop."""
+        """The code in the block checks for a stop itself."""
         self._training = True
         try:
             yield

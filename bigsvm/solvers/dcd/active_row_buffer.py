@@ -71,7 +71,7 @@ class ActiveRowBuffer:
         """
         self.held = HeldRows(alpha, len(self.slots.row))
         self.held.take(self.slots.row[: self.n])
-        yield
+        yield  # after an error alpha is of no use, and the fit ends
         self.held.put(self.slots.row[: self.n])
         self.held = None
 
@@ -181,10 +181,10 @@ class ActiveRowBuffer:
         X = self.rows
         if not isinstance(X, PackedCSR | PackedDense):
             X = readonly_view(X)  # the type of rows that stream, so that one compiled loop serves both
-        at = slots.row
+        at = slots.row[:n]
         if held is not None:
-            at, alpha, problem = held.places, held.values[group], problem.of_slots(slots.row[:n], order)
-        rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], at[:n])
+            at, alpha, problem = _BY_SLOT, held.values[group], problem.of_slots(slots.row[:n], order)
+        rows = BlockRows(X, slots.y[:n], weight, slots.sqnorm[:n], at)
         dual_cd_visit(
             rows, problem.dual_models, alpha, W, _ALL, stiffness, _IN_ORDER, order, stats,
             slots.score[:n] if score is None else score,
@@ -208,6 +208,7 @@ class ActiveRowBuffer:
 
 
 _ALL = np.empty(0, np.uint8)
+_BY_SLOT = np.empty(0, np.int64)  # the number of a row is that of its slot
 _IN_ORDER = VisitingOrder(AS_GIVEN, 0, 0, 0)
 
 

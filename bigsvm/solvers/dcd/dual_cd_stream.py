@@ -76,7 +76,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
         state.row_buffer = shared_row_buffer([group_of_models.problem for group_of_models in models], ctx)
     elif done == 0 and state.row_buffer is not None:
         state.row_buffer.begin_pass()
-    runs = [_Run(number_of, each, mixed_runs, done == 0) for number_of, each in enumerate(models)]
+    runs = [_Run(place, each, mixed_runs, done == 0) for place, each in enumerate(models)]
     seen = done
 
     def prove_deferred(block: Block, group: BlockGroup) -> None:
@@ -148,10 +148,10 @@ def writable(sample_weight: np.ndarray | None) -> np.ndarray:
 
 
 class _Run:
-    """One group of models in one pass.  number : of the group"""
+    """One group of models in one pass.  place : the number of the group"""
 
-    def __init__(self, number: int, models: ModelGroup, mixed_runs: MixedRuns, begins: bool) -> None:
-        self._number, self._mixed_runs = number, mixed_runs
+    def __init__(self, place: int, models: ModelGroup, mixed_runs: MixedRuns, begins: bool) -> None:
+        self._place, self._mixed_runs = place, mixed_runs
         self.models, self.problem = models, models.problem
         if begins:
             m = self.problem.n_proofs
@@ -189,7 +189,7 @@ class _Run:
         order, score : as for `ActiveRowBuffer.sweep`
         """
         models = self.models
-        stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score, group=self._number)
+        stats = row_buffer.sweep(self.problem, models.alpha.values, models.w, order, score=score, group=self._place)
         models.row_buffer_stats = stats if begins else _together(models.row_buffer_stats, stats)
         models.visits += len(order)
 

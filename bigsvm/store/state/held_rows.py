@@ -21,13 +21,12 @@ _TOGETHER = 1 << 16  # values that are moved at one time
 class HeldRows:
     """The values of one row in each slot, for several vectors over the same rows.
 
-    values : for each vector an array, shape (n_slots, width);  places : int64, (n_slots,), 0, 1, 2, ...
+    values : for each vector an array, shape (n_slots, width)
     """
 
     def __init__(self, vectors: Sequence[RowVector], n_slots: int) -> None:
         self._vectors = vectors
         self.values = [np.empty((n_slots, each.values.shape[1]), each.values.dtype) for each in vectors]
-        self.places = np.arange(n_slots)
 
     def take(self, rows: np.ndarray, first: int = 0) -> None:
         """Copy the values of rows into slots.  rows : int64, the rows of the slots from `first` on"""
@@ -36,7 +35,10 @@ class HeldRows:
                 held[first + some] = vector.values[rows[some]]
 
     def put(self, rows: np.ndarray, which: np.ndarray | None = None) -> None:
-        """Copy values back.  rows : int64, the rows of slots 0, 1, ...;  which : bool, slots to copy; None: all"""
+        """Copy values back.
+
+        rows : int64, (n,), the rows of slots 0, 1, ...;  which : bool, (n,), the slots to copy; None: all
+        """
         for some in self._ascending(rows, which):
             for vector, held in zip(self._vectors, self.values, strict=True):
                 vector.values[rows[some]] = held[some]
@@ -54,7 +56,7 @@ class HeldRows:
     def _ascending(self, rows: np.ndarray, which: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The slots whose rows are asked for, some at a time, in ascending order of their rows."""
         n = len(self._vectors[0].values)
-        most = max(2 * len(self.places) // _WINDOWS, _TOGETHER)
+        most = max(2 * len(self.values[0]) // _WINDOWS, _TOGETHER)
         windows = list(tile(n, -(-n // _WINDOWS)))[::-1]
         while windows:
             start, stop = windows.pop()
@@ -74,5 +76,5 @@ class HeldRows:
 
 
 def held_bytes(width: int) -> int:
-    """Bytes of a slot for float64 vectors of so many columns together: values, place, and work space."""
-    return 8 * width + 8 + 8
+    """Bytes of a slot for float64 vectors of so many columns together: values, and work space."""
+    return 8 * width + 8
