@@ -131,6 +131,16 @@ def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _sound_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet and HDF5 files are opened without a look by a child: to fork a process with so much memory takes long.
+
+    `tests/store/test_looked_at_first.py` has the children.
+    """
+    name = "bigsvm.store.formats.tables.looked_at_first._in_child"
+    monkeypatch.setattr(name, lambda paths, look, cpu_s: (len(paths), 0, ""))
+
+
+@pytest.fixture(autouse=True)
 def _patient_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """No line for work that happens to take long on a busy machine: tests compare what a command says."""
     monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", math.inf)

@@ -25,9 +25,14 @@ from tests.store import formats
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux only")
 
 
+IN_CHILD = looked_at_first._in_child
+"""As it is: other tests have no children."""
+
+
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
+    monkeypatch.setattr(looked_at_first, "_in_child", IN_CHILD)
 
 
 @pytest.fixture
