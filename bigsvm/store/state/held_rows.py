@@ -57,7 +57,8 @@ class HeldRows:
         """The slots whose rows are asked for, some at a time, in ascending order of their rows."""
         n = len(self._vectors[0].values)
         most = max(2 * len(self.values[0]) // _WINDOWS, _TOGETHER)
-        windows = list(tile(n, -(-n // _WINDOWS)))[::-1]
+        together = -(-n // _WINDOWS) if len(rows) > _TOGETHER else n  # few rows, such as those just admitted
+        windows = list(tile(n, together))[::-1]
         while windows:
             start, stop = windows.pop()
             inside = rows >= start
