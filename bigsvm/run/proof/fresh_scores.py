@@ -22,7 +22,7 @@ from bigsvm.run.proof.prover import ProofLeft
 from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.other_side import OtherSide, Scoring
-from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, kept_rows, support_rows
 from bigsvm.solvers.kernel.values.sent_scores import add_to_all
 from bigsvm.store.blocks import tile
 
@@ -85,12 +85,14 @@ def _on_one_reading(
 
     support : for each programme the places of its support vectors
     """
-    few = sum(map(len, support)) <= support_rows(data.ctx)
+    kept = kept_rows(data.ctx)
+    if sum(map(len, support)) > kept:  # the parts of all programmes are in memory together
+        kept = 0
     parts = []
     for one, which in zip(programmes, support, strict=True):
         np.negative(one.qp.target, out=one.qp.f)
         b = one.b if not one.exact and data.kernel.name == "rbf" else None
-        parts.append(_part(one.qp, which, data, row_buffer, b, few))
+        parts.append(_part(one.qp, which, data, row_buffer, b, kept))
     if not add_to_all([part for part, _ in parts], data):
         raise ProofLeft
     return [unsure for _, unsure in parts]
@@ -110,7 +112,7 @@ def _alone(one: Programme, data: KernelData, row_buffer: RowBuffer) -> Unsure:
         if taken < found:  # rows are longer than planned, so the others are loaded the next time
             start, approximate = int(which[taken]), False
             which = which[:taken]
-        part, of_these = _part(qp, which, data, row_buffer, one.b if approximate else None, True)
+        part, of_these = _part(qp, which, data, row_buffer, one.b if approximate else None, kept_rows(data.ctx))
         if not add_to_all([part], data):
             raise ProofLeft
         unsure.add(of_these)
@@ -123,7 +125,7 @@ def _numbers(qp: DualQP, which: np.ndarray) -> np.ndarray:
 
 
 def _part(
-    qp: DualQP, which: np.ndarray, data: KernelData, row_buffer: RowBuffer, b: float | None, few: bool
+    qp: DualQP, which: np.ndarray, data: KernelData, row_buffer: RowBuffer, b: float | None, kept: int
 ) -> tuple[Scoring, Unsure]:
     """The input for the scores of all rows from some support vectors in memory.
 
@@ -132,14 +134,15 @@ def _part(
     which : places of the support vectors, ascending
     b : if it is not None, `which` are all support vectors, and scores may be computed in float32 where the bound
         decides at this bias
-    few : bool, copies of the support vectors may be kept
+    kept : most support vectors whose copies stay in memory
     """
     numbers, unsure = _numbers(qp, which), Unsure()
     for first, last in tile(len(which), _AT_ONCE):
         these, some = which[first:last], numbers[first:last]
         diagonal = data.diagonal(row_buffer.X, row_buffer.at(some), some)
         unsure.add(unsure_of(qp.beta[these], qp.lower[these], qp.upper[these], qp.target[these], diagonal))
-    side = OtherSide(data, row_buffer.X, row_buffer.at(numbers), numbers, qp.beta[which], support_rows(data.ctx), few)
+    at, at_once = row_buffer.at(numbers), support_rows(data.ctx)
+    side = OtherSide(data, row_buffer.X, at, numbers, qp.beta[which], at_once, kept)
     # Values of a precomputed kernel are read, not computed, so pairs would save nothing.
     paired = which if data.kernel.name != "precomputed" else which[:0]
     if len(paired) and not side.add_pairs(qp.f, paired, data.ctx.stopping):

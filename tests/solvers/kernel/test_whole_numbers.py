@@ -107,7 +107,7 @@ def test_float32_values_of_pairs_are_within_their_bound(stored: str) -> None:
         steps = Steps(1 / 127, stored == "float64", float((rows**2).sum(axis=1).max()))
         values = SentValues(Kernel("rbf", gamma), WIDTH, steps)
         assert values.gram.support(X, at).step == 1 / 127
-        side = OtherSide(values, X, at, at, np.ones(N), 64)
+        side = OtherSide(values, X, at, at, np.ones(N), 64, 64)
         bound, norms = side.bound(), (rows**2).sum(axis=1)
         narrow = bound.per_norm < 1.2 * gamma * 2.0**-24 * 20
         assert narrow == (stored == "float64")

@@ -13,7 +13,7 @@ import numpy as np
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.values.gram import Gram
 from bigsvm.solvers.kernel.values.other_side import OtherSide
-from bigsvm.solvers.kernel.values.row_buffer import support_rows
+from bigsvm.solvers.kernel.values.row_buffer import kept_rows, support_rows
 
 _SAMPLE = 64
 """Rows from which the error of f of the others is estimated."""
@@ -46,7 +46,8 @@ def support_of_model(member: Member) -> OtherSide:
     X, support = data.whole(), np.flatnonzero(qp.beta)
     assert X is not None
     numbers = member.numbers(support)
-    return OtherSide(data, X, numbers, numbers, qp.beta[support], support_rows(member.ctx))
+    ctx = member.ctx
+    return OtherSide(data, X, numbers, numbers, qp.beta[support], support_rows(ctx), kept_rows(ctx))
 
 
 def scores_anew(member: Member, side: OtherSide, where: np.ndarray, gram: Gram) -> np.ndarray:

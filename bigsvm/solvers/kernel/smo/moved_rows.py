@@ -19,7 +19,7 @@ from bigsvm.compiled.kernel.values.support import Support
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import ACTIVE
 from bigsvm.solvers.kernel.values.data import Rows
-from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, support_rows
+from bigsvm.solvers.kernel.values.row_buffer import RowBuffer, kept_rows, support_rows
 from bigsvm.solvers.kernel.values.sent_moves import MovedShare, SentMoved, Step, add_moved_rows, add_step
 from bigsvm.solvers.kernel.values.sent_rows import SentRows, is_worth_sending, sent_rows
 from bigsvm.store.blocks import BlockRef
@@ -56,7 +56,8 @@ class MovedRows:
         self._crossings = self._crossings_of(members)
         at = {id(member): m for m, member in enumerate(members)}
         self._places = [tuple(at[id(member)] for member in crossing.members) for crossing in self._crossings]
-        few = sum(len(crossing.numbers) for crossing in self._crossings) <= self._at_once
+        most = max((len(crossing.members) for crossing in self._crossings), default=1)
+        few = sum(len(crossing.numbers) for crossing in self._crossings) <= kept_rows(members[0].ctx, most)
         self._kept = [list(self._gathered(crossing)) for crossing in self._crossings] if few else None
 
     def n_moved(self, member: Member) -> int:

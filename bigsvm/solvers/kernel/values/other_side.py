@@ -76,7 +76,7 @@ class OtherSide:
 
     X, at : they are rows `at` of X;  numbers : int64, their numbers in the data;  beta : float64, (len(at),)
     at_once : int   most that are gathered at a time
-    few : bool      keep them gathered, if they are at most `at_once`
+    kept : int      if they are at most so many, they stay gathered
     """
 
     def __init__(
@@ -87,16 +87,15 @@ class OtherSide:
         numbers: np.ndarray,
         beta: np.ndarray,
         at_once: int,
-        few: bool = True,
+        kept: int,
     ) -> None:
         self._data, self.X, self.at, self.numbers, self.beta = data, X, at, numbers, beta
-        self.at_once, self.few = at_once, few
-        self._keeps = few and len(beta) <= at_once
+        self.at_once, self.kept = at_once, kept
         self._kept: dict[str, list[tuple[Support, np.ndarray]]] = {}
 
     def parts(self, gram: Gram) -> Iterable[tuple[Support, np.ndarray]]:
         """Yield (rows, their beta) in the float type of `gram`."""
-        if not self._keeps:
+        if len(self.beta) > self.kept:
             return self._gathered(gram)
         return self._kept.setdefault(gram.dtype.name, []) or self._keep(gram)
 

@@ -26,11 +26,24 @@ GATHERED = 2 << 20
 
 Plans count them twice, because a proof may have them in both float types, and has sums over their pairs (`gram.py`).
 """
+_KEPT_SHARE = 4  # gathered rows stay in at most this part of the memory that the plan uses for nothing
+_ENTRY = 24  # bytes of an entry of a gathered row: in both float types, with its feature number
 
 
 def support_rows(ctx: Context) -> int:
     """The number of rows that are gathered at a time as second arguments; whole tiles, as sums over pairs need."""
     return max(int(GATHERED // (2 * row_bytes(ctx.data))) // LANES, 1) * LANES
+
+
+def kept_rows(ctx: Context, models: int = 1) -> int:
+    """The number of gathered rows that may stay for a whole pass, so that they are not gathered for each block again.
+
+    models : the number of models whose coefficients are kept with the rows
+
+    Which rows stay has no effect on the bits: rows are always gathered and added up `support_rows` at a time.
+    """
+    unused = ctx.budget.free // _KEPT_SHARE
+    return max(support_rows(ctx), int(unused // bytes_per_row(ctx.data, _ENTRY, 32 + 8 * models)))
 
 
 def least_rows(n: int) -> int:

@@ -16,11 +16,11 @@ from bigsvm.tasks import over_shares
 
 
 class SentSide(NamedTuple):
-    """The support vectors of one programme: places in `SentRows.X`, beta, and options of `Scoring`."""
+    """The support vectors of one programme: places in `SentRows.X`, beta, and options of `OtherSide` and `Scoring`."""
 
     at: np.ndarray
     beta: np.ndarray
-    few: bool
+    kept: int
     b: float | None
     bound: Bound | None
     epsilon: float
@@ -63,7 +63,7 @@ def score_block(share: ScoreShare) -> FoundScores:
     for side, part in zip(sides, share.parts, strict=True):
         f, at = np.array(part.f), np.array(side.at)
         qp = DualQP(f, part.lower, part.upper, side.epsilon, f, f, np.array(part.own))
-        other = OtherSide(values, X, at, sent.numbers[at], np.array(side.beta), sent.at_once, side.few)
+        other = OtherSide(values, X, at, sent.numbers[at], np.array(side.beta), sent.at_once, side.kept)
         Scoring(qp, values, other, part.paired, side.b, side.bound, settled=True).add(rows)
         found.append(f)
     return FoundScores(tuple(found), 0 if share.resident else nbytes)
@@ -106,8 +106,8 @@ def _added_there(parts: Sequence[Scoring], data: KernelData, sent: SentRows, num
     ctx = data.ctx
     sides = tuple(
         SentSide(
-            np.searchsorted(numbers, part.side.numbers), part.side.beta, part.side.few, part.b, part.bound,
-            part.qp.epsilon,
+            np.searchsorted(numbers, part.side.numbers), part.side.beta, min(part.side.kept, sent.at_once), part.b,
+            part.bound, part.qp.epsilon,
         )
         for part in parts
     )  # fmt: skip
