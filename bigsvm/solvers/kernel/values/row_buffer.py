@@ -14,7 +14,7 @@ from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.values.data import KernelData, Rows
-from bigsvm.store.blocks import Matrix, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes
+from bigsvm.store.blocks import Matrix, RowBlocks, blocks_of, bytes_per_row, frozen, readonly_view, row_bytes
 
 _BESIDE = 160  # bytes of an active row beside its entries: its number, bounds and scores, and work space for sorting
 _BESIDE_MORE = 32  # more bytes for each further model in which it may be active
@@ -27,12 +27,19 @@ GATHERED = 2 << 20
 Plans count them twice, because a proof may have them in both float types, and has sums over their pairs (`gram.py`).
 """
 _KEPT_SHARE = 4  # gathered rows stay in at most this part of the memory that the plan uses for nothing
-_ENTRY = 24  # bytes of an entry of a gathered row: in both float types, with its feature number
 
 
 def support_rows(ctx: Context) -> int:
     """The number of rows that are gathered at a time as second arguments; whole tiles, as sums over pairs need."""
-    return max(int(GATHERED // (2 * row_bytes(ctx.data))) // LANES, 1) * LANES
+    per_row = max(2 * row_bytes(ctx.data), _gathered_bytes(ctx.data) / 2)  # rows of bytes grow when they are gathered
+    return max(int(GATHERED // per_row) // LANES, 1) * LANES
+
+
+def _gathered_bytes(data: RowBlocks) -> float:
+    """Bytes of a gathered row of mean length, in float32 and in float64, with its squared norms."""
+    sparse = data.layout != "dense"
+    per_entry = 4 + 8 + (2 * data.index_dtype.itemsize if sparse else 0)
+    return bytes_per_row(data, per_entry, 4 + 8 + 16 * sparse)
 
 
 def kept_rows(ctx: Context, models: int = 1) -> int:
@@ -43,7 +50,7 @@ def kept_rows(ctx: Context, models: int = 1) -> int:
     Which rows stay has no effect on the bits: rows are always gathered and added up `support_rows` at a time.
     """
     unused = ctx.budget.free // _KEPT_SHARE
-    return max(support_rows(ctx), int(unused // bytes_per_row(ctx.data, _ENTRY, 32 + 8 * models)))
+    return max(support_rows(ctx), int(unused // (_gathered_bytes(ctx.data) + 8 * models)))
 
 
 def least_rows(n: int) -> int:
