@@ -52,6 +52,8 @@ class DataShape:
     nnz: int
     n_models: int
     shards: int = 1
+    rounds: int = 1
+    """Sums over all shards in a pass, of solvers that add shards up in rounds."""
     weight_bytes: int = 8
     entry_bytes: int = 12
     """A stored value in the copy by columns; with its row number if the data are sparse."""

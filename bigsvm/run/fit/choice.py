@@ -8,11 +8,12 @@ from typing import NamedTuple
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.problem.problem import Problem
-from bigsvm.run.fit.sizes import Sizes
+from bigsvm.run.fit.sizes import Sizes, data_bytes_of
 from bigsvm.run.proof.kernel_check import check_needs
 from bigsvm.solvers.base import DataShape, Need, Solver
 from bigsvm.solvers.dcd.active_row_buffer import packs
 from bigsvm.solvers.registry import SOLVERS, Choice, choose_solvers
+from bigsvm.solvers.shards import rounds_of
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
 
@@ -79,6 +80,8 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
         weight_bytes = solver.weight_bytes(config.tol, shape.regression)
         apart = solver.in_shards and (config.shards is not None or not solver.shards_if_asked)
         found = dataclasses.replace(shape, weight_bytes=weight_bytes, shards=shape.shards if apart else 1)
+        if solver.in_rounds:
+            found = dataclasses.replace(found, rounds=rounds_of(config, found, data_bytes_of(store), solver))
         streamed = Sizes(store, found, (*solver.needs(found, False), *checks), config.stage, packed)
         if streamed.least_memory() + kept_bytes <= budget:
             break

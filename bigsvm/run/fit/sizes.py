@@ -40,6 +40,11 @@ _OF_HUNDREDS = 6  # arrays of (rows, models) then: scores, steps, curvature, dua
 _ROW_EXTRA = 44  # bytes for each row of a block in work: order, cost, code
 
 
+def data_bytes_of(store: RowBlocks) -> int:
+    """Decoded bytes of X, y and weights."""
+    return int(max(row_bytes(store), 1.0) * store.n_samples) + 8
+
+
 class Sizes:
     """The memory of a fit with data of `shape`, as a function of the budget.
 
@@ -50,7 +55,7 @@ class Sizes:
     def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str, packed: bool) -> None:
         self.shape, self.needs, self.packed = shape, needs, packed
         self.row_bytes = max(row_bytes(store), 1.0)
-        self.data_bytes = int(self.row_bytes * shape.n_samples) + 8
+        self.data_bytes = data_bytes_of(store)
         self.wide = next((need.nbytes for need in needs if need.what == WEIGHTS), 0)
         self.beside = sum(need.nbytes for need in needs if not need.may_spill) - self.wide
         self.raw = store.raw

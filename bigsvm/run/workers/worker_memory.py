@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import READ_DEPTH
+from bigsvm.solvers.dcd.dual_cd import LEAP_ALPHA
+from bigsvm.solvers.dcd.shard_state import moved_bytes
 
 _WEIGHTS = 9  # vectors of the size of w: published ones of two rounds, of a proof, local ones, a change, two of a sum
-_ROW = 9  # bytes a row and model of dcd: alpha, and whether the row streams
+_ROW = 1 + 8 + 8  # bytes a row and model of dcd: whether the row streams, alpha, and alpha that is being proved
+_LEAPS = 8  # more bytes with momentum: alpha before its last step
+
+
+def row_and_model_bytes(plan: Plan) -> int:
+    """Bytes of each row of a shard and each of its models, for dcd."""
+    return _ROW + (_LEAPS if any(need.what == LEAP_ALPHA for need in plan.needs) else 0)
 
 
 def worker_bytes(plan: Plan, workers: int) -> int:
@@ -30,4 +38,6 @@ def worker_bytes(plan: Plan, workers: int) -> int:
         return plan.fixed_bytes + weights + here * ((of_rows + parts) // plan.shards) + each + window
     kept = plan.row_buffer_bytes // plan.shards
     share = shape.weight_bytes * (shape.n_features + 1) * shape.n_models  # of w, as the shard changed it last
-    return plan.fixed_bytes + weights + here * (rows * shape.n_models * _ROW + kept + share) + window
+    each = row_and_model_bytes(plan)
+    moved = -(-rows // plan.rounds_per_pass) * moved_bytes(shape.n_models, shape.weighted, shape.regression, rows)
+    return plan.fixed_bytes + weights + here * (rows * shape.n_models * each + kept + share + moved) + window

@@ -284,17 +284,21 @@ def _y_type(data: RowBlocks) -> np.dtype:
     return np.dtype(np.float64 if data.classes is None else np.int32)
 
 
+def with_beside(nbytes: int, data: RowBlocks, packed: bool, beside: int) -> int:
+    """The part of `nbytes` for a row buffer, if each of its rows takes `beside` more bytes elsewhere."""
+    each = _row_bytes(data, packed)
+    return int(nbytes * each / (each + beside))
+
+
 def shared_row_buffer(problems: Sequence[Problem], ctx: Context) -> ActiveRowBuffer:
     """An empty row buffer for several groups of models, whose scores, and alpha if it is held, are within its bytes.
 
     problems : that of each group
     """
-    each = per_row = _row_bytes(ctx.data, ctx.row_buffer_packed)
-    if len(problems) > 1:
-        per_row += _SCORE_BYTES * len(problems)
+    beside = _SCORE_BYTES * len(problems) if len(problems) > 1 else 0
     if holds_alpha(problems, ctx):
-        per_row += held_bytes(_n_models(problems))
-    nbytes = int(ctx.row_buffer_bytes * each / per_row)
+        beside += held_bytes(_n_models(problems))
+    nbytes = with_beside(ctx.row_buffer_bytes, ctx.data, ctx.row_buffer_packed, beside)
     return make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed, smooth=problems[0].loss.smooth)
 
 

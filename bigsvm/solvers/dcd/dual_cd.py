@@ -48,7 +48,7 @@ from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
-from bigsvm.solvers.dcd.shard_state import RESCALED
+from bigsvm.solvers.dcd.shard_state import RESCALED, moved_bytes
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
@@ -173,6 +173,8 @@ class DualCD(SolverBase):
             needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
             needs.append(Need("sums of a deferred proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
+            a_row = sum(moved_bytes(g.stop - g.start, shape.weighted, shape.regression, n) for g in groups)
+            needs.append(Need("steps of a round", -(-n // shape.rounds) * a_row))
             if self._leaps and self.row_buffer == "off":
                 needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
                 needs.append(Need(LEAP_ALPHA, 8 * n * m, may_spill=True))
@@ -247,7 +249,7 @@ class DualCD(SolverBase):
         sqnorm = ctx.vector("row norms", 1, fill=-1) if ctx.resident else None
         weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
         cost = ctx.vector("row costs", 1) if leaps and weighted else None
-        shards = [ShardedGroup(group, ctx) for group in groups] if ctx.shards > 1 else None
+        shards = [ShardedGroup(group, ctx, len(groups)) for group in groups] if ctx.shards > 1 else None
         return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
 
     def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:

@@ -41,10 +41,11 @@ from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.context import Context
+from bigsvm.solvers.dcd.active_row_buffer import with_beside
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
 from bigsvm.solvers.dcd.shard_bias import SharedBias
 from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, by_model, products
-from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState
+from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState, moved_bytes
 from bigsvm.solvers.dcd.shard_stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
@@ -121,7 +122,7 @@ class ShardedGroup:
     seen : float64, (rounds of this pass, n_models, 4)   gap and loss of the visited rows, gap and loss of the kept rows
     """
 
-    def __init__(self, models: ModelGroup, ctx: Context) -> None:
+    def __init__(self, models: ModelGroup, ctx: Context, n_groups: int) -> None:
         self.models, self.rounds, self.visits = models, 0, 0
         m = models.problem.n_models
         self.theta = np.ones(m)
@@ -131,7 +132,7 @@ class ShardedGroup:
         self.mean: np.ndarray | None = None
         self.stood: np.ndarray | None = None
         self.seen = np.empty((0, m, 4))
-        self._rows = [_rows_of(number, models, ctx) for number in range(ctx.shards)]
+        self._rows = [_rows_of(number, models, ctx, n_groups) for number in range(ctx.shards)]
         self._states: list[ShardState] | None = None
         self._home = ""
         self._unsaved: list[Any] | None = None
@@ -418,12 +419,16 @@ class ShardedGroup:
         return None if momentum is None else momentum.alpha.values[rows.first : rows.first + rows.n_rows]
 
 
-def _rows_of(number: int, models: ModelGroup, ctx: Context) -> ShardRows:
-    n = len(ctx.refs)
+def _rows_of(number: int, models: ModelGroup, ctx: Context, n_groups: int) -> ShardRows:
+    """The rows of a shard.  Each shard of each group of models has a row buffer of its own."""
+    n, problem = len(ctx.refs), models.problem
+    moved = moved_bytes(problem.n_models, ctx.data.has_weights, problem.regression, ctx.data.n_samples)
+    packed = ctx.row_buffer_packed
+    row_buffer = with_beside(ctx.row_buffer_bytes // (ctx.shards * n_groups), ctx.data, packed, moved)
     blocks = range(number * n // ctx.shards, (number + 1) * n // ctx.shards)
     return ShardRows(
-        ctx.data, models.problem, number, ctx.shards, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
-        ctx.row_buffer_bytes // ctx.shards, ctx.row_buffer_packed, ctx.row_buffer_sweeps, models.momentum is not None,
+        ctx.data, problem, number, ctx.shards, ctx.refs[0].n_rows, blocks, ctx.group_blocks, ctx.seed,
+        row_buffer, packed, ctx.row_buffer_sweeps, models.momentum is not None,
     )  # fmt: skip
 
 

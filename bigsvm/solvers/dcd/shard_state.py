@@ -29,6 +29,7 @@ from bigsvm.store.join import read_group
 from bigsvm.tasks import ShardSum
 
 _ORDER = 1 << 60  # in the key of the order of a shard's blocks, where other keys have a first row
+_PIECE = 1 << 14  # rows whose steps are looked at together
 
 RESCALED = True
 """Proofs are those of the best multiple of w: its direction converges sooner than its length."""
@@ -145,15 +146,38 @@ class Found(NamedTuple):
 class _Moved(NamedTuple):
     """Rows whose alpha a round may have moved.
 
-    at : number within the shard;  sqnorm : |x|^2;  old : alpha before the round;  kept : they are in the row buffer
+    at : number within the shard;  y : class code or target;  weight : sample weight, (0,) if rows have none
+    sqnorm : |x|^2;  old : alpha before the round;  kept : they are in the row buffer
     """
 
     at: np.ndarray
     y: np.ndarray
-    cost: np.ndarray
+    weight: np.ndarray
     sqnorm: np.ndarray
     old: np.ndarray
     kept: bool
+
+    def pieces(self) -> Iterator[_Moved]:
+        """Views of some rows at a time, so that what is computed from them stays small."""
+        for start in range(0, len(self.at), _PIECE):
+            these = slice(start, start + _PIECE)
+            at, y, weight, sqnorm, old, kept = self
+            yield _Moved(at[these], y[these], weight[these], sqnorm[these], old[these], kept)
+
+    def cost(self, problem: Problem) -> np.ndarray:
+        """float64, (n, n_models): C of each model times class weight and sample weight."""
+        cost = np.ones(len(self.at)) if problem.regression else problem.class_weight[self.y]
+        return problem.C * (cost * self.weight if len(self.weight) else cost)[:, None]
+
+
+def moved_bytes(models: int, weighted: bool, regression: bool, n_rows: int) -> int:
+    """Bytes that a round remembers of each row that it visits or keeps: those of `_Moved`.  n_rows : of the shard"""
+    return _number_type(n_rows).itemsize + (8 if regression else 4) + 8 * weighted + 8 + 8 * models
+
+
+def _number_type(n_rows: int) -> np.dtype:
+    """The type of numbers of rows that are remembered."""
+    return np.dtype(np.uint32 if n_rows < 1 << 32 else np.int64)
 
 
 class ShardState:
@@ -238,8 +262,8 @@ class ShardState:
     def settle(self, theta: np.ndarray) -> None:
         """Shorten the steps of the last round to their part `theta`, float64 (n_models,)."""
         if np.any(theta != 1.0):
-            moved = [(part, part.old + theta * (self.alpha[part.at] - part.old)) for part in self._moved]
-            for part, alpha in moved:
+            for part in (piece for whole in self._moved for piece in whole.pieces()):  # no row is in two of them
+                alpha = part.old + theta * (self.alpha[part.at] - part.old)
                 self.alpha[part.at] = alpha if self.before is None else self._within(part, alpha)
             if self._moved:
                 self.momentum.settle(theta)
@@ -248,7 +272,7 @@ class ShardState:
     def _within(self, part: _Moved, alpha: np.ndarray) -> np.ndarray:
         """alpha clipped to its box: a shortened step may leave rows where the step of momentum put them, outside."""
         box = self._problem.box
-        cost = self._problem.C * part.cost[:, None]
+        cost = part.cost(self._problem)
         return np.clip(alpha, box.lower_factor * cost, np.where(cost > 0.0, box.upper_factor * cost, 0.0))
 
     def work(self, rows: ShardRows, told: Round, W: np.ndarray) -> ShardSum:
@@ -280,7 +304,7 @@ class ShardState:
         if buffer is not None:
             if told.part == 0:
                 buffer.begin_pass()
-            self._remember_kept(buffer, problem)  # `_visit` relies on these being the first of `_moved`
+            self._remember_kept(buffer)  # `_visit` relies on these being the first of `_moved`
         key = (rows.seed, told.sweep)
         for block, at in self._part(rows, told):
             if self.proof is not None:
@@ -363,14 +387,14 @@ class ShardState:
             sqnorms(X, sqnorm)
         else:
             sqnorm = np.array(block.sqnorm)  # writeable, so that compiled code sees one type for maps and copies
-        y, cost = problem.y_and_cost(block)
+        y = problem.y_of(block)
         weight = np.empty(0) if block.sample_weight is None else np.array(block.sample_weight)
         streaming = self.streams[at] == 1
         if self.row_buffer is not None and self.row_buffer.full:  # rows evicted in this round are in `_moved` already
             streaming &= ~np.isin(at, self._moved[0].at)
-        self._moved.append(
-            _Moved(at[streaming], y[streaming], cost[streaming], sqnorm[streaming], self.alpha[at[streaming]], False)
-        )
+        which = at[streaming].astype(_number_type(len(self.alpha)))
+        of_weight = weight[streaming] if len(weight) else weight
+        self._moved.append(_Moved(which, y[streaming], of_weight, sqnorm[streaming], self.alpha[which], False))
         given = BlockRows(X, y, weight, sqnorm, at)
         mixed = mixed_runs_of(X, problem.constant_feature != 0.0)
         key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))
@@ -382,21 +406,19 @@ class ShardState:
             self.row_buffer.admit(given, order[:visited], score, self.streams)
         return visited, stats
 
-    def _remember_kept(self, buffer: ActiveRowBuffer, problem: Problem) -> None:
-        """Note alpha of the buffered rows before the round moves it."""
+    def _remember_kept(self, buffer: ActiveRowBuffer) -> None:
+        """Note alpha of the buffered rows before the round moves it; slots are used again for rows that come in."""
         slots, n = buffer.slots, buffer.n
-        at, y = slots.row[:n].copy(), slots.y[:n].copy()
-        cost = np.ones(n) if problem.regression else problem.class_weight[y]
-        if len(slots.sample_weight):
-            cost = cost * slots.sample_weight[:n]
-        self._moved.append(_Moved(at, y, cost, slots.sqnorm[:n].copy(), self.alpha[at], True))
+        at = slots.row[:n].astype(_number_type(len(self.alpha)))
+        y, weight, sqnorm = slots.y[:n].copy(), slots.sample_weight[:n].copy(), slots.sqnorm[:n].copy()
+        self._moved.append(_Moved(at, y, weight, sqnorm, self.alpha[at], True))
 
     def _terms(self, problem: Problem) -> np.ndarray:
         """(linear, cross, square, balance, response, kept_response) of what the round moved; see `Found`."""
         total, box = np.zeros((6, problem.n_models)), problem.box
-        for part in self._moved:
+        for part in (piece for whole in self._moved for piece in whole.pieces()):
             new = self.alpha[part.at]
-            cost = problem.C * part.cost[:, None]
+            cost = part.cost(problem)
             diagonal = np.divide(box.diag_factor, cost, out=np.zeros_like(cost), where=cost > 0.0)
             inside = (new != 0.0) & (cost > 0.0)
             if box.diag_factor == 0.0:
