@@ -5,7 +5,6 @@ Precedence: flag > BIGSVM_* variable > --config file > default, by click's own r
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +102,8 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
     """Make the defaults of this call of a TOML file; click's default_map has the right precedence."""
     if value is None or ctx.resilient_parsing:
         return value
+    import tomllib  # here, to keep the start of commands light: few are given a file
+
     try:
         document = tomllib.loads(value.read_text(encoding="utf-8"))
     except OSError as error:
