@@ -5,7 +5,7 @@
     scripts/reference.py --check      says which of them differs; exit 1
     scripts/reference.py --man DIR    man pages: bigsvm.1, and one for each command
 
-Commands and options are those that the command line has (which takes the options of a fit from `bigsvm/config.py`);
+Commands and options are those that the command line has (which takes the options of a fit from `bigsvm.config`);
 the Python pages are signatures and docstrings as they stand in the source.
 """
 

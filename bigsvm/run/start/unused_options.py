@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bigsvm.config import NU_LOSSES, OPTIONS, FitConfig
-from bigsvm.option import Option
+from bigsvm.config import NU_LOSSES, OPTIONS, FitConfig, Option
 from bigsvm.problem.kernel import PARAMETERS
 
 
