@@ -26,8 +26,8 @@ _GROUPS = {
     ),
     "bigsvm.sklearn": (
         "Estimators; [Estimators for scikit-learn](../scikit-learn.md) has examples, and what differs.",
-        {"LinearSVC": "bigsvm.sklearn.linear", "LinearSVR": "bigsvm.sklearn.linear", "SVC": "bigsvm.sklearn.svm",
-         "SVR": "bigsvm.sklearn.svm"},
+        {"LinearSVC": "bigsvm.sklearn.linear.linear_svc", "LinearSVR": "bigsvm.sklearn.linear.linear_svr",
+         "SVC": "bigsvm.sklearn.svm", "SVR": "bigsvm.sklearn.svm"},
     ),
     "Results": (
         "What a fit gives back.",

@@ -168,15 +168,15 @@ def test_narrow_types_are_trained_as_they_are(estimator: Any, dtype: str) -> Non
 
 def test_float32_and_bytes_are_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What reaches bigsvm is the very array."""
-    from bigsvm.sklearn import linear
+    from bigsvm.sklearn.linear import linear_svc
 
-    seen, former = list[Any](), linear.open_store
+    seen, former = list[Any](), linear_svc.open_store
 
     def spy(source: Any, **options: Any) -> Any:
         seen.append(source[0])
         return former(source, **options)
 
-    monkeypatch.setattr(linear, "open_store", spy)
+    monkeypatch.setattr(linear_svc, "open_store", spy)
     X, y = rows()
     for dtype in (np.float32, np.int8, np.uint8, np.bool_):
         given = np.abs(10 * X).astype(dtype)

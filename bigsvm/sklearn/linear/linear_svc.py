@@ -1,21 +1,18 @@
-"""LinearSVC and LinearSVR: LIBLINEAR's problems with scikit-learn's names, solved to a proved duality gap."""
+"""LinearSVC: LIBLINEAR's classification with scikit-learn's names, solved to a proved duality gap."""
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.linear_model._base import LinearClassifierMixin, SparseCoefMixin
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import _check_y
 
 from bigsvm.config import JOINT_LOSS, JOINT_RULE
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.run.fit.outcome import FitResult
-from bigsvm.sklearn.appended import Seen, appended, declared_classes, declared_codes, seen_by, several_classes
+from bigsvm.sklearn.appended import appended, declared_classes, declared_codes, seen_by, several_classes
 from bigsvm.sklearn.classes import (
     by_code,
     check_classes_weigh,
@@ -26,90 +23,13 @@ from bigsvm.sklearn.classes import (
     weights_of_classes,
 )
 from bigsvm.sklearn.collections import is_large, on_disk, take_names
-from bigsvm.sklearn.estimator import (
-    Certified,
-    Problem,
-    all_or_nothing,
-    epochs_of,
-    errors_of_scikit_learn,
-    relative_gap_for,
-    take_width,
-)
-from bigsvm.sklearn.rows import SMALL, alone, as_real, checked_X, is_source, open_source, row_weights
+from bigsvm.sklearn.estimator import Problem, all_or_nothing, errors_of_scikit_learn, take_width
+from bigsvm.sklearn.linear.base import Linear
+from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, row_weights
 from bigsvm.store.formats.opener import open_store
 
-_POSITIVE = Interval(Real, 0.0, None, closed="neither")
 
-
-class _Linear(Certified):
-    """Base class of LinearSVC and LinearSVR."""
-
-    C: float
-    loss: str
-    dual: Any
-    fit_intercept: bool
-    intercept_scaling: float
-    solver: str
-    warm_start: bool
-    coef_: Any
-    intercept_: Any
-    n_iter_: int
-    _seen: Seen
-    _parameter_constraints: dict[str, list[Any]] = {
-        **Certified._shared_constraints,
-        "dual": ["boolean", StrOptions({"auto"})],
-        "tol": [_POSITIVE],
-        "C": [_POSITIVE],
-        "fit_intercept": ["boolean"],
-        "intercept_scaling": [_POSITIVE],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "solver": [str],
-        "warm_start": ["boolean"],
-    }
-
-    def _trained(self, problems: list[Problem], seen: Seen | None = None) -> list[FitResult]:
-        """Fit each problem, and set the attributes.  seen : rows of all calls of `partial_fit`, which are kept"""
-        bias = {"bias": "augmented", "bias_scale": float(self.intercept_scaling)}
-        loss = self._loss()
-        problem = {"loss": loss, "C": float(self.C), **(bias if self.fit_intercept else {"bias": "none"})}
-        how = {"solver": self.solver, "max_passes": float(max(self.max_iter, 1))}
-        wanted = relative_gap_for(self.tol, loss.startswith("squared"))
-        said = f"{type(self).__name__} did not converge within max_iter={self.max_iter}."
-        keep = self.warm_start or seen is not None
-        results = self._fit([(rows, {**problem, **how, **options}) for rows, options in problems], wanted, said, keep)
-        self.__dict__.pop("_seen", None)
-        if seen is not None:
-            self._seen = seen
-        models = [result.model for result in results if isinstance(result.model, LinearModel)]
-        self.coef_ = models[0].coef if len(models) == 1 else np.concatenate([model.coef for model in models])
-        self.intercept_ = np.concatenate([model.intercept for model in models]) if self.fit_intercept else 0.0
-        self.n_iter_ = epochs_of(results)
-        for result in results:
-            result.close()
-        return results
-
-    def _loss(self) -> str:
-        """The name of bigsvm's loss."""
-        return self.loss
-
-    def _checked(self, X: Any) -> Any:
-        return checked_X(self, X, reset=False, dtype=SMALL)
-
-    def _linear_model(self, classes: np.ndarray) -> LinearModel:
-        coef = self.coef_.toarray() if scipy.sparse.issparse(self.coef_) else self.coef_
-        coef = np.atleast_2d(np.asarray(coef, np.float64))
-        intercept = np.broadcast_to(np.asarray(self.intercept_, np.float64), (len(coef),))
-        return LinearModel(coef, intercept, classes)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]  # of scikit-learn's classes
-        tags.input_tags.sparse = True
-        return tags
-
-
-class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
+class LinearSVC(Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     """Linear support vector classification, each class against the rest or all together: `sklearn.svm.LinearSVC` with
     a proof.
 
@@ -180,7 +100,7 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
     class_weight: Any
     _declared: np.ndarray
     _parameter_constraints: dict[str, list[Any]] = {
-        **_Linear._parameter_constraints,
+        **Linear._parameter_constraints,
         "penalty": [StrOptions({"l1", "l2"})],
         "loss": [StrOptions({"hinge", "squared_hinge"})],
         "multi_class": [StrOptions({"ovr", "crammer_singer"})],
@@ -340,139 +260,3 @@ class LinearSVC(_Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
 
     def _model(self) -> LinearModel:
         return self._linear_model(self.classes_)
-
-
-class LinearSVR(_Linear, RegressorMixin, BaseEstimator):
-    """Linear support vector regression: `sklearn.svm.LinearSVR` with a proof.
-
-    min_w 1/2 ||w||^2 + C sum_i weight_i loss(y_i - f(x_i)), f(x) = w.x + b, where ||w||^2 includes
-    (b / intercept_scaling)^2, and errors up to epsilon cost nothing.
-
-    Parameters
-    ----------
-    epsilon : float, default=0.0
-        errors up to it cost nothing; in units of y
-    tol : float, default=1e-4
-        the fit ends at a proved relative duality gap: tol / 100, or the smaller of that and tol ** 2 with the
-        squared loss
-    C : float, default=1.0
-        weight of the sum of losses; above 0
-    loss : 'epsilon_insensitive' or 'squared_epsilon_insensitive', default='epsilon_insensitive'
-    fit_intercept : bool, default=True
-    intercept_scaling : float, default=1.0
-        value of the constant feature whose weight gives the intercept; that weight is regularised as all others
-    dual : bool or 'auto', default='auto'
-        no effect, since both problems have the same optimum
-    verbose : int, default=0
-        print progress on stderr
-    random_state : int, RandomState or None, default=None
-        None means seed 0, so a fit gives the same result each time
-    max_iter : int, default=1000
-        most passes over the rows; a fit that reaches this limit warns, and says which gap it has
-    solver : str, default='auto'
-        name of a bigsvm solver; 'auto' chooses by loss, shape of the data and memory
-    memory : int, str or None, default=None
-        memory budget of the fit, beyond what the process already uses: bytes, '2GiB', or '25%' of the memory limit in
-        force; None: half of what that limit leaves
-    threads : int or None, default=None
-        number of threads, on which the result does not depend; None: the cores that this process may use
-    warm_start : bool, default=False
-        start from the last fit, if its rows (compared by content) are the first rows now, otherwise from 0.  The
-        optimum is the same.  The estimator and its pickles then hold 8 bytes for each row and model
-
-    Attributes
-    ----------
-    coef_ : float64, (n_features,)
-    intercept_ : float64, (1,)
-        0.0 without an intercept
-    n_iter_ : int
-        row visits / n_samples, rounded up
-    certificate_ : Certificate
-        primal and dual objective, gap and `kind` ('proved') of the fit
-    relative_gap_ : float
-        (P - D) / P, the largest of all models
-    passes_ : float
-        bytes read for training and proofs, divided by the bytes of the data
-    n_features_in_ : int
-    feature_names_in_ : (n_features_in_,), object
-        if the columns of X have names, and all of them are strings
-    """
-
-    epsilon: float
-    _parameter_constraints: dict[str, list[Any]] = {
-        **_Linear._parameter_constraints,
-        "epsilon": [Interval(Real, 0.0, None, closed="left")],
-        "loss": [StrOptions({"epsilon_insensitive", "squared_epsilon_insensitive"})],
-    }
-
-    def __init__(
-        self, *, epsilon: float = 0.0, tol: float = 1e-4, C: float = 1.0, loss: str = "epsilon_insensitive",
-        fit_intercept: bool = True, intercept_scaling: float = 1.0, dual: Any = "auto", verbose: int = 0,
-        random_state: Any = None, max_iter: int = 1000, solver: str = "auto", memory: str | int | None = None,
-        threads: int | None = None, warm_start: bool = False,
-    ) -> None:  # fmt: skip
-        self.epsilon, self.tol, self.C, self.loss, self.dual = epsilon, tol, C, loss, dual
-        self.fit_intercept, self.intercept_scaling = fit_intercept, intercept_scaling
-        self.verbose, self.random_state, self.max_iter = verbose, random_state, max_iter
-        self.solver, self.memory, self.threads, self.warm_start = solver, memory, threads, warm_start
-
-    @all_or_nothing
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> LinearSVR:
-        """Fit rows and targets, or a store with targets of its own.
-
-        X : array, sparse matrix or frame, (n_samples, n_features); or path, URI or open store, without y and weights.
-            Rows of a dask array or frame are on the scratch disk during the fit
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
-        """
-        if is_large(X, y):
-            y = as_real(_check_y(np.asarray(y), y_numeric=True, estimator=self))
-            with on_disk(self, X, y.astype(np.float64), row_weights(sample_weight, y), regression=True) as rows:
-                take_names(self, rows, X)
-                self._trained([(rows, {"epsilon": float(self.epsilon)})])
-            self.coef_ = self.coef_.ravel()
-            return self
-        if is_source(X):
-            with errors_of_scikit_learn():
-                rows = open_source(alone(X, y, sample_weight), "regression")
-            take_width(self, rows)
-        else:
-            X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True)
-            weights = row_weights(sample_weight, X)
-            with errors_of_scikit_learn():
-                rows = open_store((X, np.asarray(y, np.float64), weights), task="regression")
-        self._trained([(rows, {"epsilon": float(self.epsilon)})])
-        self.coef_ = self.coef_.ravel()
-        return self
-
-    @all_or_nothing
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearSVR:
-        """Add rows to those of earlier calls, and fit all of them: the optimum is that of `fit` on all rows.
-
-        Training continues from the dual variables (or the weights, for some solvers) of the call before.  The estimator
-        and its pickles hold all rows so far, and every call trains on all of them, although in fewer passes than from
-        the start (docs/append.md).  So give it a few large pieces, not many small ones.
-
-        X : array, sparse matrix or frame, (n_samples, n_features), dense or sparse as in the first call; no store
-        y : targets, (n_samples,);  sample_weight : (n_samples,); rows whose weight is not positive are left out
-
-        After `fit`, which keeps no rows, it warns, and trains on the rows of this call alone.
-        """
-        seen = seen_by(self, X)
-        X, y = checked_X(self, X, y, dtype=SMALL, y_numeric=True, reset=seen is None)
-        seen = appended(seen, X, np.asarray(y, np.float64), row_weights(sample_weight, X))
-        with errors_of_scikit_learn():
-            rows = open_store(tuple(seen), task="regression")
-        self._trained([(rows, {"epsilon": float(self.epsilon)})], seen)
-        self.coef_ = self.coef_.ravel()
-        return self
-
-    def _searched(self) -> dict[str, Any]:
-        """The problem as options of `bigsvm.tune`, except for C and the bias."""
-        return {"loss": self.loss, "epsilon": float(self.epsilon)}
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Values, float64, (n_samples,), of an array or of the rows of a store."""
-        return self._scores(X)[:, 0]
-
-    def _model(self) -> LinearModel:
-        return self._linear_model(np.empty(0))
