@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bigsvm
 from bigsvm.sklearn import SVC, SVR, LinearSVC, LinearSVR, search
-from tests.sklearn.test_estimators import ALL, rows, scores
+from tests.sklearn.estimators import ALL, rows, scores
 
 Stores = Callable[[Any], tuple[str, Any, np.ndarray]]
 """From an estimator to (a store, its rows, its labels)."""

@@ -1,0 +1,71 @@
+"""What a fit leaves behind: warnings, output, files and pickles."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+pytest.importorskip("sklearn")
+
+from sklearn.exceptions import ConvergenceWarning
+
+from bigsvm.sklearn import SVC, LinearSVC, LinearSVR
+from tests.sklearn.estimators import ALL, fitted, rows, scores
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC(loss="hinge", max_iter=1), LinearSVR(max_iter=1)], ids=str)
+def test_a_fit_that_is_cut_short_warns_with_its_gap(estimator: Any) -> None:
+    X, y = rows(n=300)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=1.*relative duality gap is") as seen:
+        estimator.fit(X, y)
+    assert estimator.relative_gap_ > estimator.tol / 100
+    assert f"{estimator.relative_gap_:.2g}" in str(seen[0].message)
+    assert seen[0].filename == __file__
+
+
+def test_steps_of_svc_are_bounded() -> None:
+    X, y = rows(n=1500, n_classes=2)
+    with pytest.warns(ConvergenceWarning, match=r"terminated early \(max_iter=10\).*relative duality gap"):
+        found = SVC(max_iter=10, C=1000.0, gamma=1.0).fit(X, y)
+    assert found.fit_status_ == 1
+    assert SVC().fit(X, y).fit_status_ == 0
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_pickles_are_arrays_and_small(estimator: Any) -> None:
+    X, y = rows(n=60, d=1000, n_classes=2)
+    sparse = scipy.sparse.csr_array(X * (np.random.default_rng(1).random(X.shape) > 0.9))
+    found = fitted(estimator, sparse, y)
+    saved = pickle.dumps(found)
+    assert len(saved) < 100_000
+    np.testing.assert_array_equal(scores(pickle.loads(saved), sparse), scores(found, sparse))
+
+
+@pytest.mark.parametrize("estimator", ALL, ids=str)
+def test_nothing_is_printed_and_nothing_left(
+    estimator: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    here, scratch = tmp_path / "here", tmp_path / "scratch"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("BIGSVM_SCRATCH", str(scratch))
+    X, y = rows()
+    found = fitted(estimator, X, y)
+    found.predict(X)
+    found.score(X, y)
+    assert capfd.readouterr() == ("", "")
+    assert list(here.iterdir()) == []
+    assert not scratch.exists() or list(scratch.iterdir()) == []
+
+
+def test_verbose_tells_of_certificates_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    X, y = rows()
+    LinearSVC(verbose=1).fit(X, y)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "relative gap" in err
