@@ -1,0 +1,178 @@
+"""Every source gives the same content: text, arrays, matrices, tables and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.errors import DataError, UsageError
+from bigsvm.store.formats.opener import open_store
+from bigsvm.store.ingest.ingest import ingest
+from bigsvm.store.text.dump import dump
+from tests.store.ingested import DENSE, D, N, X, write_text, y
+
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+
+def save_all(folder: Path, **arrays: np.ndarray) -> Path:
+    folder.mkdir()
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+def write_parquet(folder: Path) -> Path:
+    rows = np.split(np.arange(X.nnz), X.indptr[1:-1])
+    table = pa.table(
+        {
+            "label": pa.array(y),
+            "indices": pa.array([X.indices[r] for r in rows], pa.list_(pa.int32())),
+            "values": pa.array([X.data[r] for r in rows], pa.list_(pa.float32())),
+        }
+    )
+    pq.write_table(table, folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def npz(folder: Path, compressed: bool) -> Path:
+    path = folder / "a.npz"
+    np.save(folder / "labels.npy", y)
+    sp.save_npz(path, X, compressed=compressed)
+    return path
+
+
+def sources(folder: Path) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    unsorted = X[:, ::-1].tocsr()[:, ::-1]
+    labels = {"label": str(folder / "labels.npy")}
+    yield "text", write_text(folder / "a.svm"), {}
+    yield "text, one thread", write_text(folder / "b.svm"), {"threads": 1}
+    yield "npz", npz(folder, True), labels
+    yield "npz, stored", npz(folder, False), labels
+    np.savez_compressed(folder / "own.npz", data=X.data, indices=X.indices, indptr=X.indptr, shape=X.shape, y=y, z=y)
+    yield "npz with its labels", folder / "own.npz", {}
+    yield "npz with named labels", folder / "own.npz", {"label": "z"}
+    np.savez(folder / "dense.npz", X=DENSE, y=y)
+    yield "dense npz", folder / "dense.npz", {}
+    np.save(folder / "x.npy", DENSE)
+    yield "npy", folder / "x.npy", labels
+    np.save(folder / "f.npy", np.asfortranarray(DENSE))
+    yield "npy by columns", folder / "f.npy", labels
+    yield (
+        "folder",
+        save_all(folder / "c", data=X.data, indices=X.indices, indptr=X.indptr, y=y.astype(np.int8)),
+        {},
+    )
+    yield "dense folder", save_all(folder / "d", X=DENSE, y=y), {}
+    yield "arrays", (DENSE, y), {}
+    yield "float64 arrays as float32", (DENSE.astype(np.float64), y.astype(float)), {"dtype": "float32"}
+    yield "lists", (DENSE.tolist(), y.tolist()), {"dtype": "float32"}
+    yield "scipy array", (X, y), {}
+    yield "scipy matrix", (sp.csr_matrix(X), y), {}
+    yield "scipy csc", (X.tocsc(), y), {}
+    yield "scipy coo", (X.tocoo(), y), {}
+    yield "scipy unsorted", (unsorted, y), {}
+    yield "scipy with int64 indices", (CSR(X.data, X.indices.astype(np.int64), X.indptr), y), {}
+    yield "dask", (da.from_array(DENSE, chunks=(99, D)), y), {}
+    yield "dask by columns too", (da.from_array(DENSE, chunks=(150, 7)), da.from_array(y, chunks=41)), {}
+    yield "dask of scipy", (da.from_array(DENSE, chunks=(99, D)).map_blocks(sp.csr_matrix), y), {}
+    yield "Parquet", write_parquet(folder), {}
+
+
+def test_every_source_gives_the_same_content(tmp_path: Path) -> None:
+    found = {}
+    for number, (name, source, options) in enumerate(sources(tmp_path)):
+        result = ingest(source, tmp_path / f"{number}.zarr", **options)
+        assert (result["n_samples"], result["n_features"], result["labels"]) == (N, D, [-1, 1, 3]), name
+        found[name] = result["content_fingerprint"]
+        if name in ("text", "arrays"):
+            again = ingest(tmp_path / f"{number}.zarr", tmp_path / f"{number}-again.zarr", codec="zstd")
+            found[f"{name}, from Zarr"] = again["content_fingerprint"]
+    assert dict.fromkeys(found, found["text"]) == found
+
+
+def test_source_as_arrays_and_y_apart(tmp_path: Path) -> None:
+    a, b = ingest((X, y), tmp_path / "a"), ingest(X, tmp_path / "b", y=y)
+    assert a["store_fingerprint"] == b["store_fingerprint"]
+
+
+def test_an_open_store_is_a_source(tmp_path: Path) -> None:
+    a = ingest((X, y), tmp_path / "a")
+    b = ingest(open_store(tmp_path / "a"), tmp_path / "b", dtype="float64")
+    assert a["content_fingerprint"] == b["content_fingerprint"]
+
+
+def test_weights_reach_the_store(tmp_path: Path) -> None:
+    weights = np.random.default_rng(6).random(N)
+    np.save(tmp_path / "w.npy", weights)
+    np.save(tmp_path / "x.npy", DENSE)
+    np.save(tmp_path / "y.npy", y)
+    ingest((X, y), tmp_path / "a", sample_weight=weights)
+    options = {"label": str(tmp_path / "y.npy"), "weight": str(tmp_path / "w.npy")}
+    assert (
+        ingest(tmp_path / "x.npy", tmp_path / "b", **options)["content_fingerprint"]
+        == ingest(tmp_path / "a", tmp_path / "c")["content_fingerprint"]
+    )
+    store = open_store(tmp_path / "a")
+    got = np.concatenate([store.read(ref).sample_weight for ref in store.refs(100)])
+    assert np.array_equal(got, weights)
+
+
+def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> None:
+    X, y, weight = np.eye(3), np.array([1, -1, 1]), np.array([0.5, 1.0, 2.0])
+    one = ingest((X, y, weight), tmp_path / "one.zarr")
+    two = ingest((X, y), tmp_path / "two.zarr", sample_weight=weight)
+    assert one["content_fingerprint"] == two["content_fingerprint"]
+    with pytest.raises(UsageError, match="given twice"):
+        ingest((X, y, weight), tmp_path / "three.zarr", sample_weight=weight)
+
+
+def test_string_labels_and_regression_targets(tmp_path: Path) -> None:
+    names = np.array(["cat", "dog", "eel"])[y // 2 + 1]
+    assert ingest((X, names), tmp_path / "a")["labels"] == ["cat", "dog", "eel"]
+    assert ingest((X, names.astype(object)), tmp_path / "b")["labels"] == ["cat", "dog", "eel"]
+    targets = np.random.default_rng(6).normal(size=N)
+    assert ingest((X, targets), tmp_path / "c", task="regression")["labels"] is None
+    store = open_store(tmp_path / "c", task="regression")
+    assert np.array_equal(np.concatenate([store.read(ref).y for ref in store.refs(64)]), targets)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [("float32", "float32"), ("float64", "float64"), ("float16", "float32"), ("int8", "int8"),
+     ("uint8", "uint8"), ("int16", "float32"), ("uint16", "float32"), ("int32", "float64"), ("int64", "float64"),
+     ("bool", "uint8")],
+)  # fmt: skip
+def test_dtype_follows_the_source(tmp_path: Path, given: str, stored: str) -> None:
+    ingest((np.ones((3, 2), given), [0, 1, 1]), tmp_path / "a")
+    assert open_store(tmp_path / "a").dtype == stored
+
+
+@pytest.mark.parametrize("options", [{"scale": "unit-norm"}, {"normalize": "total=1e4,log1p", "scale": "unit-norm"}])
+def test_rows_of_text_and_arrays_are_changed_as_those_of_a_store(tmp_path: Path, options: dict[str, Any]) -> None:
+    counts = abs(X)
+    ingest((counts, y), tmp_path / "plain")
+    dump(open_store(tmp_path / "plain"), tmp_path / "rows.svm")
+    wanted = ingest(tmp_path / "plain", tmp_path / "wanted", from_format="store", **options)
+    sources = [(counts, y), str(tmp_path / "rows.svm"), (da.from_array(counts.toarray(), chunks=(99, D)), y)]
+    for number, source in enumerate(sources):
+        told = ingest(source, tmp_path / str(number), **options)
+        assert told["content_fingerprint"] == wanted["content_fingerprint"]
+        assert open_store(tmp_path / str(number)).recipe == open_store(tmp_path / "wanted").recipe
+    grown = ingest(sources[1], tmp_path / "wanted", append=True)  # raw rows, which become what those before are
+    both = sp.vstack([counts, counts]).tocsr(), np.concatenate([y, y])
+    assert grown["content_fingerprint"] == ingest(both, tmp_path / "both", **options)["content_fingerprint"]
+    for source in sources:
+        with pytest.raises(UsageError, match="then fit with --scale maxabs"):
+            ingest(source, tmp_path / "no", scale="maxabs")
+    if "normalize" in options:
+        with pytest.raises(DataError, match="row 0 holds"):
+            ingest((-counts, y), tmp_path / "no", **options)
