@@ -62,6 +62,16 @@ def test_every_loss_and_bias_comes_to_its_optimum(loss: str, bias: str, shards: 
 
 
 @pytest.mark.usefixtures("streaming")
+def test_models_of_two_groups_come_to_the_optimum_on_shards() -> None:
+    """A group has at most 64 models."""
+    rows = rows_of("hinge", n_classes=66)
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "bias": "none", "C": 0.1, "tol": 1e-2}
+    alone, apart = bigsvm.fit(rows, **options), bigsvm.fit(rows, shards=2, **options)
+    assert (alone.status, apart.status) == ("converged", "converged")
+    assert apart.figures["objective"] == pytest.approx(alone.figures["objective"], rel=1.1e-2)
+
+
+@pytest.mark.usefixtures("streaming")
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_bytes_are_of_shards_and_rounds_and_of_nothing_else(n_classes: int, tmp_path: Path) -> None:
     rows = rows_of("hinge", n_classes)

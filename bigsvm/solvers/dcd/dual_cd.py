@@ -367,9 +367,9 @@ class DualCD(SolverBase):
         if 0 < estimate < math.inf:
             state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         first = 0
-        for group, v, w in zip(state.groups, rebuilt, of, strict=True):
+        for place, (group, v, w) in enumerate(zip(state.groups, rebuilt, of, strict=True)):
             if state.shards is not None:
-                state.shards[0 if len(state.groups) == 1 else state.groups.index(group)].learn(v, moved)
+                state.shards[place].learn(v, moved)
             elif w is group.w:
                 group.w[...] = v
             else:
