@@ -144,7 +144,7 @@ def _trained(
         if plan.scratch_bytes and is_tmpfs(scratch):
             note(Warned(f"the scratch folder {scratch} is in memory (tmpfs): use --scratch DIR on a disk"))
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
-        check_unchanged(store)  # what was read to stay; later changes concern nobody who does not read again
+        check_unchanged(store)  # rows in memory and in a working copy are not read from the store again
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
             _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan), store.feature_names), note)
@@ -395,7 +395,7 @@ def _figures(
 
 
 def versions() -> dict[str, str]:
-    """What computed: recorded with a run, so that it can be repeated."""
+    """The versions of the programs that compute, recorded with a run so that it can be repeated."""
     import numba
 
     return {

@@ -53,7 +53,7 @@ class LoopState:
     next_check : passes (in memory: epochs) at which the next certificate is due
     alone : a proof may still have a pass of its own
     primal, dual, relative : sums of the last certificate, and its relative gap
-    fruitless : certificates in a row that found nothing better
+    fruitless : certificates in a row that found neither a better primal nor a better dual point
     proving : a proof must be made before the next step
     ending : the status with which the run ends after that proof; '' if it goes on
     bytes_read, row_bytes, rows_asked, spent_s : `ReadAccount` and seconds when the state was saved
@@ -94,13 +94,8 @@ class Loop:
         most_steps: float = math.inf,
     ) -> None:  # fmt: skip
         self.problem, self.solver, self.state, self.config, self.ctx = problem, solver, state, config, ctx
-        self.prover, self.data_bytes, self.stop, self.checkpoints, self.emit = (
-            prover,
-            data_bytes,
-            stop,
-            checkpoints,
-            emit,
-        )
+        self.prover, self.data_bytes, self.stop = prover, data_bytes, stop
+        self.checkpoints, self.emit = checkpoints, emit
         self.most_steps = most_steps
         self.at = LoopState(pace=Pace.of(problem.n_proofs), primals=np.full(problem.n_proofs, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED

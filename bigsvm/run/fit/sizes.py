@@ -22,7 +22,7 @@ PARALLEL = 2  # certificate tasks counted for; a constant, because decisions mus
 # parts of v of two tasks.  Saving the model takes no more.
 _WIDE_BESIDE = 32
 SPARE_SHARE = 16  # if rows stream, per-row vectors beyond this part (1/16) of the budget go to disk
-_UNPACKED = 4  # kept rows with all that solves them take at most this many times their packed bytes
+_UNPACKED = 4  # kept rows, with the work space of what solves them, take at most this many times their packed bytes
 _SMALLEST_ROW_BUFFER = MIB // 4  # a smaller one is not worth having
 _ROW_BUFFER_SWEEPS = 20  # sweeps of the row buffer in a pass; more gain little if features are many
 _ROW_BUFFER_SWEEPS_SMOOTH = 8  # for a smooth loss, whose rows converge sooner
@@ -50,6 +50,8 @@ class Sizes:
 
     needs : what the solver asks for;  stage : 'auto' if rows are copied to scratch, else 'none'
     packed : kept rows take 16 bits a value
+
+    wide : bytes of w;  beside : bytes of the other needs that must be in memory
     """
 
     def __init__(self, store: RowBlocks, shape: DataShape, needs: tuple[Need, ...], stage: str, packed: bool) -> None:

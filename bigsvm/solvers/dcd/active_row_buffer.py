@@ -32,12 +32,12 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.units import MIB
 
 _KEEP = 0.9  # part of a full row buffer that stays; the rows that violate least are evicted
-_KEEP_FIRST = 0.75  # the same in the first pass, in which nearly every row violates and evictions are the cost
+_KEEP_FIRST = 0.75  # the same in the first pass: nearly every row violates then, and fewer evictions cost less time
 _SLOT_BYTES = 40  # bytes of a slot beside the packed entries (`Slots`, ptr, hot, scale)
 _SCORE_BYTES = 4
-_CACHED_BYTES = 32 * MIB  # of alpha on disk that the page cache holds, also beside a budget that is a hard limit
+_CACHED_BYTES = 32 * MIB  # alpha on disk of up to this size stays in the page cache, even under a hard limit of memory
 _ENTRY_BYTES = 4.5  # mean of a packed entry: two bytes of value, two or four of feature number
-_PLACE = 1 << 61  # plus the number of a sweep; stands where the key of a block's order has its first row
+_PLACE = 1 << 61  # keys of random orders have this plus the number of a sweep, where those of blocks have a first row
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ActiveRowBuffer:
     full : bool         it has overflowed in this pass
     keep : float        part of the rows that stays when it overflows
     admission : a further threshold if the loss is smooth, else None
-    held : alpha of the rows in the slots, during a block of `holding` if alpha is on disk
+    held : alpha of the rows in the slots, within a block of `holding`; else None
     """
 
     rows: Any
@@ -67,7 +67,7 @@ class ActiveRowBuffer:
     def holding(self, alpha: Sequence[RowVector]) -> Iterator[None]:
         """Hold alpha of the rows in the slots during the block; it is written back at its end.
 
-        alpha : of each group of models.  Without this, `sweep` reads and writes them row by row.
+        alpha : of each group of models.  Outside such a block, `sweep` reads and writes it row by row.
         """
         self.held = HeldRows(alpha, len(self.slots.row))
         self.held.take(self.slots.row[: self.n])

@@ -157,7 +157,7 @@ class DualCD(SolverBase):
             Need(WEIGHTS, shape.weight_bytes * (shape.n_features + 1) * m),
             Need("alpha", 8 * n * m, may_spill=True),
             *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
-            Need("active rows", n * (each[0] if streams else sum(each)), True),
+            Need("active rows", n * (each[0] if streams else sum(each)), may_spill=True),
         ]
         costs = self._leaps and shape.weighted and not (shape.regression or shape.joint)
         if resident:
@@ -210,7 +210,7 @@ class DualCD(SolverBase):
             and (ctx.shards == 1 or (self.row_buffer == "off" and problem.bias == "none"))
             and not (problem.regression or problem.joint)
         )
-        if ctx.shards > 1:  # the caller, who moves alpha ahead, does not know the weights of rows
+        if ctx.shards > 1:  # the calling process takes the step of momentum, and does not know the weights of rows
             leaps = leaps and not (ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0)))
         # Momentum knows one cost of each row, the same for all models.
         leaps = leaps and (problem.axis is None or problem.axis.same_weights)

@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 
-_WINDOWS = 16  # parts of the vector whose rows are put in order at one time: so much less memory than for all at once
+_WINDOWS = 16  # parts of the vector: rows are put in order a part at a time, which takes little memory
 _TOGETHER = 1 << 16  # values that are moved at one time
 
 
@@ -56,16 +56,17 @@ class HeldRows:
     def _ascending(self, rows: np.ndarray, which: np.ndarray | None = None) -> Iterator[np.ndarray]:
         """The slots whose rows are asked for, some at a time, in ascending order of their rows."""
         n = len(self._vectors[0].values)
-        most = max(2 * len(self.values[0]) // _WINDOWS, _TOGETHER)
-        together = -(-n // _WINDOWS) if len(rows) > _TOGETHER else n  # few rows, such as those just admitted
-        windows = list(tile(n, together))[::-1]
+        most_slots = max(2 * len(self.values[0]) // _WINDOWS, _TOGETHER)
+        window_rows = -(-n // _WINDOWS) if len(rows) > _TOGETHER else n  # few rows are in one window
+        windows = list(tile(n, window_rows))[::-1]
         while windows:
             start, stop = windows.pop()
             inside = rows >= start
             inside &= rows < stop
             if which is not None:
                 inside &= which
-            if stop - start > 1 and np.count_nonzero(inside) > most:  # early in the first pass rows lie close together
+            # Early in the first pass the rows of all slots lie close together, in few windows.
+            if stop - start > 1 and np.count_nonzero(inside) > most_slots:
                 middle = (start + stop) // 2
                 windows += (middle, stop), (start, middle)
                 continue
