@@ -62,7 +62,8 @@ ADDITIONS = (
     ),
     Addition(
         "kernel", 4, 14,
-        "from bigsvm.problem.kernel import Kernel; assert Kernel('quadratic').by_construction",
+        "from bigsvm.problem.kernel import Kernel; kernel = Kernel('quadratic')\n"
+        "assert kernel.by_construction and kernel.document() == {'name': 'quadratic', 'gamma': 1.0}",
         "r = bigsvm.fit(X, y, kernel='quadratic', gamma=0.5, C=1.0, tol=1e-6)\n"
         "U = 0.5 * X @ X.T; K = 1 + U + U * U\n"
         "F = K @ (r.model.dual_coef[0] @ np.eye(120)[r.model.support_rows]) + r.model.intercept[0]\n"

@@ -167,11 +167,11 @@ class Kernel:
     def document(self) -> dict[str, Any]:
         """The entry of model.json: the name, and the parameters that this kernel has."""
         found: dict[str, Any] = {"name": self.name}
-        if self.name in ("rbf", "poly", "sigmoid"):
+        if "gamma" in PARAMETERS[self.name]:
             found["gamma"] = float(self.gamma)
-        if self.name == "poly":
+        if "degree" in PARAMETERS[self.name]:
             found["degree"] = int(self.degree)
-        if self.name in ("poly", "sigmoid"):
+        if "coef0" in PARAMETERS[self.name]:
             found["coef0"] = float(self.coef0)
         return found
 
