@@ -9,7 +9,8 @@ from typing import Any
 
 from bigsvm.config import BASE_BYTES
 from bigsvm.errors import OutputError
-from bigsvm.files.paths import cache_folder, can_make
+from bigsvm.files.paths import cache_folder, can_make, unwritable_cache
+from bigsvm.store.remembered import FOLDER, why_not_read
 from bigsvm.units import GIB, MIB, show_bytes
 
 EXTRAS = {
@@ -60,7 +61,12 @@ def _of_cache() -> list[tuple[str, str]]:
     if not can_make(cache):
         return [(f"nothing can be kept in the cache folder {cache}", 'export BIGSVM_CACHE="$HOME/.cache"')]
     if cache.parent == Path(tempfile.gettempdir()):
-        return [(f"the cache folder is in the temporary folder, which the machine may empty: {cache}", elsewhere)]
+        usual = unwritable_cache()
+        said = f"the cache folder is in the temporary folder, which the machine may empty: {cache}"
+        if usual is not None:
+            why = why_not_read(usual / FOLDER)
+            said += f"; {usual} cannot be written, and is not read: {why}" if why else f"; {usual} is only read"
+        return [(said, elsewhere)]
     return []
 
 

@@ -33,17 +33,34 @@ def cache_folder() -> Path:
     named = os.environ.get("BIGSVM_CACHE")
     if named:
         return Path(named) / "bigsvm"
-    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return _writable_cache(usual, tempfile.gettempdir())
+    return _writable_cache(_usual_cache(), temporary_cache())
+
+
+def unwritable_cache() -> Path | None:
+    """The usual cache folder, if it is there, and `cache_folder` is another one because this one cannot be written.
+
+    What an earlier run kept in it can still be read.
+    """
+    folder = _usual_cache()
+    if os.environ.get("BIGSVM_CACHE") or not folder.is_absolute() or not os.path.isdir(folder):
+        return None
+    return None if cache_folder() == folder else folder
+
+
+def _usual_cache() -> Path:
+    """The cache folder where $BIGSVM_CACHE is not set.  It is relative if there is no home: `~` is then only a name."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "bigsvm"
+
+
+def temporary_cache() -> Path:
+    """The user's folder in the machine's temporary folder, which is the cache where the usual one cannot be written."""
+    return Path(tempfile.gettempdir()) / f"bigsvm-{os.getuid()}"
 
 
 @functools.lru_cache(maxsize=8)
-def _writable_cache(usual: str, temporary: str) -> Path:
-    folder = Path(usual) / "bigsvm"
-    # The path is relative if there is no home: `~` is then no more than a name.
+def _writable_cache(folder: Path, own: Path) -> Path:
     if folder.is_absolute() and can_make(folder):
         return folder
-    own = Path(temporary) / f"bigsvm-{os.getuid()}"
     try:
         with suppress(FileExistsError):
             own.mkdir(mode=0o700)

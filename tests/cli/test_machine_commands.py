@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,31 @@ def test_cache(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert bigsvm("cache", "clear").code == 0
     assert not kernels.exists()
     assert not staged.exists()
+
+
+def test_cache_tells_of_a_folder_that_it_cannot_write(
+    bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    usual, own = tmp_path / "home" / "bigsvm", tmp_path / f"bigsvm-{os.getuid()}"
+    monkeypatch.delenv("BIGSVM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for folder in (usual, own):
+        (folder / "manifests").mkdir(parents=True, mode=0o700)
+        (folder / "manifests" / "a.json").write_bytes(b"12345")
+    paths._writable_cache.cache_clear()
+    (left,) = bigsvm("cache", "--json").document["result"]["others"]
+    assert (left["cache"], left["read"], left["manifests"]["n"]) == (str(own), False, 1)
+    can_make = paths.can_make
+    monkeypatch.setattr(paths, "can_make", lambda folder: folder != usual and can_make(folder))
+    paths._writable_cache.cache_clear()
+    (only_read,) = bigsvm("cache", "--json").document["result"]["others"]
+    assert (only_read["cache"], only_read["read"], only_read["manifests"]["n"]) == (str(usual), True, 1)
+    assert f"1 document (read, not written) and 0 functions (not read), 5 B in {usual}" in bigsvm("cache").out
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **how: path.is_relative_to(usual) or rmtree(path, **how))
+    assert f"{usual / 'manifests'} cannot be removed and stays" in bigsvm("cache", "clear").err
+    assert not (own / "manifests").exists()
 
 
 def test_cache_tells_what_came_with_the_installation(

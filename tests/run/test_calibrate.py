@@ -19,7 +19,7 @@ from bigsvm.model.probability.calibration import curve_of, fault_of, probabiliti
 from bigsvm.run.apply.curves import Points, curve, points_of
 from bigsvm.run.tune.folds import Folds
 from bigsvm.store.formats.array_rows import ArrayRows
-from bigsvm.store.withheld import HashedShare, WithheldRows
+from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 from bigsvm.testing.problems import random_problem
 from tests.proofs import same_optimum
 

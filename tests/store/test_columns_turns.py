@@ -19,6 +19,7 @@ from bigsvm.events import Event, WorkEnded, WorkStarted
 from bigsvm.files import locks
 from bigsvm.store.formats import csc_rows
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.remembered import folder_to_write
 from tests.cli.conftest import Bigsvm, bigsvm
 from tests.store import formats
 from tests.turns import HOLDERS, check_told, hold
@@ -39,7 +40,7 @@ def columns(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def place() -> Path:
-    return csc_rows.cache_folder() / "manifests"
+    return folder_to_write()
 
 
 def held(path: Path, who: str, monkeypatch: pytest.MonkeyPatch) -> str:

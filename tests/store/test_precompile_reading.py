@@ -25,7 +25,6 @@ from bigsvm.store import precompile_reading
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.text.dump import dump
-from bigsvm.store.transforms import scaled_rows
 from tests.forked import Run, programs
 from tests.products import each_of
 from tests.signatures import SIGNATURES
@@ -141,7 +140,7 @@ def kinds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, ..
     """What was asked to be compiled, or loaded, for reading rows; the cache knows nothing of them."""
     found: list[tuple[str, ...]] = []
     monkeypatch.setattr(precompile_reading, "compiled_in_child", lambda kind, call, emit: found.append(kind))
-    monkeypatch.setattr(scaled_rows, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setenv("BIGSVM_CACHE", str(tmp_path / "cache"))
     return found
 
 

@@ -19,6 +19,7 @@ from bigsvm.files import locks
 from bigsvm.files.atomic import temporary_name
 from bigsvm.store.formats import csc_rows
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.remembered import folder_to_write
 from tests.store import formats
 from tests.store.cells import CODES, N, X
 from tests.store.read_back import rows_of
@@ -28,7 +29,7 @@ pytest.importorskip("h5py")
 
 def transposed() -> list[Path]:
     """Folders of columns that were made rows, whole or not."""
-    return [path for path in (csc_rows.cache_folder() / "manifests").glob("*transposed-*") if path.is_dir()]
+    return [path for path in folder_to_write().glob("*transposed-*") if path.is_dir()]
 
 
 @pytest.mark.parametrize("buffer", [1, 200, 1 << 20])
@@ -66,7 +67,7 @@ def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal
         raise OSError(errno.ENOSPC, "No space left on device")
 
     path = formats.anndata(tmp_path / "a.h5ad", {"X": X.tocsc(), "obs/label": (CODES, ["b", "a", "c"])})
-    folder = csc_rows.cache_folder() / "manifests"
+    folder = folder_to_write()
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OutputError, match="No space left on device") as told:
         open_store(path)
@@ -131,7 +132,7 @@ def test_what_killed_processes_made_of_columns_is_removed(tmp_path: Path) -> Non
         assert process.stdout.readline() == "begun\n"
         process.kill()
     assert len(transposed()) == 1
-    at_work = temporary_name(csc_rows.cache_folder() / "manifests" / "transposed-other")  # of a process that lives
+    at_work = temporary_name(folder_to_write() / "transposed-other")  # of a process that lives
     at_work.mkdir()
     open_store(path)
     assert len(transposed()) == 2

@@ -19,7 +19,7 @@ from bigsvm.run.execute.signals import Stop
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.delegated import check_unchanged
-from bigsvm.store.withheld import HashedShare, WithheldRows
+from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import over_shares
 
 _ROW = 96  # bytes for each held-out row while one curve is fitted to all of them

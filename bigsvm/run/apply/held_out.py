@@ -10,8 +10,6 @@ from bigsvm.compile_in_child import compiled_in_child
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, silent
-from bigsvm.files.paths import cache_folder, make_cache_folder
-from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import budget_of, plan_reading
@@ -24,6 +22,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.formats.chosen.split_rows import others_of
 from bigsvm.store.identity import digest_of
 from bigsvm.store.precompile_reading import precompile_reading
+from bigsvm.store.remembered import recall, remember
 from bigsvm.store.survey import Survey
 
 _OF_THE_RUN = ("seconds", "memory", "n_samples")
@@ -74,11 +73,10 @@ def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, em
 def _content_of(rows: RowBlocks, n: int, model: Model, config: FitConfig, emit: Emit) -> str:
     """The content fingerprint of the first n rows, from the cache or by reading them."""
     of = digest_of({"rows": rows.identity.document(), "n": n})
-    path = cache_folder() / "manifests" / f"content-of-{of}.json"
-    try:
-        return str(read_sealed(path)["content"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # a bad entry of the cache is replaced below
+    name = f"content-of-{of}.json"
+    known = recall(name, lambda document: str(document["content"]))
+    if known is not None:
+        return known
 
     def survey_two() -> None:
         n_classes = 0 if rows.classes is None else 2
@@ -91,6 +89,5 @@ def _content_of(rows: RowBlocks, n: int, model: Model, config: FitConfig, emit: 
     with open_mapper(dataclasses.replace(config, threads=reading.threads)) as mapper:
         content = read_content(rows, n, reading.block_rows, mapper, emit)
     if rows.uri != "memory":
-        make_cache_folder(path.parent)
-        write_sealed(path, {"content": content})
+        remember(name, {"content": content})
     return content

@@ -15,7 +15,7 @@ from bigsvm.store.blocks import RowBlocks, row_bytes
 from bigsvm.store.content import scale_warning
 from bigsvm.store.copy.copy_folder import tree_bytes
 from bigsvm.store.formats.chosen.split_rows import recorded_split
-from bigsvm.store.withheld import HashedShare
+from bigsvm.store.transforms.withheld import HashedShare
 
 
 def inspect_store(store: RowBlocks) -> dict[str, Any]:

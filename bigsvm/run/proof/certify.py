@@ -34,7 +34,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
-from bigsvm.store.withheld import HashedShare, WithheldRows
+from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import SerialMapper, runs_of
 from bigsvm.units import MIB, show_bytes
 

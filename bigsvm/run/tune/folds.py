@@ -17,7 +17,7 @@ from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 from bigsvm.store.formats.chosen.split_rows import numbers_in_store, rows_in_store
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import digest_of
-from bigsvm.store.withheld import hashed_rows
+from bigsvm.store.transforms.withheld import hashed_rows
 from bigsvm.units import MIB
 
 _PIECE = 1 << 18  # rows

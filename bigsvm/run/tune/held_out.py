@@ -34,7 +34,7 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.state.score_file import ScoreFile
-from bigsvm.store.withheld import HashedShare
+from bigsvm.store.transforms.withheld import HashedShare
 from bigsvm.tasks import over_shares
 
 METRICS = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision")

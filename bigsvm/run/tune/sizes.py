@@ -23,7 +23,7 @@ from bigsvm.run.tune.folds import Folds, class_counts
 from bigsvm.run.tune.result import Row
 from bigsvm.run.tune.search import Asked, tune_store
 from bigsvm.store.blocks import RowBlocks, tile
-from bigsvm.store.withheld import HashedShare, WithheldRows
+from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 
 CURVE = "curve.json"
 _PIECE = 1 << 18  # rows

@@ -38,7 +38,7 @@ from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.kept_fits import KeptFits
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.withheld import WithheldRows
+from bigsvm.store.transforms.withheld import WithheldRows
 from bigsvm.units import MIB, show_bytes
 
 _EASY = 1.0

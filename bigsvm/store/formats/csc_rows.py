@@ -21,9 +21,9 @@ from bigsvm.events import WAITING, WorkEnded, WorkStarted
 from bigsvm.files.atomic import cannot_write, file_digest, remove, remove_dead, temporary_name
 from bigsvm.files.locks import sign, unsign, wait_for
 from bigsvm.files.mapped import zeros_map
-from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.identity import digest_of
+from bigsvm.store.remembered import folder_to_write, made_folder, places
 from bigsvm.store.remote.settings import current
 from bigsvm.units import MIB
 
@@ -78,13 +78,14 @@ def rows_of_columns(
     data, _indices, indptr = parts
     n_features = len(indptr) - 1
     index = np.dtype(np.int32 if n_features <= 2**31 else np.int64)
-    folder = cache_folder() / "manifests" / f"transposed-{digest_of(of)}"
+    name = f"transposed-{digest_of(of)}"
     kinds = {"data": data.dtype.newbyteorder("="), "indices": index, "indptr": np.dtype(np.int64)}
     lengths = {"data": len(data), "indices": len(data), "indptr": n_samples + 1}
-    remove_dead(folder.parent)
-    _remove_earlier(folder.parent)
-    if not _is_whole(folder, of):
-        make_cache_folder(folder.parent)
+    folder = next((place for place in places(name) if _is_whole(place, of)), None)
+    remove_dead(folder_to_write())
+    _remove_earlier(folder_to_write())
+    if folder is None:
+        folder = made_folder() / name
         try:
             # One process makes the copy and the others wait for it, since each copy would need the space once more.
             with open(folder.with_suffix(".lock"), "a+") as lock:

@@ -15,14 +15,14 @@ import numpy as np
 
 from bigsvm.errors import BigSVMError, DataError, UsageError, in_words
 from bigsvm.files.atomic import open_regular
-from bigsvm.files.paths import cache_folder, make_cache_folder, no_such_file
-from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.files.paths import no_such_file
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, opened_once, stat_file
 from bigsvm.store.formats.tables.looked_at_first import DAMAGED_HINT, look_first
 from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
+from bigsvm.store.remembered import recall, remember
 from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.store.sealing.places import naming
 
@@ -321,16 +321,11 @@ def _plain(value: Any) -> Any:
 def _fingerprint(file: File) -> str:
     """xxh3-128 of the bytes of a file, from the cache or by reading them."""
     of = digest_of({"h5": file.known_by})
-    place = cache_folder() / "manifests" / f"h5-{of}.json"
-    try:
-        known = read_sealed(place)
-        if known["of"] == of:
-            return str(known["fingerprint"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # a bad entry of the cache is replaced below
-    found = files_fingerprint([file])
-    make_cache_folder(place.parent)
-    write_sealed(place, {"of": of, "fingerprint": found})
+    name = f"h5-{of}.json"
+    found = recall(name, lambda known: str(known["fingerprint"]) if known["of"] == of else None)
+    if found is None:
+        found = files_fingerprint([file])
+        remember(name, {"of": of, "fingerprint": found})
     return found
 
 

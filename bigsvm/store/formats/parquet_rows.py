@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
-from bigsvm.files.paths import cache_folder, make_cache_folder
-from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
 from bigsvm.store.checks import index_dtype
@@ -38,6 +36,7 @@ from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
 from bigsvm.store.formats.tables.table_names import PARQUET, told_of_others
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
+from bigsvm.store.remembered import recall, remember
 
 
 class ParquetRows(ColumnLabels):
@@ -249,20 +248,15 @@ class ParquetRows(ColumnLabels):
         """What earlier openings of exactly these files and columns found, else only the fingerprint."""
         files = [file.known_by for file in self._files.files]
         of = digest_of({"files": files, "features": self._layout.features, "form": self._layout.form})
-        self._known_path = cache_folder() / "manifests" / f"parquet-{of}.json"
-        try:
-            known = read_sealed(self._known_path)
-            if known["of"] == of:
-                return known
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # a bad entry of the cache is replaced below
-        known = {"of": of, "fingerprint": self._files.fingerprint()}
-        self._remember(known)
+        self._known_name = f"parquet-{of}.json"
+        known = recall(self._known_name, lambda document: document if document["of"] == of else None)
+        if known is None:
+            known = {"of": of, "fingerprint": self._files.fingerprint()}
+            self._remember(known)
         return known
 
     def _remember(self, known: dict[str, Any]) -> None:
-        make_cache_folder(self._known_path.parent)
-        write_sealed(self._known_path, known)
+        remember(self._known_name, known)
 
     def _scan(self) -> dict[str, Any]:
         """n_features and nnz of the sparse layout; found in one pass over the indices, and cached."""

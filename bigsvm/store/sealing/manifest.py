@@ -260,7 +260,7 @@ def _chunk_tables(folder: Path, stem: str, path: Path, main: dict[str, Any]) -> 
     yield path, inline
     for number, part in enumerate(parts, start=1):
         # The name is computed, never read: a manifest cannot point outside its folder.
-        part_path = folder / _part_name(stem, number)
+        part_path = folder / part_name(stem, number)
         expected = part.get("digest") if isinstance(part, dict) else None
         if not isinstance(expected, str) or not _is_digest(expected):
             raise DataError("damaged part of the manifest", str(part_path), "run: bigsvm seal")
@@ -282,12 +282,13 @@ def _part_text(folder: Path, part_path: Path, expected: str) -> bytes:
     raise DataError(what, str(part_path), "run: bigsvm seal")
 
 
-def _part_name(stem: str, number: int) -> str:
+def part_name(stem: str, number: int) -> str:
+    """The file name of part `number`, from 1."""
     return f"{stem}-{number:05d}.json"
 
 
 def _write_part(folder: Path, stem: str, number: int, chunks: dict[str, str]) -> dict[str, str]:
-    name, text = _part_name(stem, number), canonical(chunks)
+    name, text = part_name(stem, number), canonical(chunks)
     write_bytes(folder / name, text)
     return {"digest": xxhash.xxh3_128_hexdigest(text)}
 

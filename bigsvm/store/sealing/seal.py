@@ -6,6 +6,8 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +15,8 @@ import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import open_regular, read_bytes
-from bigsvm.files.paths import cache_folder, local_path, make_cache_folder
+from bigsvm.files.paths import local_path
+from bigsvm.store.remembered import folder_to_write, is_believed, made_folder, places
 from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.former import verified
 from bigsvm.store.sealing.manifest import (
@@ -27,6 +30,7 @@ from bigsvm.store.sealing.manifest import (
     forget_content,
     load_manifest,
     manifest_keys,
+    part_name,
     read_failed,
     vouch,
     write_manifest,
@@ -61,21 +65,33 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
             raise DataError(what, str(path), "run: bigsvm seal") from None
     except OSError as error:
         raise read_failed(str(path / f"{STEM}.json"), error) from error
-    folder = cache_folder() / "manifests"
     stem = xxhash.xxh3_128_hexdigest(os.fsencode(os.path.realpath(path)))
     stat = files_stat(path)
     former: Manifest | None = None
-    try:
-        former = load_manifest(folder, stem)
-        if former.stat == stat:
-            if empty_chunks == "zeros" and not former.vouched:
+    for folder, found in _side_manifests(stem):
+        former = former or found
+        if found.stat != stat:
+            continue
+        if empty_chunks == "zeros" and not found.vouched:
+            if folder != folder_to_write():
+                continue  # the statement is recorded in a manifest that is made anew
+            with suppress(OSError, DataError):
                 vouch(folder, stem)
-                former = dataclasses.replace(former, vouched=True)
-            return former, False
-    except (OSError, DataError):
-        pass  # a missing or damaged side manifest is made anew
-    make_cache_folder(folder)
-    return make_manifest(path, folder, stem=stem, stat=stat, former=former, empty_chunks=empty_chunks), True
+                return dataclasses.replace(found, vouched=True), False
+            continue
+        return found, False
+    made = make_manifest(path, made_folder(), stem=stem, stat=stat, former=former, empty_chunks=empty_chunks)
+    return made, True
+
+
+def _side_manifests(stem: str) -> Iterator[tuple[Path, Manifest]]:
+    """(folder, manifest) of an unsealed store, from each folder that has one; damaged ones are left out."""
+    for path in places(f"{stem}.json"):
+        folder = path.parent
+        parts = takewhile(os.path.lexists, (folder / part_name(stem, number) for number in count(1)))
+        if folder == folder_to_write() or all(map(is_believed, parts)):
+            with suppress(OSError, DataError):
+                yield folder, load_manifest(folder, stem)
 
 
 def seal(path: Path, empty_chunks: EmptyChunks = "refuse") -> Manifest:

@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
-from bigsvm.files.paths import cache_folder, make_cache_folder
-from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.identity import digest_of
 from bigsvm.store.precompile_reading import precompile_reading
+from bigsvm.store.remembered import places, recall, remember
 from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
 from bigsvm.store.transforms.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
 from bigsvm.store.transforms.transformed_rows import TransformedRows
@@ -36,8 +36,7 @@ class ScaledRows(TransformedRows):
         if self._scaling.largest is None or self._store.uri == "memory":
             return ScaledRows, (self._store, self._scaling)
         # Many numbers are passed by the name of their file, because a worker may have another cache folder.
-        name = f"scales-{digest_of(self._scaling.document())}"
-        return _reopen, (self._store, _remember(name, self._scaling.document()))
+        return _reopen, (self._store, _file_of(self._scaling.document()))
 
     def __repr__(self) -> str:
         return f"ScaledRows({self._store!r}, {self._scaling.kind})"
@@ -92,19 +91,20 @@ def _known(
     store: RowBlocks, names: tuple[str, ...], find: Callable[[RowBlocks], Sequence[np.ndarray]]
 ) -> Sequence[np.ndarray]:
     """Arrays (n_features,), by name: found in one pass, and cached while the rows stay the same."""
-    name = f"{'-'.join(names) if names != ('largest',) else 'scales'}-of-{store.identity.digest}"
-    try:
-        document = read_sealed(cache_folder() / "manifests" / f"{name}.json")
+    name = f"{'-'.join(names) if names != ('largest',) else 'scales'}-of-{store.identity.digest}.json"
+
+    def arrays(document: Any) -> list[np.ndarray] | None:
         kept = [np.array(document[each], np.float64) for each in names]
-        if all(each.shape == (store.n_features,) for each in kept):
-            return kept
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # a bad entry of the cache is replaced below
+        return kept if all(each.shape == (store.n_features,) for each in kept) else None
+
+    kept = recall(name, arrays)
+    if kept is not None:
+        return kept
     precompile_reading(store)
     found = find(store)
     store.forget()
     if store.uri != "memory":
-        _remember(name, {each: array.tolist() for each, array in zip(names, found, strict=True)})
+        remember(name, {each: array.tolist() for each, array in zip(names, found, strict=True)})
     return found
 
 
@@ -127,12 +127,10 @@ def _rows_together(store: RowBlocks) -> int:
     return max(1, min(65536, int(_BLOCK / max(row_bytes(store), 1))))
 
 
-def _remember(name: str, document: dict[str, Any]) -> str:
-    """Store numbers of columns in the cache; returns the path of their file."""
-    path = cache_folder() / "manifests" / f"{name}.json"
-    if not path.exists():
-        make_cache_folder(path.parent)
-        write_sealed(path, document)
+def _file_of(document: dict[str, Any]) -> str:
+    """The path of a file in the cache that holds the numbers of a scaling; it is written if it is missing."""
+    name = f"scales-{digest_of(document)}.json"
+    path = next((path for path in places(name) if path.exists()), None) or remember(name, document)
     return str(path.absolute())
 
 

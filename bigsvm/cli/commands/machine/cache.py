@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -42,36 +43,87 @@ def command(session: Session, action: str, scratch: str | None, uses: tuple[str,
     from bigsvm.store.copy.copy_folder import copies_folder, copies_in, remove_copy, tree_bytes
     from bigsvm.store.copy.scratch import scratch_folder
 
-    kernels = sorted(cache_folder().glob("kernels-*"))
-    manifests = cache_folder() / "manifests"
+    others = _others()
     copies = copies_folder(scratch_folder(FitConfig.of(scratch=scratch)))
     staged = copies_in(copies)
     result: dict[str, Any] = {
-        "cache": str(cache_folder()),
-        "kernels": {
-            "n": sum(1 for folder in kernels for _ in folder.rglob(COMPILED)),
-            "versions": len(kernels),
-            "bytes": sum(map(tree_bytes, kernels)),
-        },
+        **_kept(cache_folder()),
+        "others": others,
         "shipped": _shipped(),
-        "manifests": {"n": _count(manifests), "bytes": tree_bytes(manifests)},
         "scratch": str(copies),
         "staged": {"n": len(staged), "bytes": sum(map(tree_bytes, staged))},
     }
     lines = [
         ("compiled kernels", _kernels(result["kernels"], cache_folder())),
         ("came with bigsvm", _came(result["shipped"])),
-        ("manifests", f"of {_size(result['manifests'], 'store', manifests)}"),
+        ("manifests", _size(result["manifests"], "document", cache_folder())),
+        *[("also there", _other(part)) for part in others],
         ("staged copies", _size(result["staged"], "copy", copies)),
     ]
     if action == "clear":
-        for folder in [*kernels, manifests]:
-            shutil.rmtree(folder, ignore_errors=True)
+        for place in [cache_folder(), *[Path(part["cache"]) for part in others]]:
+            for folder in _folders(place):
+                shutil.rmtree(folder, ignore_errors=True)
+                if folder.exists():
+                    session.warn(f"{folder} cannot be removed and stays")
         in_use = [path for path in staged if not remove_copy(path)]
         for path in in_use:
             session.warn(f"{path} is in use and stays")
         result["in_use"] = len(in_use)
     return session.finish(result, ("cleared\n" if action == "clear" else "") + text.rows(lines))
+
+
+def _folders(cache: Path) -> list[Path]:
+    """What a cache folder consists of."""
+    from bigsvm.store.remembered import FOLDER
+
+    return [*sorted(cache.glob("kernels-*")), *[folder for folder in [cache / FOLDER] if folder.is_dir()]]
+
+
+def _kept(cache: Path) -> dict[str, Any]:
+    """Numbers and sizes of what a cache folder holds."""
+    from bigsvm.store.copy.copy_folder import tree_bytes
+    from bigsvm.store.remembered import FOLDER
+
+    kernels = [folder for folder in _folders(cache) if folder.name != FOLDER]
+    return {
+        "cache": str(cache),
+        "kernels": {
+            "n": sum(1 for folder in kernels for _ in folder.rglob(COMPILED)),
+            "versions": len(kernels),
+            "bytes": sum(map(tree_bytes, kernels)),
+        },
+        "manifests": {"n": _count(cache / FOLDER), "bytes": tree_bytes(cache / FOLDER)},
+    }
+
+
+def _others() -> list[dict[str, Any]]:
+    """Further folders that hold something: the usual one if it cannot be written, and the one in the temporary folder.
+
+    read : whether the manifests are read;  why_not : the reason if they are not
+    """
+    from bigsvm.files.paths import cache_folder, temporary_cache, unwritable_cache
+    from bigsvm.store.remembered import FOLDER, why_not_read
+
+    found = []
+    usual, temporary = unwritable_cache(), temporary_cache()
+    if usual is not None and _folders(usual):
+        why = why_not_read(usual / FOLDER) if (usual / FOLDER).is_dir() else "it has none"
+        found.append({**_kept(usual), "read": not why, "why_not": why or None})
+    own = temporary.is_dir() and not temporary.is_symlink() and temporary.stat().st_uid == os.getuid()
+    if own and temporary != cache_folder() and _folders(temporary):
+        why = f"the cache folder is {cache_folder()}"
+        found.append({**_kept(temporary), "read": False, "why_not": why})
+    return found
+
+
+def _other(part: dict[str, Any]) -> str:
+    """The line about such a folder."""
+    manifests, kernels = part["manifests"], part["kernels"]
+    read = "read, not written" if part["read"] else f"not read: {part['why_not']}"
+    nbytes = show_bytes(manifests["bytes"] + kernels["bytes"])
+    documents, functions = _counted(manifests["n"], "document"), _counted(kernels["n"], "function")
+    return f"{documents} ({read}) and {functions} (not read), {nbytes} in {part['cache']}"
 
 
 def _warm(session: Session, uses: tuple[str, ...]) -> int:

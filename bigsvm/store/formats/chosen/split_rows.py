@@ -13,12 +13,11 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.files.paths import cache_folder, make_cache_folder
-from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.blocks import BlockRef, RowBlocks, row_bytes, tile
 from bigsvm.store.delegated import DelegatedRows
 from bigsvm.store.formats.kept_rows import KeptRows
 from bigsvm.store.identity import Identity
+from bigsvm.store.remembered import recall, remember
 from bigsvm.units import MIB
 
 Part = Literal["train", "test"]
@@ -36,14 +35,12 @@ class CountedRows(KeptRows):
         if self.layout == "dense":
             return self.n_samples * self.n_features
         if self._nnz is None:
-            path = cache_folder() / "manifests" / f"entries-of-{self.identity.digest}.json"
-            try:
-                self._nnz = int(read_sealed(path)["entries"])
-            except (OSError, ValueError, KeyError, TypeError):  # a bad entry of the cache is replaced below
+            name = f"entries-of-{self.identity.digest}.json"
+            self._nnz = recall(name, lambda document: int(document["entries"]))
+            if self._nnz is None:
                 self._nnz = self._count()
                 if self.uri != "memory":
-                    make_cache_folder(path.parent)
-                    write_sealed(path, {"entries": self._nnz})
+                    remember(name, {"entries": self._nnz})
         return self._nnz
 
     def _count(self) -> int:

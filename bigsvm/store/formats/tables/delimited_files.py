@@ -10,8 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from bigsvm.errors import DataError
-from bigsvm.files.paths import cache_folder, make_cache_folder
-from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.machine import trim_heap
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.tables.delimited import (
@@ -30,6 +28,7 @@ from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fing
 from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
+from bigsvm.store.remembered import recall, remember
 from bigsvm.store.text.unpacking import unpacking_bytes
 
 _LAYOUT = 2  # version of the remembered document
@@ -57,17 +56,13 @@ class DelimitedFiles:
         self.known = KnownFiles(self.files)
         files = [file.known_by for file in self.files]
         of = digest_of({"files": files, "columns": columns, "layout": _LAYOUT})
-        place = cache_folder() / "manifests" / f"table-{of}.json"
-        try:
-            known = read_sealed(place)
-            if known["of"] != of:
-                raise ValueError("of other files")
-        except (OSError, ValueError, KeyError, TypeError):  # an invalid entry of the cache is made anew
+        name = f"table-{of}.json"
+        known = recall(name, lambda document: document if document["of"] == of else None)
+        if known is None:
             known = {"of": of, "fingerprint": files_fingerprint(self.files), **self._learn(columns)}
             pa.default_memory_pool().release_unused()
             trim_heap()
-            make_cache_folder(place.parent)
-            write_sealed(place, known)
+            remember(name, known)
         self._known = known
         # In the order of the header, because the names in the document are sorted.
         self.kinds: dict[str, str] = {name: known["kinds"][name] for name in self.header.names}

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from bigsvm.errors import BigSVMError, DataError
-from bigsvm.files.paths import cache_folder, make_cache_folder
 from bigsvm.store.formats.tables.known_files import File, stat_file
 from bigsvm.store.identity import digest_of
+from bigsvm.store.remembered import made_folder, places
 from bigsvm.units import MIB
 
 DAMAGED_HINT = "restore the file, or write it again"
@@ -46,8 +46,8 @@ def look_first(paths: Sequence[str], look: Callable[[str], None], kind: str, opt
     """
     if sys.platform != "linux":
         return
-    done = cache_folder() / "manifests" / f"looked-at-{_known_by(paths, kind, options)}"
-    if done.exists():
+    done = f"looked-at-{_known_by(paths, kind, options)}"
+    if any(place.exists() for place in places(done)):
         return
     cpu_s = _CPU_S + sum(os.path.getsize(path) for path in paths) // _BYTES_PER_S
     n_seen, status, said = _in_child(paths, look, cpu_s)
@@ -60,8 +60,7 @@ def look_first(paths: Sequence[str], look: Callable[[str], None], kind: str, opt
         raise DataError(f"damaged {kind} file: {why}", paths[n_seen], DAMAGED_HINT)
     if n_seen == len(paths):
         with suppress(OSError, BigSVMError):  # a cache that cannot be written only means to look again
-            make_cache_folder(done.parent)
-            done.touch()
+            (made_folder() / done).touch()
 
 
 def _known_by(paths: Sequence[str], kind: str, options: tuple[object, ...]) -> str:
