@@ -181,8 +181,8 @@ def _signals_stay() -> Iterator[None]:
 def _manifests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of manifests in a cache of this process's own, where compiled functions are a link to those of all.
 
-    Whoever writes a manifest looks through the folder for what dead processes left, so thousands of manifests of other
-    tests would cost each test some CPU.
+    Each process looks through the folder for what dead processes left, so thousands of manifests of other tests would
+    cost some CPU.
     """
     compiled, cache = cache_folder(), tmp_path_factory.getbasetemp() / "cache"
     (cache / "bigsvm").mkdir(parents=True)

@@ -12,9 +12,10 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,8 @@ from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
 _AT_ONCE = 8  # files that are flushed at the same time
+_PAID = 64  # entries of a folder that may be looked at for each file that is written there
+_MOST_LOOKS = 256  # folders whose entries are remembered
 _REMOVALS = 20  # attempts to remove a folder in which another process still makes files
 # Limits of Linux's file systems in bytes; a path leaves room for the names of files inside.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000
@@ -45,15 +48,62 @@ def temporary_name(final: Path) -> Path:
 def remove_dead(folder: Path, name: str | None = None) -> None:
     """Remove the temporaries in a folder whose processes have ended; of the output `name`, or of all outputs."""
     try:
-        entries = [entry for entry in os.scandir(folder) if ".tmp-" in entry.name]
+        names = [entry.name for entry in os.scandir(folder) if ".tmp-" in entry.name]
     except OSError:
         return
-    for entry in entries:
-        found = _TEMPORARY.fullmatch(entry.name)
-        if found is None or name not in (None, found["name"]):
-            continue
-        if Process(found["machine"], int(found["pid"]), int(found["started"])).is_gone():
-            remove(Path(entry.path))
+    temporaries = filter(None, map(_TEMPORARY.fullmatch, names))
+    _remove_those_of_dead(folder, (made for made in temporaries if name in (None, made["name"])))
+
+
+def _remove_those_of_dead(folder: Path, temporaries: Iterable[re.Match[str]]) -> None:
+    for made in temporaries:
+        if Process(made["machine"], int(made["pid"]), int(made["started"])).is_gone():
+            remove(folder / made.string)
+
+
+@dataclass
+class _Look:
+    """What this process found when it last looked through a folder.
+
+    n_entries : the number of names;  temporaries : output -> its temporaries
+    n_paid : entries that may be looked at anew for what was written since
+    """
+
+    n_entries: int
+    temporaries: dict[str, list[re.Match[str]]]
+    n_paid: int = 0
+
+
+_looks: dict[str, _Look] = {}
+
+
+def _remove_dead_before_writing(final: Path) -> None:
+    """Remove the temporaries of one output whose processes have ended, without a look through the folder each time.
+
+    The cache folder may hold many thousands of files, and a look at all of them before each small file would take
+    longer than the file.  So a process looks once, notes the temporaries of all outputs, and looks again when it has
+    written a file for every `_PAID` names in the folder.  A small folder is looked through each time.  What a process
+    leaves that dies meanwhile is removed at the next look, or by the next process.
+    """
+    folder = os.path.abspath(final.parent)
+    look = _looks.get(folder)
+    if look is None or look.n_paid >= look.n_entries:
+        if len(_looks) >= _MOST_LOOKS:
+            _looks.clear()
+        look = _looks[folder] = _looked(folder)
+    look.n_paid += _PAID
+    _remove_those_of_dead(final.parent, look.temporaries.get(final.name, ()))
+
+
+def _looked(folder: str) -> _Look:
+    look = _Look(0, {})
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            look.n_entries += 1
+            found = _TEMPORARY.fullmatch(entry.name) if ".tmp-" in entry.name else None
+            if found is not None:
+                look.temporaries.setdefault(found["name"], []).append(found)
+    return look
 
 
 def remove(path: Path) -> None:
@@ -98,7 +148,7 @@ def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> 
 
     Every OSError inside the block is raised as OutputError naming the path.
     """
-    remove_dead(final.parent, final.name)
+    _remove_dead_before_writing(final)
     temporary = temporary_name(final)
     try:
         with _closed_quietly(open(temporary, "xb")) as file:

@@ -87,6 +87,33 @@ def test_the_next_writer_cleans_up(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
+def test_writing_looks_rarely_through_a_large_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, scandir = [], os.scandir
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    monkeypatch.setattr(os, "scandir", lambda path: looked.append(path) or scandir(path))
+    for number in range(100):
+        write_bytes(tmp_path / f"new-{number}", b"x")
+    assert 1 < len(looked) < 8
+
+
+def test_what_the_dead_left_in_a_large_folder_goes_at_the_first_writing_and_later(tmp_path: Path) -> None:
+    machine, pid, started = a_dead_process()
+    for number in range(1000):
+        (tmp_path / str(number)).touch()
+    before = tmp_path / f".b.tmp-{machine}-{pid}-{started}-00000000"
+    later = tmp_path / f".b.tmp-{machine}-{pid}-{started}-00000001"
+    before.touch()
+    write_bytes(tmp_path / "a", b"x")
+    assert before.exists()
+    write_bytes(tmp_path / "b", b"x")
+    assert not before.exists()
+    later.touch()
+    for _ in range(16):
+        write_bytes(tmp_path / "b", b"x")
+    assert not later.exists()
+
+
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     def fails() -> None:
         with new_file(tmp_path / "a") as file:
