@@ -26,6 +26,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, OutputError, UsageError
 from bigsvm.files import atomic
 from bigsvm.files.locks import alone
+from bigsvm.store.content import scale_warning
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.zarr_rows import reopen
 from bigsvm.store.ingest import label_spool
@@ -403,3 +404,34 @@ def test_a_full_disk_says_what_lacks(inodes: int, said: str, monkeypatch: pytest
     found = os.statvfs_result((4096, 4096, 9, 2, 2, 9, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     assert said in str(atomic.cannot_write(tmp_path / "x", OSError(28, "No space left on device")))
+
+
+def test_the_scales_of_columns_say_of_which_rows_they_are(tmp_path: Path) -> None:
+    X, y = rows(60, dense=True)
+    X += 1.0
+    X[:20, 0] *= 50.0  # worse than the rest, without a column that is named
+    path, known = tmp_path / "a.zarr", []
+    ingest((X[:10], y[:10]), path)
+    for start, stop in ((10, 20), (20, 40), (40, 60)):
+        if start == 40:
+            X[start:stop, 3] = 1e6
+        ingest((X[start:stop], y[start:stop]), path, append=True)
+        known.append(open_store(path).content["column_scale"])
+    assert known[0]["rows"] in ([0, 10], [10, 20])
+    assert known[1]["rows"] == known[0]["rows"]
+    assert known[2]["rows"] == [40, 60]
+    assert known[2]["max"] == 1e6
+    warning = scale_warning(known[2])
+    assert warning is not None
+    assert "in rows 40 to 59, columns differ" in warning
+    assert "in rows" in str(scale_warning(known[1], by_columns=True))
+
+
+def test_the_worse_part_is_taken_where_no_column_is_named(tmp_path: Path) -> None:
+    X, y = rows(40, dense=True)
+    X += 1.0
+    X[20:, 0] *= 50.0
+    path = tmp_path / "a.zarr"
+    ingest((X[:20], y[:20]), path)
+    ingest((X[20:], y[20:]), path, append=True)
+    assert open_store(path).content["column_scale"]["rows"] == [20, 40]

@@ -17,6 +17,7 @@ from zarr.storage import LocalStore
 
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.files.atomic import cannot_write, remove, temporary_name
+from bigsvm.store.content import badness
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
 from bigsvm.store.ingest.chunk_files import ChunkFiles
@@ -203,9 +204,16 @@ class GrownStore(ZarrWriter):
         return classes, counts.tolist()
 
     def _scale_summary(self) -> dict[str, object]:
-        """The worse of the old rows' and the new rows' scales: a warning is not worth reading all rows again."""
+        """The worse of the old rows' and the new rows' scales, with the rows that it is of.
+
+        That of all rows needs the largest value of each column, of which a manifest has no more than some quantiles,
+        and a warning is not worth reading the old rows again.
+        """
         old, new = self.former.manifest.content.get("column_scale") or {}, super()._scale_summary()
-        return new if not old or new.get("n_badly_scaled", 0) > old.get("n_badly_scaled", 0) else old
+        n = self.former.n_samples
+        parts = [{"rows": [0, n], **old}] if old else []
+        parts += [{**new, "rows": [n, self.n_samples]}] if new else []
+        return max(parts, key=badness) if parts else {}
 
     def _more_content(self) -> dict[str, Any]:
         """The content before the append, by which a model of the first rows is recognised; and the new content."""
