@@ -287,3 +287,14 @@ def test_a_column_of_labels_is_of_one_kind_over_all_pieces(pieces: Any, tmp_path
     odd = max(pieces.index((0, 1)), pieces.index((-1, 1))) * 2
     with pytest.raises(DataError, match=f"row {odd} of the column of labels 'a' holds {values[odd]}"):
         bigsvm.open_store(tmp_path / "rows.csv", labels="a,b", columns="x").classes  # noqa: B018
+
+
+@pytest.mark.parametrize("piece", [(0, 2), (4, 6)])
+def test_a_worker_judges_a_column_of_labels_by_all_rows(piece: tuple[int, int], tmp_path: Path) -> None:
+    """Whoever reads one piece with 0 and 1, or one with -1 and 1, refuses the column, as the caller does."""
+    values, other = [0, 1, 1, 1, -1, 1], [0, 1, 1, 0, 1, 0]
+    lines = [f"{x},{a},{b}" for x, (a, b) in enumerate(zip(values, other, strict=True))]
+    (tmp_path / "rows.csv").write_text("\n".join(["x,a,b", *lines]) + "\n")
+    store = pickle.loads(pickle.dumps(bigsvm.open_store(tmp_path / "rows.csv", labels="a,b", columns="x")))
+    with pytest.raises(DataError, match="row 4 of the column of labels 'a' holds -1"):
+        store.labels_between(*piece)
