@@ -20,7 +20,7 @@ import zarr
 
 import bigsvm
 from bigsvm.cli.main import run
-from bigsvm.errors import MissingInput
+from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Warned
 from bigsvm.store.copy.copy_folder import copies_folder, copies_in
 from bigsvm.store.remote.names import chosen_by_query, with_secrets, without_secrets
@@ -164,6 +164,56 @@ def test_what_came_after_the_metadata_were_consolidated_is_read(
     assert here.identity == there.identity
     assert there.has_weights == ("weights" in came)
     np.testing.assert_array_equal(rows_of(there)[0], X)
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+@pytest.mark.parametrize("large", [True, False])
+def test_the_chunks_of_a_store_without_tags_are_of_one_version(
+    ranges: bool, large: bool, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk has the length that it had, so that nothing but its bytes tells that the store was written anew."""
+    place, old = tmp_path / "www" / "rows.zarr", np.arange(180, dtype=np.float32).reshape(60, 3)
+    group = zarr.open_group(place, mode="w")
+    for name, values in (("X", old), ("obs/label", np.arange(60) % 2)):
+        group.create_array(name, data=values, chunks=(20, *values.shape[1:]), compressors=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(group.store)
+    versions = {chunk: chunk.read_bytes() for chunk in place.glob("X/c/*/*")}
+
+    def put(factor: float) -> None:
+        for chunk, content in versions.items():
+            beside = chunk.with_name("new")
+            beside.write_bytes((factor * np.frombuffer(content, np.float32)).astype(np.float32).tobytes())
+            beside.replace(chunk)
+
+    asked, changes, answer = list[str](), [0], Handler.do_GET
+
+    def changing(self: Handler) -> None:
+        if self.command == "GET" and "/X/c/" in self.path:
+            asked.append(self.path)
+            if len(asked) == changes[0]:
+                put(2.0)
+        answer(self)
+
+    monkeypatch.setattr("bigsvm.store.remote.fetch._CONNECTIONS", 1)
+    monkeypatch.setattr("bigsvm.store.remote.fetch._LARGEST_PIECE", 100 if large else 1000)
+    monkeypatch.setattr(Handler, "do_GET", changing)
+    monkeypatch.setattr(Handler, "ranges", ranges)
+    monkeypatch.setattr(Handler, "wbufsize", -1)  # an answer is one packet, so that nobody waits for a second one
+    np.testing.assert_array_equal(rows_of(bigsvm.open_store(f"{url}/rows.zarr"))[0], old)
+    refused, tried = 0, range(len(asked), 0, -3)
+    for number in tried:
+        asked.clear()
+        changes[0] = number
+        put(1.0)
+        try:
+            found = rows_of(bigsvm.open_store(f"{url}/rows.zarr"))[0]
+        except DataError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(found, 2 * old)
+    assert 2 * refused >= len(tried)
 
 
 def test_urls_that_differ_in_their_query_are_each_their_own(

@@ -31,7 +31,8 @@ from bigsvm.store.remote.versions import Listed
 from bigsvm.store.sealing.manifest import EMPTY, MISSING, STEM, Manifest, load_manifest, manifest_keys
 
 _LAYOUT = 1
-_WHAT = "copying objects"
+_WHAT, _AGAIN = "copying objects", "reading objects again"
+_TWICE = "what does not come in one answer is read twice"
 _TRIES = 3
 
 
@@ -59,7 +60,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
 
     The folder of the copy is named by what was listed (keys, sizes, ETags), so changed objects make another copy.
     Objects that were copied before a kill are compared with their digests, and kept.  If a server gives neither ETags
-    nor times, nothing is kept.
+    nor times, nothing is kept, and what came in several answers is read twice: a difference is an error.
 
     matrix : for an AnnData store the matrix that will be read; `*` for all of them
 
@@ -90,7 +91,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
             # Other objects of the same size could not be distinguished from these, so every opening makes a new copy.
             made_of["opening"] = secrets.token_hex(8)
             what = "the server gives neither an ETag nor the time of the last change"
-            emit(Warned(f"{client.name}: {what}, so it is copied anew at every opening"))
+            emit(Warned(f"{client.name}: {what}, so it is copied anew at every opening, and {_TWICE}"))
         scratch = make_scratch(FitConfig.of(scratch=storage.scratch))
         folder = copies_folder(scratch) / f"objects-{digest_of(made_of)}"
         kept = ExitStack()
@@ -141,12 +142,29 @@ def _make(
             manifest = _manifest(client, patience, folder, journal, tags, storage, first, found.name, advanced)
             objects = _sealed(objects, manifest, folder / found.name, found.name, matrix, client)
             check = _against(manifest, found.name)
-        Fetcher(client, patience, folder, journal, tags, storage.in_flight, check).fetch(objects, advanced)
+        fetcher = Fetcher(client, patience, folder, journal, tags, storage.in_flight, check)
+        fetcher.fetch(objects, advanced)
+        if check is None and not all(item.version for item in objects.values()):
+            _read_again(fetcher, objects, emit)
     finally:
         journal.close()
     document = {"name": client.name, "bytes": total}
     write_sealed(folder / OBJECTS, document)
     emit(WorkEnded(_WHAT, time.monotonic() - began))
+
+
+def _read_again(fetcher: Fetcher, objects: dict[str, Listed], emit: Emit) -> None:
+    """Compare the copies of objects without versions with the objects.  Raises as `Fetcher.read_again`."""
+    began, done, total = time.monotonic(), 0, sum(item.size for item in objects.values())
+
+    def advanced(more: int) -> None:
+        nonlocal done
+        done += more
+        emit(WorkAdvanced(_AGAIN, min(done, total)))
+
+    emit(WorkStarted(_AGAIN, total, "bytes"))
+    fetcher.read_again(objects, advanced)
+    emit(WorkEnded(_AGAIN, time.monotonic() - began))
 
 
 def _is_manifest(path: str, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import cannot_write, open_regular
 from bigsvm.store.remote.client import Client
-from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, NoRanges, Passing, Patience
+from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, Changed, NoRanges, Passing, Patience
 from bigsvm.store.remote.journal import Journal
 from bigsvm.store.remote.tags import Tags
 from bigsvm.store.remote.versions import Held, Listed
@@ -61,6 +61,7 @@ class Fetcher:
         # obstore holds a piece a second time while it is handed over
         self._piece = min(max(in_flight // (2 * _CONNECTIONS), _LEAST_PIECE), _LARGEST_PIECE)
         self._failed = threading.Event()
+        self._held: dict[str, Held] = {}
 
     def fetch(self, objects: Mapping[str, Listed], advanced: Callable[[int], None]) -> None:
         """Copy the objects that are missing.
@@ -73,12 +74,33 @@ class Fetcher:
         ReadFailed : a piece was given up at its deadline; names the object.  DataError : an object changed, or its
             bytes are wrong.  MissingInput : it was deleted.  OutputError : it cannot be written.
         """
+        self._run(self._copy, self._pieces(objects), advanced)
+
+    def read_again(self, objects: Mapping[str, Listed], advanced: Callable[[int], None]) -> None:
+        """Read objects that were copied once more, and compare them with their copies.
+
+        The second reading begins when the first one has ended.  So what is the same in both was all there at the
+        instant between them: the copies are of one version, although no answer names it.  (An object that changed and
+        changed back is not noticed.)  A single object that came in one answer is not read again.
+
+        Raises as `fetch`; DataError if an object is no longer what was copied.
+        """
+        if len(objects) == 1 and self._held[next(iter(objects))].n_answers == 1:
+            return
+        again = (_Copying(path, listed, self._folder / path, self._piece) for path, listed in objects.items())
+        self._run(self._compare, ((copied, start) for copied in again for start in copied.starts), advanced)
+
+    def _run(
+        self, work: Callable[[_Copying, int], int], pieces: Iterable[tuple[_Copying, int]],
+        advanced: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """Call `work`, which returns a number of bytes, for all pieces, on several threads."""
         self._failed.clear()
         pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="bigsvm-fetch")
         running: set[Future[int]] = set()
         try:
-            for copying, start in self._pieces(objects):
-                running.add(pool.submit(self._copy_unless_failed, copying, start))
+            for copying, start in pieces:
+                running.add(pool.submit(self._unless_failed, work, copying, start))
                 while len(running) >= 4 * _CONNECTIONS:
                     running = _some_done(running, advanced)
             while running:
@@ -91,6 +113,7 @@ class Fetcher:
     def _pieces(self, objects: Mapping[str, Listed]) -> Iterator[tuple[_Copying, int]]:
         for path, listed in objects.items():
             copying = _Copying(path, listed, self._folder / path, self._piece)
+            self._held[path] = copying.held
             try:
                 copying.target.parent.mkdir(parents=True, exist_ok=True)
                 if len(copying.starts) > 1 and copying.target.exists():  # finished by a run that was killed afterwards
@@ -100,12 +123,12 @@ class Fetcher:
             for start in copying.starts:
                 yield copying, start
 
-    def _copy_unless_failed(self, copying: _Copying, start: int) -> int:
-        """Copy one piece; after one has failed for good no further one begins, however late `fetch` learns of it."""
+    def _unless_failed(self, work: Callable[[_Copying, int], int], copying: _Copying, start: int) -> int:
+        """Do one piece of the work; after one failed for good no further one begins, however late `_run` learns it."""
         if self._failed.is_set():
             return 0
         try:
-            return self._copy(copying, start)
+            return work(copying, start)
         except BaseException:
             self._failed.set()
             raise
@@ -188,6 +211,37 @@ class Fetcher:
         for start in copying.starts:
             stop = min(start + self._piece, copying.listed.size)
             self._journal.add(copying.path, start, _read(copying.unfinished, start, stop))
+
+    def _compare(self, copied: _Copying, start: int) -> int:
+        """Read one piece again, and compare it with the copy.  Returns the number of its bytes."""
+        listed, where = copied.listed, self._client.uri(copied.listed.key)
+        stop = min(start + self._piece, listed.size)
+        if copied.streamed:
+            return stop - start
+
+        def attempt() -> None:
+            if listed.size == 0:
+                listed.check(self._client.head(listed.key))
+            elif self._client.get(listed, start, stop) != _read(copied.target, start, stop):
+                raise Changed
+
+        def stream() -> None:
+            done = 0
+            for piece in self._client.whole(listed, Held(listed)):
+                if piece != _read(copied.target, done, done + len(piece)):
+                    raise Changed
+                done += len(piece)
+            if done != listed.size:
+                raise Passing(f"{done} bytes came instead of {listed.size}")
+
+        try:
+            self._patience.ask(where, attempt)
+        except NoRanges:
+            with copied.lock:
+                if not copied.streamed:
+                    self._patience.ask(where, stream)
+                    copied.streamed = True
+        return stop - start
 
     def _write(self, copying: _Copying, start: int, content: Any) -> None:
         try:

@@ -48,17 +48,19 @@ class Held:
 
     complete : every answer had a validator of the kind that the listing has (an ETag; if it has none, a time), so that
         the listed version is known to be the one that was copied
+    n_answers : the number of answers
     """
 
     def __init__(self, listed: Listed) -> None:
         self._listed = listed
         self._first: Listed | None = None
         self._lock = threading.Lock()
-        self.complete = True
+        self.complete, self.n_answers = True, 0
 
     def check(self, found: Listed) -> None:
         """Compare one more answer with the listing and with the answers before it.  Raises Changed."""
         with self._lock:
+            self.n_answers += 1
             self._listed.check(found)
             first = self._first or found
             first.check(found)
