@@ -317,6 +317,22 @@ def test_no_sources_no_cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert kept() == []
 
 
+def test_a_cache_that_cannot_be_written_any_more_is_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Pig(place)(2)
+    usual, access = cache_folder(), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not Path(path).is_relative_to(usual) and access(path, mode))
+    monkeypatch.setattr(places.tempfile, "gettempdir", lambda: str(place / "tmp"))
+    places._usable.cache_clear()
+    pig = Pig(place)
+    assert (pig(2), pig.compiled) == (4, 0)
+    assert (pig(2.5), pig.compiled) == (5.0, 1)
+    assert cache_folder().is_relative_to(place / "tmp")
+    assert len(kept()) == 1
+    usual.chmod(0o777)
+    again = Pig(place)
+    assert (again(2), again.compiled) == (4, 1)
+
+
 def test_a_folder_that_others_may_write_is_not_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places.tempfile, "gettempdir", lambda: str(place / "tmp"))
     usual = cache_folder()

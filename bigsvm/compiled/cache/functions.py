@@ -146,8 +146,14 @@ class FunctionCache(_Cache):
             found = _read(self._path(places.SHIPPED, head), head, sig, places.owner_of_installation())
             if found is not None:
                 return found
+        return self._found_of_user(sig, target)
+
+    def _found_of_user(self, sig: Any, target: tuple[Any, ...]) -> Any:
+        """The stored result from the user's cache, or from the one that can only be read; None if in neither."""
         head = self._head(sig, target)
-        return _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
+        found = _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
+        other = None if found is not None else places.folder_only_read()
+        return found if other is None else _read(self._path(other, head), head, sig, (os.geteuid(),))
 
     def _head(self, sig: Any, target: tuple[Any, ...]) -> bytes:
         """The beginning of a file: all that determines the compiled code."""
@@ -180,8 +186,7 @@ class PartCache(FunctionCache):
         """Nothing to do: these functions are not counted."""
 
     def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
-        head = self._head(sig, target)
-        return _read(self._path(places.cache_folder(), head), head, sig, (os.geteuid(),))
+        return self._found_of_user(sig, target)
 
 
 _TAKEN_OVER = {"fastmath": "[]", "error_model": "python", "nrt": "True", "forceinline": "False"}

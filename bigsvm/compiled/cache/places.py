@@ -42,12 +42,30 @@ def cache_folder() -> Path:
 
     Only the user can access it.
     """
+    return _usable(_base(), _name())
+
+
+def folder_only_read() -> Path | None:
+    """The folder of the same functions in the user's cache, if it is there and is not `cache_folder`.
+
+    It was filled before its place became read-only, or others can write it; `trust.py` decides what is read from it.
+    """
+    base = _base()
+    folder = None if base is None else Path(base) / "bigsvm" / _name()
+    return None if folder is None or folder == cache_folder() or not folder.is_dir() else folder
+
+
+def _base() -> str | None:
     base = os.environ.get("BIGSVM_CACHE")
-    if not base:
-        usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        # The path is relative if there is no home: `~` is then no more than a name.
-        base = usual if os.path.isabs(usual) else None
-    return _usable(base, f"kernels-{stamp_digest()[:16]}")
+    if base:
+        return base
+    usual = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    # The path is relative if there is no home: `~` is then no more than a name.
+    return usual if os.path.isabs(usual) else None
+
+
+def _name() -> str:
+    return f"kernels-{stamp_digest()[:16]}"
 
 
 @functools.lru_cache(maxsize=8)

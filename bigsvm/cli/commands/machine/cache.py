@@ -101,29 +101,32 @@ def _others() -> list[dict[str, Any]]:
     """Further folders that hold something: the usual one if it cannot be written, and the one in the temporary folder.
 
     read : whether the manifests are read;  why_not : the reason if they are not
+    kernels_read : whether the compiled functions are read
     """
-    from bigsvm.files.paths import cache_folder, temporary_cache, unwritable_cache
+    from bigsvm.files.paths import cache_folder, can_make, temporary_cache, unwritable_cache
     from bigsvm.store.remembered import FOLDER, why_not_read
 
     found = []
     usual, temporary = unwritable_cache(), temporary_cache()
     if usual is not None and _folders(usual):
-        why = why_not_read(usual / FOLDER) if (usual / FOLDER).is_dir() else "it has none"
-        found.append({**_kept(usual), "read": not why, "why_not": why or None})
+        why = why_not_read(usual / FOLDER) if (usual / FOLDER).is_dir() else ""
+        believed = not any(map(why_not_read, usual.glob("kernels-*")))
+        found.append({**_kept(usual), "read": not why, "why_not": why or None, "kernels_read": believed})
     own = temporary.is_dir() and not temporary.is_symlink() and temporary.stat().st_uid == os.getuid()
     if own and temporary != cache_folder() and _folders(temporary):
         why = f"the cache folder is {cache_folder()}"
-        found.append({**_kept(temporary), "read": False, "why_not": why})
+        compiled_here = not can_make(cache_folder())  # compiled code is put where it can be
+        found.append({**_kept(temporary), "read": False, "why_not": why, "kernels_read": compiled_here})
     return found
 
 
 def _other(part: dict[str, Any]) -> str:
     """The line about such a folder."""
     manifests, kernels = part["manifests"], part["kernels"]
-    read = "read, not written" if part["read"] else f"not read: {part['why_not']}"
+    read, where = "read, not written" if part["read"] else f"not read: {part['why_not']}", part["cache"]
     nbytes = show_bytes(manifests["bytes"] + kernels["bytes"])
     documents, functions = _counted(manifests["n"], "document"), _counted(kernels["n"], "function")
-    return f"{documents} ({read}) and {functions} (not read), {nbytes} in {part['cache']}"
+    return f"{documents} ({read}), {functions} ({'read' if part['kernels_read'] else 'not read'}), {nbytes} in {where}"
 
 
 def _warm(session: Session, uses: tuple[str, ...]) -> int:
