@@ -70,6 +70,15 @@ def make_refs(store: RowBlocks, block_rows: int) -> LazyRefs:
     return LazyRefs(store.n_samples, block_rows, row_bytes(store))
 
 
+def cut_to(refs: Sequence[BlockRef], rows: int) -> Sequence[BlockRef]:
+    """The addresses of the same rows, in pieces of at most `rows` rows."""
+    return [
+        BlockRef(start, stop := min(start + rows, ref.stop), ref.nbytes * (stop - start) // ref.n_rows)
+        for ref in refs
+        for start in range(ref.start, ref.stop, rows)
+    ]
+
+
 def in_groups(refs: Sequence[BlockRef], order: Sequence[int] | np.ndarray, blocks: int) -> Groups:
     """The blocks numbered by `order`, `blocks` a group (the last may be smaller)."""
     return Groups(refs, order, blocks)

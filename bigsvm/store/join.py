@@ -1,14 +1,17 @@
-"""Several blocks as one."""
+"""Several blocks as one, and parts of a block."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
+
+_OF_MODELS = 1 << 20  # bytes of an array with a number for each row of a part and each model
+_TOGETHER = 64  # rows that compiled loops may work on side by side: a part has whole groups of them
 
 
 def join_blocks(parts: Sequence[Block]) -> Block:
@@ -44,3 +47,32 @@ def read_group(data: RowBlocks, group: BlockGroup) -> Block:
     """The rows of a group: the block itself where there is one, else a copy of all of them."""
     parts = [data.read(ref) for ref in group.refs]
     return parts[0] if len(parts) == 1 else join_blocks(parts)
+
+
+def part(block: Block, start: int, stop: int) -> Block:
+    """Rows [start, stop) of a block, as views."""
+    a, b = start - block.start, stop - block.start
+    X: Any
+    if isinstance(block.X, CSR):
+        k0, k1 = block.X.indptr[a], block.X.indptr[b]
+        X = CSR(block.X.data[k0:k1], block.X.indices[k0:k1], block.X.indptr[a : b + 1] - k0)
+    else:
+        X = block.X[a:b]
+    weight = None if block.sample_weight is None else block.sample_weight[a:b]
+    sqnorm = None if block.sqnorm is None else block.sqnorm[a:b]
+    return Block(start, stop, X, block.y[a:b], weight, sqnorm)
+
+
+def parts_for(blocks: Iterable[Block], n_models: int) -> Iterator[Block]:
+    """The blocks in parts, so short that arrays of (rows, models) stay small where rows are short and models many.
+
+    A block has a certain number of bytes.  With 3 features and 20 models, a single such array would have ten times as
+    many.
+    """
+    rows = max(_OF_MODELS // (8 * n_models) // _TOGETHER, 1) * _TOGETHER
+    for block in blocks:
+        if block.n_rows <= rows:
+            yield block
+            continue
+        for start in range(block.start, block.stop, rows):
+            yield part(block, start, min(start + rows, block.stop))

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Stiffness, dual_cd_visit
 from bigsvm.compiled.linear.momentum import leap
-from bigsvm.compiled.shared.rows import CSR, sqnorms
+from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
@@ -25,11 +25,11 @@ from bigsvm.solvers.dcd.shard_stiffness import FeatureCounts, by_bucket, by_feat
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
-from bigsvm.store.join import read_group
+from bigsvm.store.join import part, read_group
 from bigsvm.tasks import ShardSum
 
 _ORDER = 1 << 60  # in the key of the order of a shard's blocks, where other keys have a first row
-_PIECE = 1 << 14  # rows whose steps are looked at together
+_PIECE = 1 << 14  # steps that are looked at together, each of a row and a model
 
 RESCALED = True
 """Proofs are those of the best multiple of w: its direction converges sooner than its length."""
@@ -159,8 +159,9 @@ class _Moved(NamedTuple):
 
     def pieces(self) -> Iterator[_Moved]:
         """Views of some rows at a time, so that what is computed from them stays small."""
-        for start in range(0, len(self.at), _PIECE):
-            these = slice(start, start + _PIECE)
+        rows = max(_PIECE // self.old.shape[1], 1)
+        for start in range(0, len(self.at), rows):
+            these = slice(start, start + rows)
             at, y, weight, sqnorm, old, kept = self
             yield _Moved(at[these], y[these], weight[these], sqnorm[these], old[these], kept)
 
@@ -355,7 +356,8 @@ class ShardState:
             for following, _, _ in wanted[number + 1 : number + 2]:
                 _request(rows.data, following)
             at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])[a:b] - rows.first
-            yield _between(_read(rows.data, group), a, b), at
+            block = _read(rows.data, group)
+            yield part(block, block.start + a, block.start + b), at
 
     def _groups(self, rows: ShardRows, told: Round) -> Iterator[tuple[BlockGroup, int, int]]:
         """The groups of blocks of a round, each with the range [a, b) of its rows that belong to the round."""
@@ -416,24 +418,24 @@ class ShardState:
     def _terms(self, problem: Problem) -> np.ndarray:
         """(linear, cross, square, balance, response, kept_response) of what the round moved; see `Found`."""
         total, box = np.zeros((6, problem.n_models)), problem.box
-        for part in (piece for whole in self._moved for piece in whole.pieces()):
-            new = self.alpha[part.at]
-            cost = part.cost(problem)
+        for piece in (piece for whole in self._moved for piece in whole.pieces()):
+            new = self.alpha[piece.at]
+            cost = piece.cost(problem)
             diagonal = np.divide(box.diag_factor, cost, out=np.zeros_like(cost), where=cost > 0.0)
             inside = (new != 0.0) & (cost > 0.0)
             if box.diag_factor == 0.0:
                 inside &= np.abs(new) < cost
-            firm = part.sqnorm[:, None] + diagonal
+            firm = piece.sqnorm[:, None] + diagonal
             np.divide(1.0, firm, out=firm, where=firm > 0.0)
-            change = new - part.old
-            total[5 if part.kept else 4] += (firm * (inside | (change != 0.0))).sum(axis=0)
+            change = new - piece.old
+            total[5 if piece.kept else 4] += (firm * (inside | (change != 0.0))).sum(axis=0)
             if problem.regression:
-                total[0] += part.y @ change - box.epsilon * (np.abs(new) - np.abs(part.old)).sum(axis=0)
+                total[0] += piece.y @ change - box.epsilon * (np.abs(new) - np.abs(piece.old)).sum(axis=0)
                 total[3] += change.sum(axis=0)
             else:
                 total[0] += change.sum(axis=0)
-                total[3] += (problem.signs(part.y) * change).sum(axis=0)
-            total[1] += (diagonal * part.old * change).sum(axis=0)
+                total[3] += (problem.signs(piece.y) * change).sum(axis=0)
+            total[1] += (diagonal * piece.old * change).sum(axis=0)
             total[2] += (diagonal * change * change).sum(axis=0)
         return total
 
@@ -449,17 +451,3 @@ def _read(data: RowBlocks, group: BlockGroup) -> Block:
         for ref in group.refs:
             data.release(ref)
     return block
-
-
-def _between(block: Block, a: int, b: int) -> Block:
-    """Rows [a, b) of a block, as views."""
-    if (a, b) == (0, block.n_rows):
-        return block
-    X: Any = block.X
-    if isinstance(X, CSR):
-        first, stop = int(X.indptr[a]), int(X.indptr[b])
-        X = CSR(X.data[first:stop], X.indices[first:stop], X.indptr[a : b + 1] - first)
-    else:
-        X = X[a:b]
-    weight, norm = (None if array is None else array[a:b] for array in (block.sample_weight, block.sqnorm))
-    return Block(block.start, block.start + b - a, X, block.y[a:b], weight, norm)

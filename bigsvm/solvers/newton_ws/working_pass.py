@@ -37,7 +37,9 @@ from bigsvm.solvers.primal.line_search import Pieces, exact_step
 from bigsvm.solvers.primal.row_pass import Reads, pass_refs, put_back
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.weights import inner, squared_norm
+from bigsvm.store.addresses import cut_to
 from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
+from bigsvm.store.join import parts_for
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of
 
@@ -47,6 +49,8 @@ _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # size of the sample: this share of the
 LONGEST = 2.0  # longest step that the first round may predict
 _CLEAR = 2.0  # standard errors by which the slope must differ from 0 for a step that is not whole
 _SPARE = 0.25  # share of the capacity that a round may exceed it by, until it is cut
+_TASK_BYTES = 4 << 20  # most bytes that a task keeps of slacks and distances, if its rows are more than those
+_ROW_MODEL_BYTES = 33  # of these for each row and model: `ends`, `z`, `distance` and `place` of `KeptRows`
 _TASK_CODED = 0.06  # share of the capacity: rows that all tasks hold at a time before they are coded
 _SURE = 1.5  # safety factor on the number of rows that a round is expected to keep
 _REACH = 1.0  # factor on the mean |p|, which is added to |p| in the unit of distances
@@ -125,7 +129,7 @@ def working_task(share: WorkingShare) -> WorkingRows:
     parts, fold, sides = [], Fold.empty(problem, share.shape), np.zeros((2, m), np.int64)
     terms = [no_terms(problem, w) for w, _ in share.points]
     first = bytes_read = 0
-    for block in blocks_of(share.data, share.refs):
+    for block in parts_for(blocks_of(share.data, share.refs), m):
         X, (block_codes, block_cost) = readonly_view(block.X), problem.y_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], codes[rows, 0] = block_cost, block_codes
@@ -184,10 +188,13 @@ class WorkingPass:
         refs = pass_refs(ctx)
         per_block = max(-(-n // max(len(refs), 1)), 1)
         task_rows = int(capacity * (_TASK_CODED if room.coded else _SPARE)) // ctx.pass_workers
+        m = problem.n_models
+        most = max(task_rows, _TASK_BYTES // _ROW_MODEL_BYTES // m)
+        if per_block > most:  # short rows, and many models
+            refs, per_block = cut_to(refs, most), most
         blocks = min(max(task_rows // per_block, 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))
         self.runs = [runs[k] for k in shuffled(len(runs), ctx.seed, number, _RUN_ORDER)]
-        m = problem.n_models
         near, share = shares_of_capacity(capacity, n)
         open_bands = Bands(np.full(m, np.inf), np.full(m, np.inf), np.ones(m), np.ones(m), share, (ctx.seed, number))
         self.found = WorkingSet(problem, n, near, open_bands, Fold.empty(problem, shape))

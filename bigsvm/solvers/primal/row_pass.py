@@ -21,6 +21,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.gathered import Gathered, picked_rows
 from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks, blocks_of, readonly_view, row_bytes
+from bigsvm.store.join import parts_for
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import BLOCKS_PER_TASK, Account, Mapper, over_shares, runs_of
 
@@ -149,7 +150,7 @@ def pass_task(share: PassShare) -> PassSums:
     S = None if share.bins is None else np.zeros((m, share.bins.edges.shape[1] + 1, width))
     keys = rows_of(share.keys, share.with_keys, 1, np.uint64)
     norms = rows_of(share.norms, share.with_norms, 1, np.float64)
-    for block in blocks_of(share.data, share.refs):
+    for block in parts_for(blocks_of(share.data, share.refs), m):
         X, (block_y, block_cost) = readonly_view(block.X), problem.y_and_cost(block)
         rows = slice(first, first + block.n_rows)
         cost[rows, 0], y[rows, 0] = block_cost, block_y

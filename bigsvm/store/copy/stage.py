@@ -42,9 +42,9 @@ from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.open_copies import OpenCopies
 from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, give_up, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
-from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW, part
+from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW
 from bigsvm.store.identity import Identity
-from bigsvm.store.join import join_blocks
+from bigsvm.store.join import join_blocks, part
 from bigsvm.store.labels import listed_classes
 from bigsvm.store.survey import Survey
 

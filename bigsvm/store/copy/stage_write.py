@@ -19,6 +19,7 @@ from bigsvm.store.copy.block_coding import coded_matrix, number_bits
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse
 from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
 from bigsvm.store.copy.stage_index import ALIGN, BLOCK_ENTRY, complete_segment, segment_files, write_index
+from bigsvm.store.join import part
 from bigsvm.store.survey import Survey
 
 ROW_ORDER, WORKING_ROW = "row_order.npy", "working_row.npy"
@@ -129,20 +130,6 @@ def prepared(piece: Block, rank: np.ndarray | None) -> Block:
         renumber(X.indices, rank, indices)
         X = CSR(X.data, indices, X.indptr)
     return Block(piece.start, piece.stop, X, piece.y, piece.sample_weight, sqnorm)
-
-
-def part(piece: Block, start: int, stop: int) -> Block:
-    """Rows [start, stop) of a block, as views."""
-    a, b = start - piece.start, stop - piece.start
-    X: Any
-    if isinstance(piece.X, CSR):
-        k0, k1 = piece.X.indptr[a], piece.X.indptr[b]
-        X = CSR(piece.X.data[k0:k1], piece.X.indices[k0:k1], piece.X.indptr[a : b + 1] - k0)
-    else:
-        X = piece.X[a:b]
-    weight = None if piece.sample_weight is None else piece.sample_weight[a:b]
-    sqnorm = None if piece.sqnorm is None else piece.sqnorm[a:b]
-    return Block(start, stop, X, piece.y[a:b], weight, sqnorm)
 
 
 class SegmentWriter:
