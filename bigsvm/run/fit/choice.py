@@ -36,7 +36,8 @@ class Chosen(NamedTuple):
     @property
     def least(self) -> int:
         """The smallest budget that this solver works in, in whole MiB."""
-        return min(self.streamed.least_memory(), _whole_mib(self.whole.resident_bytes()))
+        streamed = self.streamed.least_memory()
+        return streamed if self.shape.shards > 1 else min(streamed, _whole_mib(self.whole.resident_bytes()))
 
     def keeps_all_rows(self, budget: int) -> bool:
         """Whether all rows are in memory in this budget.  It follows from content and dtype, not from chunks."""

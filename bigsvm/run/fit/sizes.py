@@ -197,4 +197,6 @@ class Sizes:
                 high = middle
             else:
                 low = middle + 1
-        return -(-min(low, self.resident_bytes()) // MIB) * MIB
+        if self.shape.shards == 1:  # the rows of shards always stream
+            low = min(low, self.resident_bytes())
+        return -(-low // MIB) * MIB

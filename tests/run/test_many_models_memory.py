@@ -1,0 +1,84 @@
+"""Streamed fits of many models on short rows stay within their memory, whichever solver: a block of a few features has
+many rows, and arrays of (rows, models) are then much larger than the block."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.compiled.shared.rows import CSR
+from bigsvm.config import FitConfig
+from bigsvm.run.fit.plan import make_plan
+from bigsvm.solvers.registry import SOLVERS
+from bigsvm.store.blocks import Block
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.join import join_blocks, parts_for
+from tests.products import pairs_of
+
+N, D, K = 120_000, 2, 16
+LINEAR = [name for name, solver in SOLVERS.items() if solver.proof == "linear"]
+CASES = [
+    *((name, "hinge" if "hinge" in SOLVERS[name].losses else "squared_hinge", 1) for name in LINEAR),
+    *(("newton-ws", "squared_hinge", shards) for shards in (1, 3)),
+    ("newton-cg", "squared_hinge", 3),
+    ("dcd", "hinge", 3),
+]
+
+
+@pytest.fixture(scope="module")
+def short_rows() -> ArrayRows:
+    rng = np.random.default_rng(17)
+    X = rng.standard_normal((N, D), np.float32)
+    scores = X @ rng.standard_normal((D, K)) + rng.standard_normal((N, K))
+    return ArrayRows(X, np.argmax(scores, axis=1))
+
+
+def peak_of(rows: ArrayRows, **options: Any) -> tuple[int, int]:
+    """(bytes that a fit allocates at most at one time, its budget), in the smallest budget that is not refused."""
+    least = make_plan(rows, FitConfig.of(memory="1GiB", **options)).min_memory_bytes
+    plan = make_plan(rows, FitConfig.of(memory=least, **options))
+    assert not plan.resident
+    given = {**options, "memory": least, "threads": 1}
+    bigsvm.fit(rows, max_passes=1, **given)  # loads compiled code, which no plan counts
+    tracemalloc.start()
+    try:
+        bigsvm.fit(rows, max_passes=2, **given)
+        return tracemalloc.get_traced_memory()[1], least
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("solver", "loss", "shards"), CASES)
+def test_a_fit_stays_within_its_memory(solver: str, loss: str, shards: int, short_rows: ArrayRows) -> None:
+    peak, budget = peak_of(short_rows, solver=solver, loss=loss, shards=shards)
+    assert peak <= budget
+
+
+@pairs_of(layout=["dense", "csr"], weights=[False, True], n_models=[1, 20, 4096], n_rows=[1, 64, 6_600, 150_000])
+def test_parts_are_all_rows_once(layout: str, weights: bool, n_models: int, n_rows: int) -> None:
+    rng = np.random.default_rng(3)
+    X: Any = (rng.random((n_rows, 2)) < 0.5) * rng.standard_normal((n_rows, 2))
+    rows = ArrayRows(
+        sparse.csr_array(X) if layout == "csr" else X, np.arange(n_rows) % 2,
+        sample_weight=rng.random(n_rows) if weights else None,
+    )  # fmt: skip
+    (block,) = (rows.read(ref) for ref in rows.refs(n_rows))
+    parts = list(parts_for([block], n_models))
+    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
+    assert (parts[0].start, parts[-1].stop) == (block.start, block.stop)
+    assert all(8 * n_models * part.n_rows <= 1 << 20 or part.n_rows <= 64 for part in parts)
+    assert sum(part.nbytes for part in parts) == block.nbytes
+    joined = join_blocks(parts)
+    for name in ("y", "sample_weight"):
+        np.testing.assert_array_equal(getattr(joined, name), getattr(block, name))
+    for one, other in zip(arrays_of(joined), arrays_of(block), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def arrays_of(block: Block) -> list[np.ndarray]:
+    return list(block.X) if isinstance(block.X, CSR) else [block.X]
