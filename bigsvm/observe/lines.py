@@ -78,9 +78,10 @@ def _amount(amount: float, unit: str) -> str:
     return show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
 
 
-def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool) -> str | None:
+def ended_text(begun: WorkStarted, done: float, seconds: float, compiled: bool, verbose: bool) -> str | None:
     """The line about finished work; None if it is not worth one.
 
+    done : how much was done as far as is known; only a pass may end before all is done
     compiled : whether anything was compiled since the work began
     """
     what = begun.what
@@ -89,8 +90,8 @@ def ended_text(begun: WorkStarted, seconds: float, compiled: bool, verbose: bool
             return None
         what = LOADING
     # A fit may have hundreds of passes; their certificates are enough.
-    if what.startswith("pass") and not verbose:
-        return None
+    if what.startswith("pass"):
+        return work_text(what, done, begun.unit, seconds) if verbose else None
     return work_text(what, begun.total, begun.unit, seconds)
 
 
@@ -107,6 +108,7 @@ class PlainLines:
         self._stream, self._verbose, self._clock = stream, verbose, clock
         self._work: dict[str, WorkStarted] = {}
         self._began: dict[str, float] = {}
+        self._done: dict[str, float] = {}
         self._first: tuple[float, float] | None = None
         self._wrote_s, self._patience_s = clock(), _FIRST_SILENCE_S
         self._compiling, self._compiles, self._said_s = "", False, 0.0
@@ -127,8 +129,8 @@ class PlainLines:
         elif isinstance(event, WorkAdvanced):
             return self._advanced(event)
         elif isinstance(event, WorkEnded):
-            begun = self._work.pop(event.what, None)
-            return None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
+            begun, done = self._work.pop(event.what, None), self._done.pop(event.what, 0.0)
+            return None if begun is None else ended_text(begun, done, event.seconds, self._compiles, self._verbose)
         elif isinstance(event, CertificateMade):
             self._said_s = event.wall_s
             return certificate_text(event)
@@ -148,6 +150,7 @@ class PlainLines:
 
     def _advanced(self, event: WorkAdvanced) -> str | None:
         """The line about work that goes on, if one is due."""
+        self._done[event.what] = event.done
         begun, now = self._work.get(event.what), self._clock()
         if begun is None or begun.unit == "" or event.done <= 0:
             return None

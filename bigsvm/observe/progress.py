@@ -78,6 +78,7 @@ class LiveProgress:
         )
         self._tasks: dict[str, TaskID] = {}
         self._work: dict[str, WorkStarted] = {}
+        self._done: dict[str, float] = {}
         self._note = self._compiling = ""
         self._compiles = self._streams = False
 
@@ -100,11 +101,12 @@ class LiveProgress:
             )
         elif isinstance(event, WorkAdvanced):
             if event.what in self._tasks:
+                self._done[event.what] = event.done
                 self._progress.update(self._tasks[event.what], completed=event.done)
         elif isinstance(event, WorkEnded):
-            begun = self._work.get(event.what)
+            begun, done = self._work.get(event.what), self._done.get(event.what, 0.0)
             self._forget(event.what)
-            text = None if begun is None else ended_text(begun, event.seconds, self._compiles, self._verbose)
+            text = None if begun is None else ended_text(begun, done, event.seconds, self._compiles, self._verbose)
             if text is not None:
                 self._say(text)
         elif isinstance(event, FitStarted):
@@ -146,5 +148,6 @@ class LiveProgress:
     def _forget(self, what: str) -> None:
         task = self._tasks.pop(what, None)
         self._work.pop(what, None)
+        self._done.pop(what, None)
         if task is not None:
             self._progress.remove_task(task)

@@ -35,7 +35,7 @@ STREAM: list[Event] = [
     WorkAdvanced("staging", 1000),
     WorkEnded("staging", 2.0),
     WorkStarted("pass 1", 4 << 20, "bytes"),
-    WorkAdvanced("pass 1", 1 << 20),
+    WorkAdvanced("pass 1", 4 << 20),
     WorkEnded("pass 1", 0.5),
     EpochEnd(1.0, 1.0, 1000, 0.1, 2.5),
     CertificateMade(1.0, 2.0, 123.0, 100.0, 0.187, 3.0),
@@ -63,6 +63,19 @@ def test_plain_lines_say_more_when_asked() -> None:
         lines(event)
     assert "pass 1: 4 MiB in 0.50 s (8 MiB/s)" in out.getvalue()
     assert "active 1,000" in out.getvalue()
+
+
+@pytest.mark.parametrize("make", [PlainLines, LiveProgress])
+@pytest.mark.parametrize("done", [[], [1024], [1024, 3072], [1024, 4096]])
+def test_a_pass_that_is_left_tells_what_was_read_of_it(make: Any, done: list[int]) -> None:
+    """A stop or an error may leave a pass; other work ends when all is done."""
+    for what, shown in {"pass 7": done[-1] >> 10 if done else None, "staging": 4}.items():
+        out = io.StringIO()
+        emit = make(out, verbose=True)
+        for event in (WorkStarted(what, 4096, "bytes"), *(WorkAdvanced(what, n) for n in done), WorkEnded(what, 1.0)):
+            emit(event)
+        amount = f"{shown} KiB in 1.00 s ({shown} KiB/s)" if shown else "done in 1.00 s"
+        assert out.getvalue() == f"{what}: {amount}\n"
 
 
 @pytest.mark.parametrize("verbose", [False, True])

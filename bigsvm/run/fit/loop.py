@@ -127,12 +127,13 @@ class Loop:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """In the block, events tell how far the current pass has come."""
+        """In the block, events tell how far the current pass has come.  The pass ends with the block at the latest."""
         self.ctx.control.advanced = self._progress.look
         try:
             yield
         finally:
             self.ctx.control.advanced = lambda: None
+            self._progress.close()
 
     def run(self) -> str:
         """Run to the end; returns the status: converged, paper_rule, kkt, stopped or stalled.
