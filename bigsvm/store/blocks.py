@@ -204,6 +204,10 @@ class RowBlocks(Protocol):
     def compiled_calls(self) -> Sequence[CompiledCall]:
         """The compiled loops that `read` calls.  Callers compile them before memory is counted."""
 
+    def refuse_known(self) -> None:
+        """Raise DataError for a bad row that is known already, before anything is compiled in order to read rows."""
+        ...
+
     @property
     def raw(self) -> bool:
         """Blocks are stored as `read` returns them, so that many small blocks cost no more than a large one."""
@@ -261,6 +265,7 @@ class StoreBase:
     def raw(self) -> bool:
         return False
 
+    def refuse_known(self) -> None: ...
     def will_need(self, ref: BlockRef) -> None: ...
     def release(self, ref: BlockRef) -> None: ...
     def forget(self) -> None: ...

@@ -76,6 +76,10 @@ class DelegatedRows(StoreBase):
         """As in the store."""
         return self._store.compiled_calls
 
+    def refuse_known(self) -> None:
+        """As in the store."""
+        self._store.refuse_known()
+
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
 

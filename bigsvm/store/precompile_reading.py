@@ -10,7 +10,11 @@ from bigsvm.store.blocks import CompiledCall, RowBlocks
 
 
 def precompile_reading(store: RowBlocks, emit: Emit = silent) -> None:
-    """Compile, or load, what reading blocks of a store calls, whatever they are read for."""
+    """Compile, or load, what reading blocks of a store calls, whatever they are read for.
+
+    Raises DataError for a row that is known to be bad: compiling takes longer than many a fit.
+    """
+    store.refuse_known()
     precompile_calls(store.compiled_calls, emit)
 
 

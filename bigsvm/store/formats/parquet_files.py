@@ -7,7 +7,7 @@ import glob
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ _KEPT_FOOTERS = 1 << 20  # most bytes of footers that are kept, if there is more
 _HEADER = 32  # bytes of a page's header that are read: more than three numbers take
 _I32 = 0x15  # Thrift: a 32-bit number in the field after the last one
 _DICTIONARY, _DICTIONARY_AFTER_CRC = 0x4C, 0x3C  # Thrift: a struct in the fourth, or third, field after the last one
+_STATISTICS = 100_000  # most statistics that are looked at, one for each column of a row group: this takes 0.14 s
 _BUFFERS = 8 << 20  # bytes of compressed data in the buffers of all columns together
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
@@ -148,6 +149,19 @@ class ParquetFiles:
         """(file number, row group number) of a row."""
         number = max(i for i, file in enumerate(self.files) if file.group_starts and file.group_starts[0] <= row)
         return number, bisect.bisect_right(self.files[number].group_starts, row) - 1
+
+    def told_nulls(self, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """(start, stop, column) of row groups that have nulls in one of these columns, by the footers' statistics.
+
+        Writers may leave statistics out.  Those of very many columns and row groups are not looked at.
+        """
+        wanted, n_groups = set(names), sum(len(file.group_starts) for file in self.files)
+        if n_groups * len(wanted) > _STATISTICS:
+            return
+        for file in self.files:
+            with parquet_errors(file.path):
+                found = list(_nulls_in(self.footer_of(file.path), file.group_starts, wanted))
+            yield from found
 
     def fingerprint(self) -> str:
         """xxh3-128 over the sizes and bytes of all files; takes one pass."""
@@ -306,6 +320,17 @@ def _text_widths(path: str, metadata: Any) -> dict[str, int]:
                 nbytes, n = dictionary_at(file.fileno(), column.dictionary_page_offset)
                 found[column.path_in_schema] = nbytes // max(n, 1)
     return found
+
+
+def _nulls_in(footer: Any, starts: Sequence[int], names: Collection[str]) -> Iterator[tuple[int, int, str]]:
+    """(start, stop, column) of row groups with nulls in one of these columns, by the statistics of a file's footer.
+
+    starts : first row of each row group
+    """
+    for start, group in zip(starts, map(footer.row_group, range(footer.num_row_groups)), strict=True):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in names and column.is_stats_set and column.statistics.null_count:
+                yield start, start + group.num_rows, column.path_in_schema
 
 
 def _has_lists(kind: pa.DataType) -> bool:

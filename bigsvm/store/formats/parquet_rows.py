@@ -29,6 +29,7 @@ from bigsvm.store.formats.parquet_columns import (
     stored_indices,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
+from bigsvm.store.formats.tables.arrow_values import refuse_nulls
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
 from bigsvm.store.formats.tables.column_choice import told_of_index
 from bigsvm.store.formats.tables.known_files import opened_once
@@ -243,6 +244,13 @@ class ParquetRows(ColumnLabels):
             return (stop - start) * self.n_features
         columns = list(self._layout.features)
         return sum(len(self._csr(batch, first).data) for first, batch in self._files.batches(start, stop, columns))
+
+    def refuse_known(self) -> None:
+        """Raise DataError for a feature without a value, if the footers of the files tell of it."""
+        names = self._layout.features if self._layout.form == "columns" else ()
+        for start, stop, name in self._files.told_nulls(names):
+            for first, batch in self._files.batches(start, stop, [name]):
+                refuse_nulls(batch.column(name), f"{self.uri}, column {name!r}", first)
 
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings of exactly these files and columns found, else only the fingerprint."""

@@ -176,7 +176,11 @@ def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -
 
 
 def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
-    """The rows of another store, in its order; class codes become labels again."""
+    """The rows of another store, in its order; class codes become labels again.
+
+    Raises DataError for a row that is known to be bad.
+    """
+    store.refuse_known()
     block_rows = max(1, min(_PART_ROWS, int(_PART_BYTES / max(row_bytes(store), 1))))
     out = np.dtype(dtype) if dtype is not None else store.dtype
 

@@ -77,11 +77,21 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
 
 
+def first_null(column: pa.Array) -> int:
+    """The place of the first null of a column that has one."""
+    return int(np.flatnonzero(numbers_of(column.is_null()))[0])
+
+
 def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | None = 1) -> None:
     """Raise DataError naming the first row with a null.  per_row : number of values of the column in a row"""
     if column.null_count:
-        row = int(np.flatnonzero(numbers_of(column.is_null()))[0]) // (per_row or 1)
-        raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")
+        row = first_null(column) // (per_row or 1)
+        raise null_at(first_row + row, where)
+
+
+def null_at(row: int, where: str) -> DataError:
+    """The error of a row without a value."""
+    return DataError(f"row {row} holds a null", where, "repair or drop the row")
 
 
 class ColumnsAsRows:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.machine import trim_heap
 from bigsvm.store.blocks import CompiledCall
+from bigsvm.store.formats.tables.arrow_values import first_null
 from bigsvm.store.formats.tables.delimited import (
     TYPES,
     Header,
@@ -31,15 +32,15 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import recall, remember
 from bigsvm.store.text.unpacking import unpacking_bytes
 
-_LAYOUT = 2  # version of the remembered document
+_LAYOUT = 3  # version of the remembered document
 
 
 class DelimitedFiles:
     """The rows of delimited text files, in the order of the files; `batches` is thread-safe.
 
     When they are opened first, everything is read, to find the types of columns (a column has numbers if all of its
-    fields are numbers), the values of text columns, and where pieces of the text begin.  This is remembered in the
-    cache folder, and holds as long as the sizes and times of the files do not change.
+    fields are numbers), the values of text columns, which rows have empty fields, and where pieces of the text begin.
+    This is remembered in the cache folder, and holds as long as the sizes and times of the files do not change.
     """
 
     page_bytes: int
@@ -94,6 +95,11 @@ class DelimitedFiles:
     def nonzero(self, name: str) -> int:
         """Number of values in a column of numbers that are not 0."""
         return int(self._known["nonzero"].get(name, 0))
+
+    def first_null(self, names: Sequence[str]) -> tuple[int, str] | None:
+        """(row, column) of the first row without a value in one of these columns; None if there is none."""
+        nulls = self._known["nulls"]
+        return min(((nulls[name], name) for name in names if name in nulls), default=None)
 
     def read_as(self, kinds: dict[str, str]) -> None:
         """Read some columns as the kinds that they had in the files of a model.
@@ -198,7 +204,7 @@ class DelimitedFiles:
                 skip = 0
                 batch = parse(text, self.header, file.path, n_samples, likely=learnt.numbers())
                 if batch.num_rows:
-                    learnt.add(batch)
+                    learnt.add(batch, n_samples)
                     pieces.append((number, offset + skipped, len(text)))
                     starts.append(n_samples)
                     n_samples += batch.num_rows
@@ -218,13 +224,16 @@ class _Learnt:
         self._nonzero = dict.fromkeys(header.names, 0)
         self._texts: dict[str, set[str] | None] = {}
         self._not_text: set[str] = set()  # columns that were not text in some piece
+        self._nulls: dict[str, int] = {}  # the first row without a value
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch, first_row: int) -> None:
         others: list[tuple[str, pa.Array]] = []
         alike: dict[str, list[tuple[str, pa.Array]]] = {"int": [], "float": []}
         for (name, known), type_, column in zip(self._kinds.items(), batch.schema.types, batch.columns, strict=True):
             same = alike.get(known) if type_ == TYPES[known] else None
             (others if same is None else same).append((name, column))
+            if column.null_count and name not in self._nulls:
+                self._nulls[name] = first_row + first_null(column)
         for columns in alike.values():
             count_together(self._nonzero, columns)
         for name, column in others:
@@ -261,6 +270,7 @@ class _Learnt:
         return {
             "kinds": self._kinds,
             "nonzero": self._nonzero,
+            "nulls": self._nulls,
             "categories": {
                 name: sorted(values)
                 for name, values in self._texts.items()
