@@ -19,7 +19,13 @@ from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS, given_as, no_such_store, rename
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
-from bigsvm.store.formats.tables.table_names import PARQUET, kind_of_table, told_of_nested
+from bigsvm.store.formats.tables.table_names import (
+    PARQUET,
+    SUFFIXES,
+    kind_of_table,
+    telling_of_others,
+    told_of_nested,
+)
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task
 from bigsvm.store.remote.names import is_remote, without_secrets
@@ -271,13 +277,14 @@ def _open_path(
 
         with naming(name):
             return _with_labels(partial(ZarrRows, path, **options, empty_chunks=empty_chunks), labelled, chosen)
-    is_table = kind_of_table(name) is not None and not _is_parquet(path)
-    if is_table and (path.exists() or any(mark in path.name for mark in "*?[")):
+    kind_of_rows = None if _is_parquet(path) else kind_of_table(name)
+    if kind_of_rows is not None and (path.exists() or any(mark in path.name for mark in "*?[")):
         from bigsvm.store.formats.tables.table_rows import TableRows
 
         _refuse_chosen(chosen, ("matrix",), "is for AnnData", name)
         table = {name: chosen[name] for name in ("columns", "hash_bits", "like", "apart", "sets")}
-        return _with_labels(partial(TableRows, name, **options, **table), labelled, chosen)
+        with telling_of_others(name, SUFFIXES[kind_of_rows]):
+            return _with_labels(partial(TableRows, name, **options, **table), labelled, chosen)
     if path.exists():
         options_of_tables = ("hash_bits",) if _is_parquet(path) else ("columns", "hash_bits")
         _refuse_chosen(chosen, ("matrix", *options_of_tables), "is not for this kind of file", name)
@@ -285,7 +292,8 @@ def _open_path(
         from bigsvm.store.formats.parquet_rows import ParquetRows
 
         table = {name: chosen[name] for name in ("apart", "columns", "like")}
-        return _with_labels(partial(ParquetRows, name, **options, **table), labelled, chosen)
+        with telling_of_others(name, PARQUET):
+            return _with_labels(partial(ParquetRows, name, **options, **table), labelled, chosen)
     if path.exists() and labelled and chosen["missing"] == "drop":
         _refuse_chosen(chosen, ("missing",), "is not for it", name)
     if not path.exists():

@@ -19,7 +19,7 @@ from bigsvm.errors import DataError, MissingInput, in_words
 from bigsvm.store.formats.not_readable import refuse_partitions
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
 from bigsvm.store.formats.tables.looked_at_first import DAMAGED_HINT, look_first
-from bigsvm.store.formats.tables.table_names import PARQUET
+from bigsvm.store.formats.tables.table_names import PARQUET, refuse_mixed
 from bigsvm.store.sealing.manifest import read_failed
 
 _BATCH_ROWS = 8192
@@ -46,7 +46,9 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBL
 
 
 def find_files(name: str, suffixes: tuple[str, ...] = PARQUET, kind: str = "Parquet") -> list[str]:
-    """The files that a path, folder or glob names, sorted by name.  Raises MissingInput if there are none.
+    """The files that a path, folder or glob names, sorted by name.
+
+    Raises MissingInput if there are none, and UsageError for a glob that names files of several kinds.
 
     Of a folder those are left out whose names begin with a dot or an underscore, as Spark and pyarrow do: what writers
     and file systems keep for themselves.
@@ -57,6 +59,7 @@ def find_files(name: str, suffixes: tuple[str, ...] = PARQUET, kind: str = "Parq
         found = sorted(str(path) for path in there if path.name.lower().endswith(suffixes))
     elif any(mark in name for mark in "*?[") and not os.path.exists(name):
         found = sorted(glob.glob(name))
+        refuse_mixed(name, found, suffixes)
     else:
         found = [name]
     if not found or not all(os.path.isfile(path) for path in found):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import glob
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
+from bigsvm.errors import DataError, UsageError
 from bigsvm.files.paths import STORE_MARKS
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -26,16 +28,59 @@ def told_of_others(name: str, taken: tuple[str, ...]) -> list[str]:
     """
     if not os.path.isdir(name):
         return []
-    files = [file for file in sorted(os.listdir(name)) if file[0] not in "._"]
-    others = [file for file in files if file.lower().endswith(_EVERY) and not file.lower().endswith(taken)]
+    others = _of_another_kind((file for file in sorted(os.listdir(name)) if file[0] not in "._"), taken)
     nested = told_of_nested(name, *_files_below(name))
     if not others:
         return nested
     shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    pattern = name.rstrip("/") + "/*" + _suffix_of(others[0])
     return [
-        f"{name}: files of another kind are left out: {len(others)} ({shown}); a glob names the files that are meant",
+        f"{name}: files of another kind are left out: {len(others)} ({shown}); to read these, name them: '{pattern}'",
         *nested,
     ]
+
+
+@contextmanager
+def telling_of_others(name: str, taken: tuple[str, ...]) -> Iterator[None]:
+    """An error about columns, raised in the block, tells which files of the folder are left out.
+
+    The columns that somebody looks for may be in these.
+    """
+    try:
+        yield
+    except (UsageError, DataError) as error:
+        others = told_of_others(name, taken) if "column" in error.what else []
+        if not others:
+            raise
+        told = (warning.removeprefix(f"{name}: ") for warning in others)
+        raise type(error)(error.what, error.where, "; ".join(filter(None, [error.hint, *told]))) from None
+
+
+def refuse_mixed(name: str, files: Sequence[str], taken: tuple[str, ...]) -> None:
+    """Raise UsageError for a glob that names tables of several kinds.
+
+    files : that the glob names;  taken : suffixes of the kind that is read
+    """
+    others = _of_another_kind(files, taken)
+    if not others:
+        return
+    one = next((file for file in files if file.lower().endswith(taken)), files[0])
+    shown = f"{os.path.basename(one)} and {os.path.basename(others[0])}"
+    folder, last = os.path.split(name)
+    start = name if last.endswith("*") and "." not in last else os.path.join(folder, "*")
+    patterns = " or ".join(f"'{start}{_suffix_of(file)}'" for file in (one, others[0]))
+    raise UsageError(f"names files of several kinds, such as {shown}", name, f"name those of one kind: {patterns}")
+
+
+def _of_another_kind(files: Iterable[str], taken: tuple[str, ...]) -> list[str]:
+    """The tables among `files` that have none of the suffixes `taken`."""
+    return [file for file in files if file.lower().endswith(_EVERY) and not file.lower().endswith(taken)]
+
+
+def _suffix_of(file: str) -> str:
+    """The suffix of a table, as it is written."""
+    suffix = next(suffix for suffix in _EVERY if file.lower().endswith(suffix))
+    return file[len(file) - len(suffix) :]
 
 
 def told_of_nested(name: str, files: Iterable[str], is_all: bool = True) -> list[str]:
@@ -52,8 +97,7 @@ def told_of_nested(name: str, files: Iterable[str], is_all: bool = True) -> list
     if not nested:
         return []
     *folders, last = nested[0].split("/")
-    suffix = next(suffix for suffix in _EVERY if last.lower().endswith(suffix))
-    pattern = "/".join([name.rstrip("/"), *("*" for _ in folders), "*" + last[len(last) - len(suffix) :]])
+    pattern = "/".join([name.rstrip("/"), *("*" for _ in folders), "*" + _suffix_of(last)])
     shown = nested[0] + (", ..." if len(nested) > 1 else "")
     count = f"{len(nested)}" if is_all else f"at least {len(nested)}"
     return [
