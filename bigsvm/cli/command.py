@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import AnyPath
 from bigsvm.errors import MissingInput, UsageError
 
 # Handled before the command runs, so a file cannot set them for it.
@@ -90,7 +91,7 @@ def _common_options() -> list[click.Option]:
         click.Option(["--debug"], is_flag=True, help="Show the traceback of a failure."),
         click.Option(
             ["--config"],
-            type=click.Path(dir_okay=False, path_type=Path),
+            type=AnyPath(dir_okay=False),
             is_eager=True,
             callback=_read_config,
             help="TOML file with option names as keys; flags and BIGSVM_* variables take precedence.",

@@ -6,6 +6,7 @@ Times, hosts and paths belong here, not in a model.
 from __future__ import annotations
 
 import json
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,13 +23,14 @@ __all__ = ["EVENTS", "LOCK", "REPORT", "RUN", "recorded", "run_folder", "write_r
 
 @contextmanager
 def run_folder(run: Path) -> Iterator[None]:
-    """The folder of a run, made now and ours alone while the block runs; it goes again where nothing came into it.
+    """The folder of a run, ours alone while the block runs.  If it is made here, and stays empty, it goes again.
 
     Raises OutputError: another process is at it (named), or it cannot be written.
     """
     from bigsvm.files.atomic import cannot_write
     from bigsvm.files.locks import alone
 
+    there = os.path.isdir(run)
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -37,8 +39,9 @@ def run_folder(run: Path) -> Iterator[None]:
         with alone(run / LOCK, "the run"):
             yield
     finally:
-        with suppress(OSError):
-            run.rmdir()
+        if not there:
+            with suppress(OSError):
+                run.rmdir()
 
 
 @contextmanager

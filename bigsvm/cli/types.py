@@ -49,11 +49,18 @@ class Source(click.ParamType):
         return without_secrets(str(value))
 
 
-class LocalPath(click.Path):
-    """A path of a model, a run or a registry, which are read from local disks only."""
+class AnyPath(click.Path):
+    """A path that the command itself opens.
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
+    Click would refuse what exists and may not be read as a mistake in typing (exit 2), also where it is an output.
+    """
+
+    def __init__(self, dir_okay: bool = True) -> None:
+        super().__init__(dir_okay=dir_okay, readable=False, path_type=Path)
+
+
+class LocalPath(AnyPath):
+    """A path of a model, a run or a registry, which are read from local disks only."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if is_remote(str(value)):
@@ -62,11 +69,8 @@ class LocalPath(click.Path):
         return super().convert(value, param, ctx)
 
 
-class OutputPath(click.Path):
+class OutputPath(AnyPath):
     """A file or a folder to write that cannot go to standard output; `./-` is one of that name."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "-" and not isinstance(value, Path):

@@ -198,7 +198,8 @@ def check_name(final: Path) -> None:
         raise OutputError("not a valid name for an output: it contains a zero byte", repr(str(final)))
     try:
         os.lstat(final)
-    except PermissionError as error:  # a folder above it may not be searched
+        os.stat(os.path.join(final, "."))
+    except PermissionError as error:  # it is a folder that may not be searched, or lies in one
         raise cannot_write(final, error) from error
     except OSError:
         pass
@@ -212,7 +213,8 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
 
     Raises
     ------
-    OutputError : `final` exists, or lies in a store; or it is not a `kind`, which `--overwrite` must not delete.
+    OutputError : `final` exists, or lies in a store; or it is not a `kind`, which `--overwrite` must not delete; or its
+        files may not be removed.
     """
     if str(final) == "-":
         raise OutputError(f"a {kind} is a folder, which cannot go to standard output", "-", "name a folder")
@@ -223,11 +225,14 @@ def check_replaceable(final: Path, overwrite: bool, marks: Sequence[str], kind: 
     if not overwrite:
         raise OutputError("the output exists", str(final), "choose another name or use --overwrite")
     try:
-        ours = final.is_dir() and (any((final / mark).exists() for mark in marks) or not any(final.iterdir()))
+        empty = not any(final.iterdir()) if final.is_dir() else False
+        ours = empty or (final.is_dir() and any((final / mark).exists() for mark in marks))
     except OSError as error:
         raise cannot_write(final, error) from error
     if not ours or final.is_symlink():
         raise OutputError(f"is not a {kind}, so --overwrite will not replace it", str(final), "choose another name")
+    if not (empty or os.access(final, os.W_OK)):
+        raise OutputError("cannot write: its files may not be removed", str(final), "choose another name")
 
 
 @contextmanager

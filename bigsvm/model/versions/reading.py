@@ -24,11 +24,16 @@ def current(registry: str | Path) -> Path | None:
 
 
 def current_version(root: Path) -> int | None:
-    """The version that the link names; None without a link.  Raises DataError if it is not a link of a registry."""
+    """The version that the link names; None without a link.  Raises DataError if it is not a link of a registry.
+
+    Raises MissingInput if the registry may not be searched.
+    """
     try:
         target = os.readlink(root / CURRENT)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise MissingInput(f"cannot be read: {error.strerror}", str(root / CURRENT)) from error
     except OSError as error:
         raise DataError(f"not a link: {error.strerror}", str(root / CURRENT)) from error
     version = linked_version(target)

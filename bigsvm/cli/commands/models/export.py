@@ -11,7 +11,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import LocalPath
+from bigsvm.cli.types import AnyPath, LocalPath
 from bigsvm.errors import UsageError
 from bigsvm.units import show_bytes
 
@@ -21,10 +21,8 @@ from bigsvm.units import show_bytes
     "A model that a format cannot hold is refused; the message names a format that can."
 )
 @click.argument("model", type=LocalPath())
-@click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write; - is standard output."
-)
+@click.argument("file", required=False, type=AnyPath())
+@click.option("-o", "--out", type=AnyPath(), metavar="FILE", help="File to write; - is standard output.")
 @click.option(
     "--format",
     "form",

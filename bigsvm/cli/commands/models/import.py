@@ -10,7 +10,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import OutputPath
+from bigsvm.cli.types import AnyPath, OutputPath
 
 
 @bigsvm_command(
@@ -18,7 +18,7 @@ from bigsvm.cli.types import OutputPath
     ".npz.\n\nA model of another program predicts as it did there, and has no certificate.  Its file does not say "
     "which C it was trained with: with --c, bigsvm certify can judge a linear model on its rows."
 )
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=AnyPath())
 @click.argument("model", required=False, type=OutputPath())
 @click.option("-o", "--out", type=OutputPath(), metavar="MODEL", help="Folder of the model to write.")
 @click.option(

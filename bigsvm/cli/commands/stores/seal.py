@@ -11,12 +11,13 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, empty_option
 from bigsvm.cli.session import Session
+from bigsvm.cli.types import AnyPath
 
 
 @bigsvm_command(
     help="Write the manifest of chunk digests into STORE, as it is now; every later read is verified with it."
 )
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=AnyPath())
 @add([empty_option])
 def command(session: Session, store: Path, empty_chunks: Any) -> int:
     from bigsvm.files.paths import check_here, no_such_store
