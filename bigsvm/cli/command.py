@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from bigsvm.cli.session import Session
-from bigsvm.cli.types import AnyPath
 from bigsvm.errors import MissingInput, UsageError
 
 # Handled before the command runs, so a file cannot set them for it.
@@ -91,7 +90,7 @@ def _common_options() -> list[click.Option]:
         click.Option(["--debug"], is_flag=True, help="Show the traceback of a failure."),
         click.Option(
             ["--config"],
-            type=AnyPath(dir_okay=False),
+            type=click.Path(dir_okay=False, readable=False, path_type=Path),
             is_eager=True,
             callback=_read_config,
             help="TOML file with option names as keys; flags and BIGSVM_* variables take precedence.",

@@ -55,8 +55,8 @@ class AnyPath(click.Path):
     Click would refuse what exists and may not be read as a mistake in typing (exit 2), also where it is an output.
     """
 
-    def __init__(self, dir_okay: bool = True) -> None:
-        super().__init__(dir_okay=dir_okay, readable=False, path_type=Path)
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
 
 
 class LocalPath(AnyPath):
