@@ -63,7 +63,7 @@ class Session:
             return
         if self.log_format == "json":
             at_s = round(time.monotonic() - self._began, 6)
-            click.echo(json.dumps({"event": "Warned", "at_s": at_s, "message": message}), err=True)
+            click.echo(_json_line({"event": "Warned", "at_s": at_s, "message": message}), err=True)
         else:
             click.echo(f"bigsvm: warning: {message}", err=True)
 
@@ -159,10 +159,22 @@ def _printable(text: str) -> str:
 
 def write_json(document: dict[str, Any]) -> None:
     """Write one JSON document and a newline to standard output.  Raises ValueError for NaN."""
+    from bigsvm.observe.jsonl import without_surrogates
+
+    document = without_surrogates(document)
     text = json.dumps(document, allow_nan=False, ensure_ascii=False)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):  # a path that is not UTF-8
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:  # a character that the encoding of standard output lacks
         text = json.dumps(document, allow_nan=False)
     click.echo(text)
+
+
+def _json_line(document: dict[str, Any]) -> str:
+    """A line of standard error with --log-format json."""
+    from bigsvm.observe.jsonl import without_surrogates
+
+    return json.dumps(without_surrogates(document))
 
 
 def write_failure(
@@ -177,7 +189,7 @@ def write_failure(
     see = f"errors.md#{getattr(error, 'anchor', anchor_of(code))}"
     if as_event:
         told = {"event": "Failed", "code": code, "message": what, "where": where, "hint": hint, "see": see}
-        click.echo(json.dumps(told), err=True)
+        click.echo(_json_line(told), err=True)
     else:
         click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]", err=True)
     if as_json:

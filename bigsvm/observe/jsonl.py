@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import time
 from collections.abc import Iterator
 from io import FileIO
@@ -20,6 +21,9 @@ from typing import Any, TextIO
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.events import Event, WorkAdvanced
 from bigsvm.files.appending import append_whole
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_OF_BYTE = 0xDC00  # Python keeps the byte b of a name that is not UTF-8 as U+DC00 + b
 
 
 def plain(value: Any) -> Any:
@@ -37,6 +41,23 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def without_surrogates(value: Any) -> Any:
+    """A JSON document with `\\xff` for each byte of a file name that is not UTF-8.
+
+    Python keeps such a byte as a lone surrogate, which many readers of JSON refuse, and which cannot be printed.
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else _SURROGATE.sub(_escaped, value)
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return [without_surrogates(item) for item in value] if isinstance(value, list) else value
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - _OF_BYTE:02x}" if code >= _OF_BYTE + 0x80 and code <= _OF_BYTE + 0xFF else f"\\u{code:04x}"
+
+
 def event_line(event: Event, at_s: float) -> str:
     """An event as one line, without its newline.
 
@@ -44,8 +65,12 @@ def event_line(event: Event, at_s: float) -> str:
     ----------
     at_s : seconds since the record began
     """
+    return json.dumps(_document(event, at_s), allow_nan=False)
+
+
+def _document(event: Event, at_s: float) -> dict[str, Any]:
     fields = {f.name: plain(getattr(event, f.name)) for f in dataclasses.fields(event)}
-    return json.dumps({"event": type(event).__name__, "at_s": round(at_s, 6), **fields}, allow_nan=False)
+    return {"event": type(event).__name__, "at_s": round(at_s, 6), **fields}
 
 
 def event_of(document: dict[str, Any]) -> Event | None:
@@ -67,7 +92,8 @@ class JsonlStream:
         self._stream, self._began = stream, time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        self._stream.write(event_line(event, time.monotonic() - self._began) + "\n")
+        document = _document(event, time.monotonic() - self._began)
+        self._stream.write(json.dumps(without_surrogates(document), allow_nan=False) + "\n")
         self._stream.flush()
 
 

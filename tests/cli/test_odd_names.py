@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import os
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
 import bigsvm as package
+from bigsvm.cli.session import write_json
 from bigsvm.errors import DataError
+from bigsvm.observe.jsonl import without_surrogates
 from tests.cli.conftest import Bigsvm
 
 ODD = os.fsdecode(b"caf\xe9")
@@ -59,6 +65,51 @@ def test_every_command_takes_such_names(
     named = [part.replace("STORE", f"{ODD}.zarr").replace("MODEL", f"{ODD}.model") for part in command]
     said = bigsvm(*named, *(["--json"] if as_json else []))
     assert said.code == 0, said.err
+
+
+FAILING = [
+    ["fit", "STORE", "-o", "MODEL"], ["fit", f"{ODD}.none"], ["inspect", f"{ODD}.none"],
+    ["predict", "MODEL", "STORE", "-o", "MODEL"],
+    ["resume", f"{ODD}.run"], ["promote", ODD, ODD], ["ingest", "STORE", "STORE"], ["fit", "STORE", "--label", ODD],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [*AFTER_A_FIT, *FAILING], ids=lambda parts: "-".join(parts).replace(ODD, "odd"))
+def test_json_has_such_names_as_text_that_everybody_reads(
+    bigsvm: Bigsvm, fitted: Path, command: list[str], tmp_path: Path
+) -> None:
+    """No lone surrogates, which many readers of JSON refuse; in documents, and in events on standard error."""
+    shutil.copytree(fitted, tmp_path / "here")
+    os.chdir(tmp_path / "here")
+    bigsvm("fit", f"{ODD}.zarr", "-o", f"{ODD}.model", "--overwrite", "--quiet")
+    named = [part.replace("STORE", f"{ODD}.zarr").replace("MODEL", f"{ODD}.model") for part in command]
+    said = bigsvm(*named, "--json", "--log-format", "json")
+    assert (said.code == 0) == (command not in FAILING), said.err
+    for line in (said.out, *said.err.splitlines()):
+        document = json.dumps(json.loads(line), ensure_ascii=False)
+        assert document.encode()
+    assert "caf\\\\xe9" in said.out or command == ["plan", "STORE"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("caf\udce9", "caf\\xe9"), ("\udc80\udcff", "\\x80\\xff"), ("\ud800 \udc7f \udfff", "\\ud800 \\udc7f \\udfff"),
+     ("café \U0001f600", "café \U0001f600"), ("plain", "plain"), (7, 7), (None, None)],
+)  # fmt: skip
+def test_lone_surrogates_are_escaped_wherever_they_are(text: Any, shown: Any) -> None:
+    assert without_surrogates(text) == shown
+    assert without_surrogates({text: [text, {"a": text}]}) == {shown: [shown, {"a": shown}]}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("name", ["plain", "\u00e9", "\u03a9", "\U0001f600", "\udcff"])
+def test_json_is_printed_in_every_encoding(name: str, encoding: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding)
+    with contextlib.redirect_stdout(stream):
+        write_json({"name": name})
+    stream.flush()
+    written = stream.buffer.getvalue()  # type: ignore[attr-defined]
+    assert json.loads(written.decode(encoding)) == {"name": without_surrogates(name)}
 
 
 def test_a_label_that_is_no_text_is_refused(tmp_path: Path) -> None:

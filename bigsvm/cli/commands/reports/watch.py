@@ -108,7 +108,9 @@ def _view(session: Session, run: Path, once: bool) -> Iterator[Shows]:
     if session.quiet or once:
         yield lambda found, now: None
     elif session.log_format == "json":
-        yield _of_new_events(lambda event: click.echo(json.dumps(event), err=True))
+        from bigsvm.observe.jsonl import without_surrogates
+
+        yield _of_new_events(lambda event: click.echo(json.dumps(without_surrogates(event)), err=True))
     elif session.progress and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         from bigsvm.observe.live_table import LiveTable
 
