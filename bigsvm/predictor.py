@@ -30,6 +30,7 @@ from bigsvm.model.plain_products import plain_products
 from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
+from bigsvm.units import counted
 
 __all__ = ["KernelPredictor", "LinearPredictor", "Predictor", "load"]
 
@@ -103,7 +104,7 @@ class KernelPredictor(_Plain):
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def _about_support(self) -> list[str]:
-        return [f"{self.kernel.name} kernel", f"{len(self.support_rows):,} support vectors"]
+        return [f"{self.kernel.name} kernel", counted(len(self.support_rows), "support vector", commas=True)]
 
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that are scaled already, float64, (n_rows, n_models).  Raises DataError on other widths."""

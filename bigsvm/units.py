@@ -94,3 +94,13 @@ def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
 def shortened(text: str, most: int = 200) -> str:
     """What a user typed, in a line that people read: of a long text the beginning."""
     return text if len(text) <= most else f"{text[:most]} ..."
+
+
+def plural(n: int, one: str, many: str = "") -> str:
+    """The noun for `n` things: `one` if n is 1, else `many`, which is `one` with an s if it is not given."""
+    return one if n == 1 else many or f"{one}s"
+
+
+def counted(n: int, one: str, many: str = "", commas: bool = False) -> str:
+    """A number of things: 1 row, 1500 rows; with commas 1,500 rows.  Nouns as in `plural`."""
+    return f"{f'{n:,}' if commas else n} {plural(n, one, many)}"

@@ -25,6 +25,7 @@ from bigsvm.files.appending import append_whole, json_line
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
+from bigsvm.units import counted
 from pipelines import journal, notify, tracking
 from pipelines.arrivals import append as arrive
 from pipelines.arrivals import waiting
@@ -65,7 +66,7 @@ def detect(job: Job) -> Found:
     store = open_rows(job, job.store)
     if store.n_samples < job.min_rows:
         raise DataError(
-            f"the store has {store.n_samples} rows, but the job requires at least {job.min_rows}", job.store
+            f"the store has {counted(store.n_samples, 'row')}, but the job requires at least {job.min_rows}", job.store
         )
     problem = asked_digest(store.identity, job.fit)
     promoted = promotions(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bigsvm.units import shortened, show_bytes, show_seconds
+from bigsvm.units import plural, shortened, show_bytes, show_seconds
 
 _WORTH_A_WORD_S = 0.01
 
@@ -28,12 +28,17 @@ def chosen(result: dict[str, Any]) -> str | None:
     if not found:
         return None
     unknown = f"; of {count(found['unknown'])} it is not known" if found["unknown"] else ""
-    return f"{count(found['chosen'])} of {count(found['of'])} rows, where {shortened(found['rows'])}{unknown}"
+    return f"{count(found['chosen'])} of {counted(found['of'], 'row')}, where {shortened(found['rows'])}{unknown}"
 
 
 def count(value: float | None) -> str:
     """12,345 or a dash."""
     return "-" if value is None else f"{value:,.0f}"
+
+
+def counted(value: float | None, one: str, many: str = "") -> str:
+    """12,345 rows, 1 row, or a dash and the noun."""
+    return f"{count(value)} {plural(-1 if value is None else round(value), one, many)}"
 
 
 def absent(n_empty: int, n_missing: int) -> str:

@@ -26,6 +26,7 @@ from bigsvm.store.checks import as_values, check_csr, check_finite, value_dtype
 from bigsvm.store.frames.values import plain_rows
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.scaling import Scaling
+from bigsvm.units import counted
 
 
 class Decides:
@@ -49,8 +50,8 @@ class Decides:
 
     def __repr__(self) -> str:
         """One line, however large the model is: its classes, its features and its certificate."""
-        gives = "values" if self.regression else f"{len(self.classes):,} classes"
-        said = [gives, f"{self.n_features:,} features", *self._about_support()]
+        gives = "values" if self.regression else counted(len(self.classes), "class", "classes", commas=True)
+        said = [gives, counted(self.n_features, "feature", commas=True), *self._about_support()]
         loss, proof = self.about.get("problem", {}).get("loss"), self.about.get("certificate", {})
         if loss:
             said.append(str(loss))
@@ -256,9 +257,11 @@ def check_width(X: Matrix, n_features: int) -> None:
         top = int(X.indices.max(initial=-1))
         if top >= n_features:
             row = int(np.searchsorted(X.indptr, int(np.argmax(X.indices >= n_features)), "right")) - 1
-            raise DataError(f"feature {top} is beyond the model's {n_features} features (from 0)", f"row {row}")
+            raise DataError(
+                f"feature {top} is beyond the model's {counted(n_features, 'feature')} (from 0)", f"row {row}"
+            )
     elif X.shape[1] != n_features:
-        raise DataError(f"the rows have {X.shape[1]} features and the model {n_features}")
+        raise DataError(f"the rows have {counted(X.shape[1], 'feature')} and the model {n_features}")
 
 
 def as_matrix(X: Any) -> Matrix:

@@ -40,6 +40,7 @@ from bigsvm.model.support import (
 )
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
+from bigsvm.units import counted
 
 _MOST_ROWS = 128  # rows of precomputed kernel values that are handled at a time
 _ROWS_BYTES = 1 << 20  # limit of the bytes of these rows
@@ -92,7 +93,7 @@ class KernelModel(Decides):
         return KernelModel, tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     def _about_support(self) -> list[str]:
-        return [f"{self.kernel.name} kernel", f"{self.n_support:,} support vectors"]
+        return [f"{self.kernel.name} kernel", counted(self.n_support, "support vector", commas=True)]
 
     @property
     def n_support(self) -> int:

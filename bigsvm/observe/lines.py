@@ -59,7 +59,7 @@ def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     if seconds < 0.01:
         return f"{what}: {size} in {show_seconds(seconds)}"
     rate = amount / seconds
-    speed = f"{show_bytes(rate)}/s" if unit == "bytes" else f"{show_count(round(rate))} {unit}/s"
+    speed = f"{show_bytes(rate)}/s" if unit == "bytes" else f"{show_count(round(rate))} {_of(round(rate), unit)}/s"
     return f"{what}: {size} in {show_seconds(seconds)} ({speed})"
 
 
@@ -75,7 +75,12 @@ def advanced_text(begun: WorkStarted, done: float, seconds: float, left: float) 
 
 
 def _amount(amount: float, unit: str) -> str:
-    return show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {unit}"
+    return show_bytes(amount) if unit == "bytes" else f"{show_count(amount)} {_of(amount, unit)}"
+
+
+def _of(amount: float, unit: str) -> str:
+    """The unit of an amount: rows, or row of a single one."""
+    return unit.removesuffix("s") if amount == 1 else unit
 
 
 def ended_text(begun: WorkStarted, done: float, seconds: float, compiled: bool, verbose: bool) -> str | None:

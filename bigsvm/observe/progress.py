@@ -25,7 +25,7 @@ from bigsvm.events import (
     WorkStarted,
 )
 from bigsvm.observe.lines import LOADING, certificate_text, compile_text, ended_text, show_count
-from bigsvm.units import show_bytes, show_seconds
+from bigsvm.units import counted, show_bytes, show_seconds
 
 _TRAINING = "training"
 
@@ -132,7 +132,7 @@ class LiveProgress:
                 number = int(event.passes) + 1 if self._streams else round(event.epochs)
                 self._progress.update(
                     self._tasks[_TRAINING], completed=event.epochs,
-                    description=f"{_TRAINING}: pass {number}, {event.active_rows:,} rows active",
+                    description=f"{_TRAINING}: pass {number}, {counted(event.active_rows, 'row', commas=True)} active",
                 )  # fmt: skip
             for task in self._tasks.values():
                 self._progress.update(task, note=self._note)

@@ -15,6 +15,7 @@ from bigsvm.config import JOINT_LOSS, NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
+from bigsvm.units import counted, plural
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
 _ROWS_PER_FEATURE = 4  # at least, for the solvers of few features
@@ -70,15 +71,16 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     if free and not squared and loss.regression:
         return [Preference("smo", "the solver for the epsilon-insensitive loss with a free bias")]
     few = free and not squared and in_memory and n <= _FEW_ROWS
+    few_for = f"few for {counted(d, 'feature', commas=True)}"
     found = []
     if few and d <= _NARROW:
-        found.append(Preference("newton-ws", f"the bias is free, and {n:,} rows are few enough for one working set"))
+        found.append(Preference("newton-ws", f"the bias is free, and {_rows(n)} few enough for one working set"))
     elif few and shape.n_models > shape.n_costs:
-        found.append(Preference("smo", f"several classes and a free bias, and {n:,} rows are few for {d:,} features"))
+        found.append(Preference("smo", f"several classes and a free bias, and {_rows(n)} {few_for}"))
     if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
     if squared and narrow:
-        why = f"{d:,} features are few for {n:,} rows: few passes, whatever C is"
+        why = f"{_few_features(d, n)}: few passes, whatever C is"
         found.append(Preference("newton", why))
     rows = "rows in memory" if in_memory else "rows that stream"
     if narrow:  # shown only if newton, preferred above, was not taken
@@ -86,7 +88,7 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     elif d > _NARROW:
         shaped = f"{d:,} features are many"
     else:
-        shaped = f"{n:,} rows are few for {d:,} features"
+        shaped = f"{_rows(n)} {few_for}"
     if squared and (free or _hard_and_wide(config, shape, in_memory)):
         reason = (
             "the bias is free" if free else f"C = {max(config.costs(n)):g} would cost coordinate descent many passes"
@@ -109,6 +111,14 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     return found
 
 
+def _rows(n: int) -> str:
+    return f"{counted(n, 'row', commas=True)} {plural(n, 'is', 'are')}"
+
+
+def _few_features(d: int, n: int) -> str:
+    return f"{counted(d, 'feature', commas=True)} {plural(d, 'is', 'are')} few for {counted(n, 'row', commas=True)}"
+
+
 def _hard_and_wide(config: FitConfig, shape: DataShape, in_memory: bool) -> bool:
     """Whether C is large, and there are so many rows per feature that few products solve a Newton system."""
     n = shape.n_samples
@@ -120,7 +130,7 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
     """newton-ws opened by dcd: how long dcd takes depends on the scales of the columns, which are not known yet."""
     d, n = shape.n_features, shape.n_samples
     where = "in memory" if in_memory else "that stream"
-    why = f"{d:,} features are few for {n:,} rows {where}: dual coordinate descent, then working sets if it is slow"
+    why = f"{_few_features(d, n)} {where}: dual coordinate descent, then working sets if it is slow"
     if in_memory:
         kept = 2 * (shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models) + matrix_bytes(shape)
     else:
@@ -137,7 +147,7 @@ def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[P
     if d > _NARROW or n < _TALL * d or line > C:
         return []
     cost = "sweeps in memory" if in_memory else "many passes"
-    why = f"{d:,} features are few for {n:,} rows, and C = {C:g} would cost coordinate descent {cost}"
+    why = f"{_few_features(d, n)}, and C = {C:g} would cost coordinate descent {cost}"
     return [Preference("newton-ws", why, 0 if in_memory else _worth_keeping(shape))]
 
 

@@ -80,7 +80,7 @@ def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path)
     [
         (["--Cs", "1:2"], 2, "neither LOW:HIGH:N"),
         (["--Cs", "1,1"], 2, "twice"),
-        (["--folds", "1"], 2, "1 folds"),
+        (["--folds", "1"], 2, "1 fold"),
         (["--gammas", "0.1"], 2, "has no gamma"),
         (["--gammas", "x", "--kernel", "rbf"], 2, "not a list of numbers"),
         (["--class-weights", "heavy"], 2, "neither 'balanced'"),

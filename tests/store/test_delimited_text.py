@@ -117,7 +117,7 @@ def test_other_rows_are_read_as_the_first(tmp_path: Path) -> None:
     path = write(tmp_path / "u.csv", rows, ("member", "city", "note", "age"))
     store = open_store(path, like=recipe, labelled=False)
     np.testing.assert_array_equal(rows_of(store), [[4, 0, 1, 0, 1], [5, 0, 0, 0, 0]])
-    assert "1 values that the model has not seen ('Bonn')" in store.warnings[0]
+    assert "1 value that the model has not seen ('Bonn')" in store.warnings[0]
     with pytest.raises(DataError, match="no column 'age', which the model was trained on"):
         open_store(write(tmp_path / "v.csv", rows, ("member", "city", "note", "years")), like=recipe, labelled=False)
     bad = write(tmp_path / "w.csv", [[1, "Oslo", 4, 1], ["old", "Oslo", 5, 0]])

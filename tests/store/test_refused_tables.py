@@ -22,7 +22,7 @@ from tests.store.read_back import rows_of
         ("", "holds no lines"),
         ("a,a,label\n1,2,3\n", "two columns are called 'a'"),
         ("a,b,y\n1,2,3\n", "no column 'label'"),
-        ("a,label\n1,0\n2\n", "row 1 has 1 fields, not 2"),
+        ("a,label\n1,0\n2\n", "row 1 has 1 field, not 2"),
         ("a,label\n1,0\n,1\n", "row 1 holds a null"),
         ("a,label\n1,0\n2,\n", "1 of the 2 rows have no label, row 1 is the first"),
         ("a,label,\n1,0,\n2,1,\n", "column '': row 0 holds a null"),

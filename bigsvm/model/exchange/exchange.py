@@ -15,6 +15,7 @@ from bigsvm.files.outputs import check_apart, check_plain_output, new_output
 from bigsvm.model.exchange import liblinear, libsvm, libsvm_read, npz, onnx
 from bigsvm.model.exchange.text_model import Lines
 from bigsvm.model.linear_model import LinearModel, Model, load_model
+from bigsvm.units import counted
 
 Exported = Literal["onnx", "liblinear", "libsvm", "npz"]
 Imported = Literal["liblinear", "libsvm", "npz"]
@@ -171,7 +172,7 @@ def import_model(
 def _widened(model: Model, n_features: int, where: str) -> Model:
     """The linear model with zero weights added up to `n_features`.  Raises DataError if it has more already."""
     if not isinstance(model, LinearModel) or n_features < model.n_features:
-        raise DataError(f"the model has {model.n_features} features, and {n_features} were asked for", where)
+        raise DataError(f"the model has {counted(model.n_features, 'feature')}, and {n_features} were asked for", where)
     coef = np.zeros((model.n_models, n_features))
     coef[:, : model.n_features] = model.coef
     return dataclasses.replace(model, coef=coef)

@@ -14,6 +14,7 @@ from bigsvm.model.exchange.text_model import Lines, label_order, labels_of, one,
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel, Model
 from bigsvm.problem.kernel import Kernel
+from bigsvm.units import counted
 
 _LOSSES: dict[str, str | None] = {
     "c_svc": "hinge",
@@ -152,14 +153,16 @@ def _model(
             )
         n_features = int(rows[-1]) + 1 if n_features is None and len(rows) else n_features or 1
         if len(rows) and rows[-1] >= n_features:
-            raise UsageError(f"row {rows[-1] + 1} is a support vector, and only {n_features} features were asked for")
+            raise UsageError(
+                f"row {rows[-1] + 1} is a support vector, and only {counted(n_features, 'feature')} were asked for"
+            )
         beta = np.ascontiguousarray(beta[:, order])
         return KernelModel(kernel, None, rows, beta, intercept, classes, n_features, *codes, about)
     if np.any(support.indices < 0):
         raise DataError("a support vector has index 0", where, "indices are from 1")
     top = int(support.indices.max(initial=0)) + 1
     if n_features is not None and n_features < top:
-        raise UsageError(f"support vectors have {top} features, and {n_features} were asked for", where)
+        raise UsageError(f"support vectors have {counted(top, 'feature')}, and {n_features} were asked for", where)
     n_features = top if n_features is None else n_features
     if kernel.name == "linear":
         if n_features * len(intercept) > _MOST_WEIGHTS:

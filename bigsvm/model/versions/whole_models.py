@@ -10,6 +10,7 @@ from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import file_digest
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_files import is_finite
+from bigsvm.units import counted
 
 
 def check_model(path: Path) -> Model:
@@ -40,7 +41,7 @@ def check_model(path: Path) -> Model:
 def shape_difference(model: Model, former: Model) -> str | None:
     """The difference between the features or classes of two models, in words; None if there is none."""
     if model.n_features != former.n_features:
-        return f"the model has {model.n_features} features and the current one {former.n_features}"
+        return f"the model has {counted(model.n_features, 'feature')} and the current one {former.n_features}"
     if model.regression != former.regression:
         gives = {True: "values", False: "labels"}
         return f"the model gives {gives[model.regression]} and the current one {gives[former.regression]}"

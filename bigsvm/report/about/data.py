@@ -8,6 +8,7 @@ from typing import Any
 from bigsvm.report.draw.ranks import ByScore, calibration, has_both, histograms, precision_recall, roc
 from bigsvm.report.facts import Chart, Curve, Fact, Section, Source, Table, Told, count, number, words
 from bigsvm.run.apply.evaluate import Residuals, Tally
+from bigsvm.units import counted
 
 _CURVES = 10
 """Number of classes whose curves one chart shows."""
@@ -131,5 +132,12 @@ def _regression(store: str, source: Source, tally: Residuals) -> Section:
         true, given = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         ends = [min(true), max(true)]
         curves = [Curve("rows", true, given, points=True), Curve("equal", ends, ends, faint=True)]
-        charts.append(Chart(f"Predicted against true, {len(pairs):,} rows", "true value", "predicted value", curves))
+        charts.append(
+            Chart(
+                f"Predicted against true, {counted(len(pairs), 'row', commas=True)}",
+                "true value",
+                "predicted value",
+                curves,
+            )
+        )
     return Section("On other rows", facts, charts=charts)

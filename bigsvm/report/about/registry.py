@@ -20,6 +20,7 @@ from bigsvm.report.facts import (
     number,
     small,
 )
+from bigsvm.units import counted
 
 _PREFERRED = ("accuracy", "balanced_accuracy", "f1", "roc_auc", "average_precision", "r2", "mse", "mae", "relative_gap")
 _CHARTS = 6
@@ -97,7 +98,7 @@ def _versions(root: Path, source: Source, promoted: list[int], current: int | No
         )
     first = f"{metrics[0].replace('_', ' ')}, change" if metrics else None
     head = ["version", "now", "promoted", "by", "why", "relative gap", "rows", *(m.replace("_", " ") for m in metrics)]
-    return Table([*head, *([first] if first else [])], rows, f"{len(rows)} versions")
+    return Table([*head, *([first] if first else [])], rows, counted(len(rows), "version"))
 
 
 def _change(source: Source, k: int, metrics: list[str]) -> list[Told]:

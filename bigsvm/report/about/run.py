@@ -30,7 +30,7 @@ from bigsvm.report.facts import (
     words,
 )
 from bigsvm.report.runs import Run
-from bigsvm.units import show_bytes
+from bigsvm.units import counted, plural, show_bytes
 
 _PROOFS_SHOWN = 40
 _SPENT = {
@@ -96,9 +96,12 @@ def _problem(source: Source, run: Run, status: str) -> Section:
     at = "result" if result else "plan"
     facts = [*words("status", status), *words("store", source.get("store"))]
     if result or plan:
-        values = [shape.told(f"{at}.n_samples", count), Told("rows ×"), shape.told(f"{at}.n_features", count)]
-        if shape.get(f"{at}.nnz") is not None:
-            values += [Told("features,"), shape.told(f"{at}.nnz", count), Told("entries")]
+        n, d, nnz = (shape.get(f"{at}.{name}") for name in ("n_samples", "n_features", "nnz"))
+        rows = Told(f"{plural(n, 'row')} ×")
+        values = [shape.told(f"{at}.n_samples", count), rows, shape.told(f"{at}.n_features", count)]
+        if nnz is not None:
+            entries = Told(plural(nnz, "entry", "entries"))
+            values += [Told(f"{plural(d, 'feature')},"), shape.told(f"{at}.nnz", count), entries]
         facts.append(Fact("data", (*values,)))
     read = (source.get("job") or {}).get("rows") or {}
     facts += words("read as", ", ".join(f"{name} {value}" for name, value in read.items() if isinstance(value, str)))
@@ -332,7 +335,7 @@ def _models(source: Source) -> Section | None:
         )
     head = ["class", "objective", "duality gap", "relative gap", "support vectors"]
     folded = len(rows) > 12
-    return Section("Each of the models", tables=[Table(head, rows, f"{len(rows)} models", folded=folded)])
+    return Section("Each of the models", tables=[Table(head, rows, counted(len(rows), "model"), folded=folded)])
 
 
 def _options(run: Run) -> Section | None:

@@ -24,6 +24,7 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.remembered import recall, remember
 from bigsvm.store.survey import Survey
+from bigsvm.units import counted
 
 _OF_THE_RUN = ("seconds", "memory", "n_samples")
 
@@ -56,7 +57,7 @@ def check_kept_back(model: Model, for_training: RowBlocks, config: FitConfig, em
     """
     rows = rows_trained_on(model, for_training)
     n, expected = int(model.about.get("n_samples", rows.n_samples)), model.about.get("content_fingerprint")
-    found = f"{rows.n_samples} rows"
+    found = counted(rows.n_samples, "row")
     if rows.n_samples >= n:
         found = _content_of(rows, n, model, config, emit)
         if found == expected:

@@ -33,7 +33,7 @@ from bigsvm.store.transforms.label_sets import LABEL_SETS, split_set
 from bigsvm.store.transforms.recipe import Recipe
 from bigsvm.store.transforms.relabelled import Relabel
 from bigsvm.tasks import Mapper, over_shares
-from bigsvm.units import KIB, MIB
+from bigsvm.units import KIB, MIB, counted
 
 _LARGEST_BLOCK = 8 * MIB
 _FIXED = 4 * MIB
@@ -108,12 +108,12 @@ def score_rows(X: Matrix, scorer: Scorer, where: str, first_row: int) -> np.ndar
             place = int(np.argmax(X.indices >= width))
             row = first_row + int(np.searchsorted(X.indptr, place, "right")) - 1
             raise DataError(
-                f"row {row} has feature {X.indices[place]} but the model has only {width} features (from 0)",
+                f"row {row} has feature {X.indices[place]} but the model has only {counted(width, 'feature')} (from 0)",
                 where,
                 f"ingest the training rows with --n-features {int(X.indices.max()) + 1} or more, and fit again",
             )
     elif X.shape[1] != width:
-        raise DataError(f"the rows have {X.shape[1]} features and the model {width}", where)
+        raise DataError(f"the rows have {counted(X.shape[1], 'feature')} and the model {width}", where)
     return scorer.scores(X)
 
 
@@ -265,7 +265,7 @@ def score_store(
     model.check_centred(store.layout, store.uri)
     if store.layout == "dense" and store.n_features != model.n_features:
         raise DataError(
-            f"the rows have {store.n_features} features and the model {model.n_features}",
+            f"the rows have {counted(store.n_features, 'feature')} and the model {model.n_features}",
             store.uri,
             "was it trained on other columns?  Name columns that are not features with --label or --weight",
         )

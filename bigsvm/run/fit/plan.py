@@ -30,7 +30,7 @@ from bigsvm.store.columns.column_addresses import row_dtype
 from bigsvm.store.columns.column_writer import copy_bytes
 from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.stage import StagedRows
-from bigsvm.units import MIB, show_bytes
+from bigsvm.units import MIB, counted, show_bytes
 
 RESIDENT_DATA, BLOCK_WINDOW = "resident data", "block window"
 """The need of rows: all of them, or those that are read ahead and in work."""
@@ -161,8 +161,9 @@ class Plan:
             ),
             (
                 "blocks",
-                f"{self.n_blocks:,} blocks of {self.block_rows:,} rows, read {self.extent_rows:,} rows at a time from "
-                f"{self.group_blocks:,} places",
+                f"{counted(self.n_blocks, 'block', commas=True)} of {counted(self.block_rows, 'row', commas=True)}, "
+                f"read {counted(self.extent_rows, 'row', commas=True)} at a time from "
+                f"{counted(self.group_blocks, 'place', commas=True)}",
             ),
             (
                 "memory",

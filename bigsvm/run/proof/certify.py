@@ -36,7 +36,7 @@ from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import SerialMapper, runs_of
-from bigsvm.units import MIB, show_bytes
+from bigsvm.units import MIB, counted, show_bytes
 
 
 @np.errstate(all="ignore")  # as in a fit
@@ -62,7 +62,7 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
         raise DataError(
-            f"the model was trained on {trained_on} rows, but the store has {store.n_samples}",
+            f"the model was trained on {counted(trained_on, 'row')}, but the store has {store.n_samples}",
             store.uri,
             TRAINING_STORE,
         )

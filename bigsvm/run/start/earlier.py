@@ -16,6 +16,7 @@ from bigsvm.model.model_rows import check_alike
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import Solver
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.units import counted
 
 
 class Match(NamedTuple):
@@ -77,7 +78,8 @@ def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) 
         ours, theirs = ("targets", "classes") if problem.regression else ("classes", "targets")
         raise DataError(f"the model to start from is for {theirs}, but these rows have {ours}", path)
     if model.n_features > store.n_features:
-        what = f"the model to start from has {model.n_features} features, but the store has only {store.n_features}"
+        has = counted(model.n_features, "feature")
+        what = f"the model to start from has {has}, but the store has only {store.n_features}"
         raise DataError(what, path, "start from a model of the same rows, to which rows may have been added")
     if problem.joint != model.joint:
         ours, theirs = problem.multi_class, model.multi_class
@@ -104,7 +106,8 @@ def open_earlier(path: str, solver: Solver, problem: Problem, store: RowBlocks) 
         what = f"solver {solver.name!r} starts from dual variables, but the model was saved without them (--no-dual)"
         raise Unsupported(what, path, "use -s newton-cg or pcd, which start from the weights (squared hinge)")
     if alpha.shape[1] > store.n_samples:
-        what = f"the model to start from was trained on {alpha.shape[1]} rows, but the store has only {store.n_samples}"
+        trained = counted(alpha.shape[1], "row")
+        what = f"the model to start from was trained on {trained}, but the store has only {store.n_samples}"
         raise DataError(what, store.uri, "use the store that it was trained on, to which rows may have been appended")
     check_alike(model.about.get("rows", {}), store)
     return Earlier(path, digest, model, alpha, found)

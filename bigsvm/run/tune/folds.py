@@ -18,7 +18,7 @@ from bigsvm.store.formats.chosen.split_rows import numbers_in_store, rows_in_sto
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import digest_of
 from bigsvm.store.transforms.withheld import hashed_rows
-from bigsvm.units import MIB
+from bigsvm.units import MIB, counted
 
 _PIECE = 1 << 18  # rows
 
@@ -103,19 +103,27 @@ def make_folds(
         sizes = found.sizes(n)
         if not sizes.all():
             raise DataError(
-                f"{n} rows leave {int((sizes == 0).sum())} of {n_folds} folds empty", store.uri, "ask for fewer folds"
+                f"{counted(n, 'row')} leave {int((sizes == 0).sum())} of {counted(n_folds, 'fold')} empty",
+                store.uri,
+                "ask for fewer folds",
             )
         return found
     names, codes = _column(store, source, group, opened)
     if len(names) < n_folds:
-        raise DataError(f"{len(names)} groups for {n_folds} folds", store.uri, "use fewer --folds, or another --group")
+        raise DataError(
+            f"{counted(len(names), 'group')} for {counted(n_folds, 'fold')}",
+            store.uri,
+            "use fewer --folds, or another --group",
+        )
     of_group = _spread(np.bincount(codes, minlength=len(names)), n_folds)
     return Folds(n_folds, "group", values=of_group[codes])
 
 
 def _check_number(n_folds: int, said: str, where: str) -> None:
     if not 2 <= n_folds <= MOST_FOLDS:
-        raise UsageError(f"{said} {n_folds} folds", where, f"2 to {MOST_FOLDS} folds are possible")
+        raise UsageError(
+            f"{said} {counted(n_folds, 'fold')}", where, f"2 to {counted(MOST_FOLDS, 'fold')} are possible"
+        )
 
 
 def _spread(sizes: np.ndarray, n_folds: int) -> np.ndarray:

@@ -19,9 +19,14 @@ from bigsvm.run.tune.folds import Folds
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.held_out import LESS_IS_BETTER
 from bigsvm.run.tune.train import Cell, Trained
+from bigsvm.units import counted
 
 FOUND = "found.json"
 """The file with the document of the result, in the folder of a finished search."""
+
+
+RANKED = ("roc_auc", "average_precision")
+"""The metrics that depend on the order of all scores."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,10 @@ class Row:
             return None
         spread = math.fsum((value - mean) ** 2 for value in values if value is not None)
         return math.sqrt(spread / (len(values) - 1) / len(values))
+
+    def is_rough(self, metric: str) -> bool:
+        """Whether the values of a metric are from binned scores: those of metrics that rank the rows."""
+        return bool(self.binned) and metric in RANKED
 
     @property
     def status(self) -> str:
@@ -104,7 +113,8 @@ class TuneResult:
 
     def __repr__(self) -> str:
         row = self.rows[self.chosen]
-        return f"TuneResult({len(self.rows)} candidates, {self.metric} {row.mean(self.metric)}: {row.candidate})"
+        n = counted(len(self.rows), "candidate")
+        return f"TuneResult({n}, {self.metric} {row.mean(self.metric)}: {row.candidate})"
 
     @property
     def best_params(self) -> dict[str, Any]:
@@ -135,12 +145,17 @@ class TuneResult:
         }
 
     def csv(self) -> str:
-        """CSV, a line for each candidate: parameters, mean and standard error of each metric, largest gap, status."""
+        """CSV, a line for each candidate: parameters, mean and standard error of each metric, largest gap, status; and
+        whether ROC AUC and average precision are from binned scores.
+        """
         text = io.StringIO()
         metrics = list(self.rows[0].scores)
         writer = csv.writer(text, lineterminator="\n")
         columns = [f"{metric}{end}" for metric in metrics for end in ("", "_se")]
-        writer.writerow(["C", "class_weight", "gamma", *columns, "relative_gap", "status"])
+        classified = self.rows[0].binned is not None
+        writer.writerow(
+            ["C", "class_weight", "gamma", *columns, "relative_gap", "status", *(["binned"] if classified else [])]
+        )
         for row in self.rows:
             values = [value for metric in metrics for value in (row.mean(metric), row.error(metric))]
             candidate = row.candidate
@@ -148,6 +163,7 @@ class TuneResult:
                 repr(candidate.C), show_weight(candidate.class_weight),
                 "" if candidate.gamma is None else candidate.gamma,
                 *("" if value is None else repr(value) for value in values), repr(max(row.gaps)), row.status,
+                *([str(row.binned).lower()] if classified else []),
             ])  # fmt: skip
         return text.getvalue()
 

@@ -64,6 +64,7 @@ from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
+from bigsvm.units import counted
 
 _TOO_SHORT = 2  # passes left at which no sample is read: one finds a working set, the other carries its proof
 _SAMPLED = 1e-2  # relative gap to which the sample is solved; its sampling error is larger
@@ -263,7 +264,7 @@ class NewtonWS(PrimalSolver):
             return ""
         state.fallback = fall_back(state, ctx)
         if as_asked:
-            return f"newton-ws: after {state.passes} passes dcd goes on, as asked"
+            return f"newton-ws: after {counted(state.passes, 'pass', 'passes')} dcd goes on, as asked"
         return f"newton-ws: the gap has not halved in {patience} passes, dcd goes on{too_few(found, problem, ctx)}"
 
     def _hands_back(self, state: WorkingState, given: bool, ctx: Context) -> bool:

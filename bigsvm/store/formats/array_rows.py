@@ -30,6 +30,7 @@ from bigsvm.store.labels import (
     normal_classes,
     scan_classes,
 )
+from bigsvm.units import counted
 
 _PIECE = 1 << 18  # labels
 
@@ -70,12 +71,12 @@ class ArrayRows(StoreBase):
         self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
-            raise UsageError(f"labels of shape {labels.shape} for {self.n_samples} rows")
+            raise UsageError(f"labels of shape {labels.shape} for {counted(self.n_samples, 'row')}")
         self._weight: np.ndarray | None = None
         if sample_weight is not None:
             self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")
             if self._weight.shape != (self.n_samples,):
-                raise UsageError(f"weights of shape {self._weight.shape} for {self.n_samples} rows")
+                raise UsageError(f"weights of shape {self._weight.shape} for {counted(self.n_samples, 'row')}")
         self.has_weights = self._weight is not None
         self.row_order = _permutation(row_order, self.n_samples, "row_order")
         self.working_row = None if self.row_order is None else np.argsort(self.row_order)

@@ -34,7 +34,7 @@ from bigsvm.store.sealing.places import naming
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.store.transforms.scaling import SCALES, Scale
-from bigsvm.units import as_names
+from bigsvm.units import as_names, counted
 
 ENTRY_POINTS = "bigsvm.stores"
 """Entry point group of formats in other packages: name = file suffix without dot, or URI scheme; object = a callable
@@ -194,7 +194,8 @@ def _open(
     if isinstance(source, tuple):
         if len(source) not in (2, 3):
             raise UsageError(
-                f"a tuple of {len(source)} arrays cannot be opened", hint="pass (X, y) or (X, y, sample_weight)"
+                f"a tuple of {counted(len(source), 'array')} cannot be opened",
+                hint="pass (X, y) or (X, y, sample_weight)",
             )
         from bigsvm.store.formats.array_rows import (
             ArrayRows,

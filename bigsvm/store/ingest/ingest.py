@@ -31,7 +31,7 @@ from bigsvm.store.labels import CodedLabels, Missing, n_labels
 from bigsvm.store.remote.settings import storing
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.scaling import Scale
-from bigsvm.units import MIB, as_names, parse_bytes, show_bytes
+from bigsvm.units import MIB, as_names, counted, parse_bytes, show_bytes
 
 _MAX_FRACTIONAL_CLASSES = 1000
 _FIXED = 4 * MIB  # bytes of labels, indices and interpreter objects
@@ -246,7 +246,7 @@ def _width(rows: RowSource, n_features: int | None) -> int | None:
     if n_features is None or rows.layout == "csr":
         return rows.n_features if n_features is None else n_features
     if rows.n_features is not None and rows.n_features != n_features:
-        raise DataError(f"the rows have {rows.n_features} features, not {n_features}")
+        raise DataError(f"the rows have {counted(rows.n_features, 'feature')}, not {n_features}")
     return n_features
 
 

@@ -18,7 +18,7 @@ from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW, CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS
-from bigsvm.units import MIB
+from bigsvm.units import MIB, counted
 
 _PART_BYTES = 4 * MIB  # bytes of decoded rows in a part of a source, about
 _PART_ROWS = 65536
@@ -258,4 +258,4 @@ def _rows(X: Matrix, y: Sequential, weights: Sequential | None, n: int, first_ro
 def _same_length(n_samples: int, y: Sequential, weights: Sequential | None) -> None:
     for what, part in (("labels", y), ("weights", weights)):
         if part is not None and part.shape != (n_samples,):
-            raise DataError(f"{what} of shape {part.shape} for {n_samples} rows", part.where, ONE_A_ROW)
+            raise DataError(f"{what} of shape {part.shape} for {counted(n_samples, 'row')}", part.where, ONE_A_ROW)

@@ -28,6 +28,7 @@ from bigsvm.store.sealing.manifest import EMPTY, is_document, write_manifest
 from bigsvm.store.sealing.one_writer import new_store
 from bigsvm.store.sealing.verified import DigestingStore
 from bigsvm.store.transforms.label_sets import named_sets
+from bigsvm.units import counted
 
 _INT32_MAX = 2**31 - 1
 P = ParamSpec("P")
@@ -278,7 +279,7 @@ class ZarrWriter:
         if X.shape[1] == 0:
             raise DataError("rows without features", str(self.path))
         if X.shape[1] != self.n_features:
-            raise DataError(f"row {first} has {X.shape[1]} features, not {self.n_features}", str(self.path))
+            raise DataError(f"row {first} has {counted(X.shape[1], 'feature')}, not {self.n_features}", str(self.path))
         if "X" not in self._arrays:
             self._open("X", self.dtype, width=self.n_features)
         X = as_values(X, self.dtype, str(self.path), first)
@@ -320,7 +321,7 @@ class ZarrWriter:
         if width is None:
             return self._width
         if width < self._width or (self.layout == "dense" and width != self._width and self.n_samples):
-            raise DataError(f"the rows have {self._width} features, not {width}", str(self.path))
+            raise DataError(f"the rows have {counted(self._width, 'feature')}, not {width}", str(self.path))
         return width
 
     def _write_metadata(

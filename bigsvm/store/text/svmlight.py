@@ -18,7 +18,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.text.label_fields import REFUSED_FIELD, LabelFields
 from bigsvm.store.text.text_files import Piece
-from bigsvm.units import KIB
+from bigsvm.units import KIB, counted
 
 UNLIMITED = 2**63 - 1
 """As many features as int64 can count: where the caller names no number."""
@@ -142,7 +142,8 @@ def parse_line_strict(
             raise refuse(f"feature number {_show(index_text)} is beyond int64")
         if feature >= n_features:
             raise refuse(
-                f"feature number {index} is beyond the {n_features} features of the model, the store or --n-features",
+                f"feature number {index} is beyond the {counted(n_features, 'feature')} of the model, the store or "
+                "--n-features",
                 f"ingest with --n-features {feature + 1} or more; for a model the training rows, and fit again",
             )
         if indices and feature == indices[-1]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError
+from bigsvm.units import counted
 
 LABEL_SETS = "label_sets"
 """Key in the recipe of rows (`RowBlocks.recipe`): their classes are sets of labels, as text."""
@@ -67,7 +68,7 @@ def named_sets(recipe: Mapping[str, Any], classes: np.ndarray, where: str) -> di
     if LABEL_SETS in found and found[LABEL_SETS]["names"] is None:
         names = sorted_names(sorted({name for text in classes.tolist() for name in split_set(str(text))}))
         if len(names) < 2:
-            what = f"{len(names)} label{'s' if len(names) != 1 else ''} in all: rows with several need two or more"
+            what = f"{counted(len(names), 'label')} in all: rows with several need two or more"
             raise DataError(what, where, "leave out --labels if a row has one label")
         found[LABEL_SETS] = {**found[LABEL_SETS], "names": list(map(str, names.tolist()))}
     return found

@@ -13,6 +13,7 @@ import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, in_words
+from bigsvm.units import counted
 
 Scale = Literal["none", "maxabs", "standard", "unit-norm"]
 SCALES = get_args(Scale)
@@ -63,7 +64,9 @@ class Scaling(NamedTuple):
             return (wide / _or_one(np.sqrt(squares))[:, None]).astype(values.dtype, copy=False)
         assert self.largest is not None
         if X.shape[1] != len(self.largest):
-            raise DataError(f"the rows have {X.shape[1]} features, but the scaling is for {len(self.largest)}")
+            raise DataError(
+                f"the rows have {counted(X.shape[1], 'feature')}, but the scaling is for {len(self.largest)}"
+            )
         if self.centred and self.mean is not None:
             centred = np.subtract(
                 values, self.mean

@@ -16,6 +16,7 @@ from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import label_codes
 from bigsvm.store.transforms.expression import Column
 from bigsvm.store.transforms.label_sets import LABEL_SETS, MOST_SETS, set_text, sorted_names, split_set
+from bigsvm.units import counted
 
 _STEP = 1 << 16  # rows whose columns are read together
 _TRUTHS = {"true": 1, "false": 0, "1": 1, "0": 0, "1.0": 1, "0.0": 0}
@@ -195,5 +196,5 @@ def _check_names(names: Sequence[str], where: str) -> None:
     except DataError as error:
         raise DataError(error.what, where, error.hint) from None
     if len(names) < 2:
-        what = f"{len(names)} label{'s' if len(names) != 1 else ''} in all: rows with several need two or more"
+        what = f"{counted(len(names), 'label')} in all: rows with several need two or more"
         raise DataError(what, where, "for one column of classes use --label NAME")

@@ -14,7 +14,7 @@ from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.config import FitConfig
-from bigsvm.units import show_bytes, show_seconds
+from bigsvm.units import counted, show_bytes, show_seconds
 
 USES = ("demo", "fit", "predict", "certify")
 COMPILED = "*.compiled"
@@ -177,4 +177,4 @@ def _size(part: dict[str, int], noun: str, where: Path) -> str:
 
 
 def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun[:-1]}ies" if noun.endswith("y") else f"{n:,} {noun}s"
+    return counted(n, noun, noun[:-1] + "ies" if noun.endswith("y") else "", commas=True)

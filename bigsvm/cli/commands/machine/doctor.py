@@ -16,7 +16,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.config import BASE_BYTES, FitConfig
 from bigsvm.errors import PlanRefused
-from bigsvm.units import GIB, show_bytes
+from bigsvm.units import GIB, counted, show_bytes
 
 _NEEDED = ("numpy", "scipy", "numba", "zarr", "numcodecs", "dask", "distributed", "pyarrow", "click", "rich",
            "xxhash", "zstandard")  # fmt: skip
@@ -61,7 +61,7 @@ def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
     }
     lines = [
         ("bigsvm", f"{result['bigsvm']} on Python {result['python']}, {result['system']}"),
-        ("processor", f"{result['cpu']}, {result['cores']} cores for this process"),
+        ("processor", f"{result['cpu']}, {counted(result['cores'], 'core')} for this process"),
         ("memory limit", f"{show_bytes(limit.nbytes)} ({limit.source})"),
         (
             "base",

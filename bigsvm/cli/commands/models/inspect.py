@@ -139,9 +139,9 @@ def _trained_on(result: dict[str, Any]) -> str:
         return (
             f"rows unknown, by {imported.get('program')}: imported from {imported.get('file')}, without a certificate"
         )
-    rows = f"{text.count(result['n_samples'])} rows"
+    rows = text.counted(result["n_samples"], "row")
     if "n_trained" in result:
-        held = f"{text.count(result['n_held_out'])} others held out for the probabilities"
+        held = f"{text.counted(result['n_held_out'], 'other')} held out for the probabilities"
         rows = f"{text.count(result['n_trained'])} of {rows}, the {held}"
     if result.get("chosen"):
         rows += f" ({text.chosen(result)})"

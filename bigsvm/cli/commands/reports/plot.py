@@ -15,6 +15,7 @@ from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath, OutputPath
 from bigsvm.errors import UsageError
+from bigsvm.units import counted
 
 if TYPE_CHECKING:
     from bigsvm.report.facts import Chart
@@ -97,4 +98,5 @@ def _drawn(session: Session, told: dict[str, Any], charts: list[Chart], output: 
     from bigsvm.report.draw.plots import picture
 
     write_page(output, picture(charts, output.suffix.lower()[1:]), overwrite)
-    return session.finish({**told, "picture": str(output)}, f"{output}: {len(told['runs'])} runs", made=True)
+    line = f"{output}: {counted(len(told['runs']), 'run')}"
+    return session.finish({**told, "picture": str(output)}, line, made=True)

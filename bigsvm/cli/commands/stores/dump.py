@@ -63,5 +63,5 @@ def command(
     for warning in result.pop("warnings", []):
         session.warn(warning)
     result = {"store": store, "output": out, "format": form, **result}
-    line = f"{out}: {text.count(data.n_samples)} rows"
+    line = f"{out}: {text.counted(data.n_samples, 'row')}"
     return session.finish(result, "" if out == "-" else line, made=True)

@@ -47,6 +47,6 @@ def command(session: Session, store: Path, empty_chunks: Any) -> int:
         "n_missing": manifest.n_missing,
         "store_fingerprint": manifest.fingerprint,
     }
-    chunks = f"{text.count(len(manifest.key_hashes))} chunks" + text.absent(manifest.n_empty, manifest.n_missing)
+    chunks = text.counted(len(manifest.key_hashes), "chunk") + text.absent(manifest.n_empty, manifest.n_missing)
     line = f"{store}: sealed, {chunks}, fingerprint {manifest.fingerprint}"
     return session.finish(result, line, made=True)

@@ -38,6 +38,6 @@ def command(session: Session, store: str) -> int:
             store,
             "restore them, or ingest the store again",
         )
-    chunks = f"{text.count(result['n_chunks'])} chunks" + text.absent(result["n_empty"], result["n_missing"])
+    chunks = text.counted(result["n_chunks"], "chunk") + text.absent(result["n_empty"], result["n_missing"])
     line = f"{store}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
     return session.finish({"store": store, **result}, line)

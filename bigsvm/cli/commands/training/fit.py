@@ -309,8 +309,8 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
     )
     if "hint" in result:
         sentence += f"\nhint: {result['hint']}"
-    shape = f"{text.count(result['n_samples'])} rows x {text.count(result['n_features'])} features"
-    entries = f"{text.count(result['nnz'])} entries, {show_bytes(result['data_bytes'])}"
+    shape = f"{text.counted(result['n_samples'], 'row')} x {text.counted(result['n_features'], 'feature')}"
+    entries = f"{text.counted(result['nnz'], 'entry', 'entries')}, {show_bytes(result['data_bytes'])}"
     lines = [
         ("data", f"{shape}, {entries}"),
         ("chosen", text.chosen(result)),
@@ -322,7 +322,7 @@ def summary(status: str, result: dict[str, Any], tol: float) -> str:
         ("work", f"{result['passes']:.1f} passes over the data, {result['epochs']:.1f} epochs"),
         ("trained on", _trained_on(result)),
         ("held out", _held_out(result.get("held_out"))),
-        ("support", f"{text.count(result['n_support'])} rows"),
+        ("support", text.counted(result["n_support"], "row")),
         ("kernel rows", _kernel_rows(result.get("kernel_rows"))),
         ("time", text.seconds(result.get("seconds"))),
         ("memory", text.memory(result.get("memory"))),
@@ -337,7 +337,8 @@ def _trained_on(result: dict[str, Any]) -> str | None:
     if "n_trained" not in result:
         return None
     n_held = result["n_samples"] - result["n_trained"]
-    return f"{text.count(result['n_trained'])} rows; {text.count(n_held)} others are held out for the probabilities"
+    held = f"{text.counted(n_held, 'other is', 'others are')} held out for the probabilities"
+    return f"{text.counted(result['n_trained'], 'row')}; {held}"
 
 
 def _held_out(found: dict[str, Any] | None) -> str | None:
@@ -348,7 +349,7 @@ def _held_out(found: dict[str, Any] | None) -> str | None:
         good = f"all labels right {text.number(found['subset_accuracy'], 5)}"
     else:
         good = f"R2 {text.number(found['r2'])}" if "r2" in found else f"accuracy {text.number(found['accuracy'], 5)}"
-    return f"{good} on {text.count(found['n_rows'])} other rows"
+    return f"{good} on {text.counted(found['n_rows'], 'other row')}"
 
 
 def _rule(result: dict[str, Any]) -> str:

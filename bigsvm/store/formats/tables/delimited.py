@@ -17,6 +17,7 @@ from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched, refuse_twice
 from bigsvm.store.formats.tables.pieces import cut_pieces
+from bigsvm.units import counted
 
 DELIMITERS = ",;\t|"
 NUMBERED = ("numbers",)
@@ -74,7 +75,7 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
             # A first line without any number is a header, in which these names are missing.  A pattern is no name.
             a_header = not any(map(_is_number, fields))
             chosen_columns([one for one in columns if a_header or is_pattern(one)], fields, (), path)
-            what = f"{len(names)} names for the {len(fields)} columns of its first line"
+            what = f"{counted(len(names), 'name')} for the {counted(len(fields), 'column')} of its first line"
             raise UsageError(what, path, f"its first line: {', '.join(fields[:10])}")
         found = Header(names, delimiter, False, 0)
     else:
@@ -154,7 +155,7 @@ def parse(
             return parse(text, header, path, first_row)
         if odd:
             row = first_row + _records_before(text, odd[0])
-            what = f"row {row} has {odd[0].actual_columns} fields, not {odd[0].expected_columns}"
+            what = f"row {row} has {counted(odd[0].actual_columns, 'field')}, not {odd[0].expected_columns}"
             raise DataError(what, path, f"it begins {odd[0].text[:60]!r}") from None
         if kinds is not None and set(kinds.values()) != {"text"}:
             _name_bad_field(text, header, path, first_row, kinds)

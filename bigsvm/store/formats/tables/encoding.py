@@ -26,6 +26,7 @@ from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_text
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
 from bigsvm.store.identity import digest_of
+from bigsvm.units import counted
 
 MAX_CATEGORIES = 1 << 16
 """Most different values of a column of text that is encoded one-hot."""
@@ -166,8 +167,8 @@ class Encoding:
                 if new:
                     shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
                     found.append(
-                        f"column {column.name!r} has {len(new)} values that the model has not seen ({shown}): "
-                        "they count as none of its categories"
+                        f"column {column.name!r} has {counted(len(new), 'value')} that the model has not seen "
+                        f"({shown}): such a value counts as none of its categories"
                     )
         return found
 

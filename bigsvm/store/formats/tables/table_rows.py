@@ -30,6 +30,7 @@ from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table, told_of_others
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
+from bigsvm.units import counted
 
 _NUMBER_OTHERWISE = re.compile(
     r"""\s*[-+\u2212]?[$\u20ac\u00a3\u00a5]?\s?           # a sign, a currency
@@ -283,7 +284,7 @@ class TableRows(ParquetRows):
         if values and all(map(_NUMBER_OTHERWISE.match, values)):
             odd = next((value for value in values if not _PLAIN.match(value)), values[0])
             self.warnings.append(
-                f"column {name!r} is read as text, such as {odd!r}, and each of its {len(values)} values is a "
+                f"column {name!r} is read as text, such as {odd!r}, with {counted(len(values), 'value')}, each a "
                 "feature: where these are numbers, write them with a decimal point, and without separators or units"
             )
         elif self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:

@@ -10,6 +10,7 @@ import numpy as np
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.ingest.appending.grown_store import SealedStore
 from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.units import counted
 
 
 def options_of(
@@ -45,7 +46,9 @@ def check_fits(former: SealedStore, rows: RowSource) -> None:
             f"the rows are {ours}, but the store is {theirs}", where, "ingest them into a store of their own"
         )
     if rows.n_features not in (None, former.n_features):
-        raise DataError(f"the rows have {rows.n_features} features, but the store has {former.n_features}", where)
+        raise DataError(
+            f"the rows have {counted(rows.n_features, 'feature')}, but the store has {former.n_features}", where
+        )
     if not np.can_cast(rows.dtype, former.dtype, "safe"):
         came_as = rows.came_as or rows.dtype.name
         read_as = "" if came_as == rows.dtype.name else f", which are read as {rows.dtype},"
