@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -12,11 +14,14 @@ import pytest
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.cli.commands.training.tune import _table
 from bigsvm.config import FitConfig
 from bigsvm.events import Warned
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.tune.folds import Folds
+from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.held_out import METRICS, held_out_metrics
+from bigsvm.run.tune.result import Row, TuneResult
 from bigsvm.run.tune.train import Cell
 from bigsvm.store.formats.array_rows import ArrayRows
 
@@ -125,3 +130,22 @@ def test_the_result_of_a_search_records_binned_scores(monkeypatch: pytest.Monkey
     found = bigsvm.tune((X, (X[:, 0] > 0.3).astype(int)), Cs=costs, folds=3, tol=1e-1, memory="12MiB")
     assert [row["binned"] for row in json.loads(json.dumps(found.document()))["candidates"]] == [True] * 16
     assert [message for message in found.warnings if "binned" in message]
+    assert [row["binned"] for row in csv.DictReader(io.StringIO(found.csv()))] == ["true"] * 16
+
+
+@pytest.mark.parametrize("binned", [[True, True], [False, True], [False, False], [None, None]])
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "roc_auc", "average_precision"])
+def test_the_table_marks_values_from_binned_scores(metric: str, binned: list[bool | None]) -> None:
+    """In whatever column they are; the legend says what the mark means, where there is one."""
+    rows = [
+        Row(Candidate(C, None, None), {name: [0.25, 0.75] for name in METRICS}, [1e-4], [1.0], ["converged"], rough)
+        for C, rough in zip((0.1, 1.0), binned, strict=True)
+    ]
+    found = TuneResult(rows, metric, FOLDS, [5, 5], 0, 0, 0, {})
+    head, *lines, legend = _table(found).splitlines()
+    ranked = len({"roc_auc", "average_precision"} & set(head.split()))
+    assert [line.count("~") for line in lines] == [ranked * bool(rough) for rough in binned]
+    assert ("~ from binned scores" in legend) == (any(binned) and ranked > 0)
+    assert "~0.5000 ± 0.2500" in _table(found) or not (any(binned) and ranked)
+    told = list(csv.DictReader(io.StringIO(found.csv())))
+    assert [row.get("binned") for row in told] == [None if one is None else str(one).lower() for one in binned]

@@ -189,7 +189,9 @@ def _learning_curve(session: Session, data: Any, config: Any, asked: Any, run: P
         said = "" if row.status == "converged" else row.status
         cells = [f"{point.share:g}", text.count(round(point.n_rows)), f"{row.candidate.C:g}"]
         lines.append([*cells, _score(row, curve.metric), f"{max(row.gaps):.1e}", said])
-    shown = _aligned(lines) + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws the curve")
+    rough = any(point.row.is_rough(curve.metric) for point in curve.points)
+    legend = f"\n {_ROUGH.removeprefix(',')}" * rough
+    shown = _aligned(lines) + legend + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws the curve")
     return session.finish(document, shown, curve.status, curve.exit_code(own["allow_unconverged"]))
 
 
@@ -228,6 +230,7 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
     return _table(result) + "\n" + text.rows(lines)
 
 
+_ROUGH = ", ~ from binned scores"
 _FORMS = {
     "shared": "all on the same passes",
     "by fold": "fold by fold, all C on the same passes",
@@ -251,7 +254,8 @@ def _table(result: TuneResult) -> str:
         cells += [_short(candidate.class_weight or "none")] * weights + [_short(candidate.gamma)] * gammas
         cells += [_score(row, metric) for metric in shown]
         lines.append([*cells, f"{max(row.gaps):.1e}", "" if row.status == "converged" else row.status])
-    return _aligned(lines) + "\n  * best mean, 1 smallest C within one standard error of it"
+    rough = any(row.is_rough(metric) for row in result.rows for metric in shown)
+    return f"{_aligned(lines)}\n  * best mean, 1 smallest C within one standard error of it{_ROUGH * rough}"
 
 
 def _aligned(lines: list[list[str]]) -> str:
@@ -265,7 +269,7 @@ def _score(row: Row, metric: str) -> str:
     mean, error = row.mean(metric), row.error(metric)
     if mean is None:
         return "-"
-    return f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}")
+    return "~" * row.is_rough(metric) + f"{mean:.4f}" + ("" if error is None else f" ± {error:.4f}")
 
 
 def _short(value: Any) -> str:
