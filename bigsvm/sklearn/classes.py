@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from bigsvm.sklearn.estimator import level_of_the_user
 from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 
 _PIECE = 1 << 18  # labels
+_SHOWN = 10  # labels in a message
 _BLOCK = 4 << 20  # bytes of rows that are read at a time
 
 
@@ -48,15 +51,29 @@ def check_weighted_classes(codes: np.ndarray, weights: np.ndarray | None) -> Non
 
 
 def weights_of_classes(
-    class_weight: Any, classes: np.ndarray, codes: np.ndarray, sample_weight: np.ndarray | None
+    class_weight: Any,
+    classes: np.ndarray,
+    codes: np.ndarray,
+    sample_weight: np.ndarray | None,
+    declared: np.ndarray | None = None,
 ) -> np.ndarray:
     """The weight of each class, float64.  'balanced' is n / (n_classes n_c), counting the weights of rows if given.
 
-    Raises ValueError for a weight that is negative or not finite.  (`bigsvm.fit` would name the code, not the label.)
+    declared : all labels that may occur; None: `classes`
+
+    Warns of weights of labels that do not exist, as LIBSVM does.  This is no error, because a search over folds may
+    leave out all rows of a class.  Raises ValueError for a weight that is negative or not finite.  (`bigsvm.fit` would
+    name the code, not the label.)
     """
     if class_weight == "balanced":
         return _balanced(np.bincount(codes, sample_weight, len(classes)).astype(np.float64))
     weights = compute_class_weight(class_weight, classes=classes, y=classes)
+    known = frozenset((classes if declared is None else declared).tolist())
+    unknown = [label for label in class_weight or () if label not in known]
+    if unknown:
+        labels = ", ".join(map(repr, unknown[:_SHOWN])) + (", ..." if len(unknown) > _SHOWN else "")
+        message = f"class_weight has a weight for what is no label of y: {labels}"
+        warnings.warn(message, UserWarning, stacklevel=level_of_the_user())
     for label, weight in zip(classes.tolist(), weights.tolist(), strict=True):
         if not 0.0 <= weight < np.inf:
             raise ValueError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")

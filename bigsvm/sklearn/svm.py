@@ -207,7 +207,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         """The rows and options of the fit.  codes : index of each row's class in `classes`; some may not occur"""
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
-        of_classes = weights_of_classes(self.class_weight, classes[present], dense, None)
+        of_classes = weights_of_classes(self.class_weight, classes[present], dense, None, classes)
         check_classes_weigh(of_classes, classes[present], dense, weights)
         with errors_of_scikit_learn():
             rows = open_store((values, codes, weights), task="classification")

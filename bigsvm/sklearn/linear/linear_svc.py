@@ -207,7 +207,7 @@ class LinearSVC(Linear, LinearClassifierMixin, SparseCoefMixin, BaseEstimator):
         """
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
-        of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights)
+        of_classes = weights_of_classes(self.class_weight, classes[present], dense, weights, classes)
         parts = [(codes, by_code(of_classes, present))]
         apart = len(of_classes) > 2 and parts[0][1] is not None and not self._joint
         check_classes_weigh(of_classes, classes[present], dense, weights, each=apart)

@@ -1,0 +1,98 @@
+"""A weight of a label that does not exist is never passed over in silence."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("sklearn")
+
+import dask.array as da
+
+import bigsvm
+from bigsvm.sklearn import SVC, LinearSVC, NuSVC
+from bigsvm.testing.problems import random_problem
+
+LABELS: dict[str, list[Any]] = {"numbers": [3, 5], "texts": ["no", "yes"], "three": [1, 2, 4], "floats": [0.0, 1.0]}
+FORMS: dict[str, Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]] = {
+    "arrays": lambda X, y: (X, y),
+    "frame": lambda X, y: (pd.DataFrame(X, columns=["a", "b", "c"]), y),
+    "dask": lambda X, y: (da.from_array(X, chunks=(20, -1)), y),
+}
+
+
+def rows(labels: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    X, codes = random_problem(60, 3, seed=7, noise=0.3)
+    codes = np.where(np.arange(60) % 5 == 0, len(labels) - 1, codes > 0)
+    return X, np.array(labels)[codes]
+
+
+def messages(call: Callable[[], Any]) -> list[str]:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call()
+    here = [str(one.message) for one in told if "class_weight" in str(one.message)]
+    assert all(one.filename == __file__ for one in told if "class_weight" in str(one.message))
+    return here
+
+
+@pytest.mark.parametrize(
+    ("make", "labels", "form"),
+    [
+        each
+        for each in itertools.product((LinearSVC, SVC, NuSVC), LABELS, FORMS)
+        if each != (LinearSVC, "three", "dask")
+    ],
+)
+def test_a_weight_of_no_label_is_warned_of_and_changes_nothing(make: Any, labels: str, form: str) -> None:
+    X, y = FORMS[form](*rows(LABELS[labels]))
+    right = {label: 1.0 + k / 8 for k, label in enumerate(LABELS[labels])}
+    options = {"nu": 0.2} if make is NuSVC else {}
+    plain = make(class_weight=right, **options)
+    assert messages(lambda: plain.fit(X, y)) == []
+    model = make(class_weight={**right, 77: 2.0, "other": 3.0}, **options)
+    assert messages(lambda: model.fit(X, y)) == ["class_weight has a weight for what is no label of y: 77, 'other'"]
+    new = X if form == "frame" else np.eye(3)
+    np.testing.assert_array_equal(plain.decision_function(new), model.decision_function(new))
+
+
+@pytest.mark.parametrize("make", [LinearSVC, SVC])
+def test_a_label_that_is_declared_may_come_later(make: Any) -> None:
+    X, y = rows([3, 5])
+    weights = {3: 1.0, 5: 2.0, 9: 4.0}
+    assert messages(lambda: make(class_weight=weights).partial_fit(X, y, classes=[3, 5, 9])) == []
+    assert messages(lambda: make(class_weight=weights).partial_fit(X, y, classes=[3, 5])) != []
+
+
+@pytest.mark.parametrize("many", [1, 10, 11, 500])
+def test_many_labels_make_a_short_message(many: int) -> None:
+    X, y = rows([3, 5])
+    weights = {3: 1.0, 5: 2.0, **{f"label {k}": 1.0 for k in range(many)}}
+    (told,) = messages(lambda: LinearSVC(class_weight=weights).fit(X, y))
+    assert told.count("label ") == min(many, 10) + 1  # and once in the sentence
+    assert told.endswith(", ...") == (many > 10)
+
+
+@pytest.mark.parametrize("by", ["LinearSVC", "SVC", "NuSVC", "fit", "fit of arrays", "fit_path", "tune"])
+def test_where_no_folds_leave_classes_out_it_is_an_error(by: str, tmp_path: Path) -> None:
+    X, y = rows([3, 5])
+    bigsvm.ingest((X, y), tmp_path / "rows.zarr")
+    weights = {"3": 1.0, "5": 2.0, "77": 4.0}
+    calls: dict[str, Callable[[], Any]] = {
+        "LinearSVC": lambda: LinearSVC(class_weight=weights).fit(tmp_path / "rows.zarr"),
+        "SVC": lambda: SVC(class_weight=weights).fit(tmp_path / "rows.zarr"),
+        "NuSVC": lambda: NuSVC(class_weight=weights).fit(tmp_path / "rows.zarr"),
+        "fit": lambda: bigsvm.fit(tmp_path / "rows.zarr", class_weight=weights),
+        "fit of arrays": lambda: bigsvm.fit(X, y, class_weight=weights),
+        "fit_path": lambda: bigsvm.fit_path((X, y), Cs=[0.1], class_weight=weights),
+        "tune": lambda: bigsvm.tune((X, y), Cs=[0.1], class_weights=[weights], folds=2),
+    }
+    with pytest.raises(ValueError, match="class weight for '77', which is no class"):
+        calls[by]()
