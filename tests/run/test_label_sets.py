@@ -274,7 +274,31 @@ def test_unknown_labels_are_told_once(tmp_path: Path) -> None:
     unknown, absent = "labels that the model does not know count as wrong", "labels of the model that no row has"
     assert said["the same"] == []
     assert said["others"] == [unknown, absent]
-    assert said["some"] == [unknown, "ROC AUC needs rows with and without a label; left out of its mean", absent]
+    assert said["some"] == [unknown, absent]
+
+
+KINDS = [each for each in itertools.product(["usual", "absent", "everywhere"], repeat=3) if each.count("absent") < 2]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_each_label_without_roc_auc_is_told_of_once(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    model = bigsvm.fit((X, Y), **OPTIONS).model
+    n = len(X)
+    has = {"usual": np.arange(n) % 2 == 0, "absent": np.zeros(n, bool), "everywhere": np.ones(n, bool)}
+    sets = [",".join(str(k) for k, kind in enumerate(kinds) if has[kind][row]) for row in range(n)]
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pa.table({**{f"f{j}": X[:, j] for j in range(D)}, "sets": sets}), path)
+    events: list[Any] = []
+    evaluate(model, open_store(path, labels="sets"), CONFIG, events.append)
+    said = [event.message for event in events if isinstance(event, Warned)]
+    named = {message.split(":")[0]: message.split(": ")[1] for message in said}
+    of = {kind: ", ".join(str(k) for k, one in enumerate(kinds) if one == kind) for kind in has}
+    assert named == {
+        **({"labels of the model that no row has": of["absent"]} if of["absent"] else {}),
+        **({"ROC AUC needs rows with and without a label; left out of its mean": of["everywhere"]}
+           if of["everywhere"] else {}),
+    }  # fmt: skip
+    assert len(said) == len(named)
 
 
 @pytest.mark.parametrize("pieces", list(itertools.permutations([(0, 1), (-1, 1), (1, 1)])))

@@ -292,15 +292,17 @@ class Tally:
     def warnings(self) -> list[str]:
         """The metrics that the rows do not define, for the user; call after `result`."""
         found = []
+        positive = (self._model.about.get("rows", {}).get("labels") or {}).get("positive")
+        lacks_positive = positive is not None and not self._confusion.matrix[self._ours[1]].any()
         # If no class has one because the rows have other labels, the warning about these says enough.
-        if self._without_auc and not (self._unknown and len(self._without_auc) == len(self._positive)):
+        explained = lacks_positive or (self._unknown and len(self._without_auc) == len(self._positive))
+        if self._without_auc and not explained:
             names = ", ".join(self._without_auc[:5])
             found.append(f"ROC AUC needs rows inside and outside of each class; left out: {names}")
         if self._unknown:
             names = ", ".join(self._unknown[:5])
             found.append(f"labels that the model does not know count as wrong: {names}")
-        positive = (self._model.about.get("rows", {}).get("labels") or {}).get("positive")
-        if positive is not None and not self._confusion.matrix[self._ours[1]].any():
+        if lacks_positive:
             found.append(f"no row has the label {positive!r}, which the model tells from all others: see --label")
         return found
 

@@ -95,9 +95,10 @@ class LabelTally:
         found = []
         if self._unknown:
             found.append(f"labels that the model does not know count as wrong: {', '.join(self._unknown[:5])}")
-        # If no label has one because the rows have other labels, the warning about these says enough.
-        if self._without_auc and not (self._unknown and len(self._without_auc) == len(self._names)):
-            names = ", ".join(self._without_auc[:5])
+        # Of a label that no row has, and of rows with other labels altogether, another warning says enough.
+        without = [name for name in self._without_auc if name not in self._absent]
+        if without and not (self._unknown and len(self._without_auc) == len(self._names)):
+            names = ", ".join(without[:5])
             found.append(f"ROC AUC needs rows with and without a label; left out of its mean: {names}")
         if self._absent:
             found.append(f"labels of the model that no row has: {', '.join(self._absent[:5])}")
