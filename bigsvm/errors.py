@@ -5,7 +5,14 @@ Every error says what happened, where, and what to try next.  The command line p
 
 from __future__ import annotations
 
-from typing import ClassVar
+import functools
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BigSVMError(Exception):
@@ -111,6 +118,28 @@ class BudgetExceeded(PlanRefused):
     """A reservation did not fit the memory budget; names the holders."""
 
     anchor = "budget-exceeded"
+
+
+def told_outside(method: Callable[P, T]) -> Callable[P, T]:
+    """A public method of a model or a result: outside the package its errors are also Python's own, as of functions.
+
+    Callers inside the package get them as they are raised: a command names flags, and `except OSError` around a file
+    must not take them.
+    """
+
+    @functools.wraps(method)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return method(*args, **options)
+        except BigSVMError as error:
+            if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "bigsvm":
+                raise
+            # Loaded by its name, because it is far above: it loads the table of all options.
+            told = import_module("bigsvm.python_api.told").for_python(error)
+            cause = error.__cause__
+        raise told from cause
+
+    return called
 
 
 def in_words(error: BaseException, kind: bool = False) -> str:

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import BigSVMError, DataError
+from bigsvm.errors import BigSVMError, DataError, told_outside
 from bigsvm.files.file_array import FileArray
 from bigsvm.model.decide import Decides, check_width, models_of
 from bigsvm.model.plain_kernel import PlainKernel, given_sums
@@ -70,6 +70,7 @@ class LinearPredictor(_Plain):
         """`coef`."""
         return self.coef
 
+    @told_outside
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that are scaled already, float64, (n_rows, n_models).  Raises DataError on other widths."""
         check_width(X, self.n_features)
@@ -106,6 +107,7 @@ class KernelPredictor(_Plain):
     def _about_support(self) -> list[str]:
         return [f"{self.kernel.name} kernel", counted(len(self.support_rows), "support vector", commas=True)]
 
+    @told_outside
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows that are scaled already, float64, (n_rows, n_models).  Raises DataError on other widths."""
         check_width(X, self.n_features)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, UsageError, told_outside
 from bigsvm.model.model_rows import in_order_of
 from bigsvm.model.probability.calibration import probabilities
 from bigsvm.store.blocks import Matrix
@@ -125,6 +125,7 @@ class Decides:
         """Scores of rows, float64, shape (n_rows, n_models)."""
         raise NotImplementedError
 
+    @told_outside
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores in scikit-learn's shape: (n_rows,) for one model, else (n_rows, n_models).
 
@@ -134,6 +135,7 @@ class Decides:
         scores = self.scores(self._scaled(X))
         return scores[:, 0] if self.n_models == 1 else scores
 
+    @told_outside
     def predict(self, X: Any) -> np.ndarray:
         """Labels, (n_rows,); for regression values, float64, (n_rows,).
 
@@ -141,6 +143,7 @@ class Decides:
         """
         return self.labels_of(self.scores(self._scaled(X)))
 
+    @told_outside
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, in the order of `classes`, float64, (n_rows, n_classes); each row sums to 1.
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR, decision, n_rows_of, take_rows
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, told_outside
 from bigsvm.files.file_array import FileArray
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_scores import KernelSums, sums_bytes, with_features
@@ -125,6 +125,7 @@ class KernelModel(Decides):
             "support_bytes": support_nbytes(self.support),
         }
 
+    @told_outside
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
@@ -155,6 +156,7 @@ class KernelModel(Decides):
         for start, stop in tile(len(out), at_once):
             decision(with_features(take_rows(X, start, stop), rows), coef, out[start:stop])
 
+    @told_outside
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all; SupportPieces are written piece by piece.
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from bigsvm.config import JOINT_RULE
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, told_outside
 from bigsvm.files.file_array import FileArray
 from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import Decides, check_width, models_of, no_codes
@@ -114,6 +114,7 @@ class LinearModel(Decides):
             "norm": float(np.sqrt(np.sum(self.coef * self.coef))),
         }
 
+    @told_outside
     def scores(self, X: Matrix) -> np.ndarray:
         """Scores of rows, float64, shape (n_rows, n_models).
 
@@ -123,6 +124,7 @@ class LinearModel(Decides):
         check_width(X, self.n_features)
         return self.scorer().scores(X)
 
+    @told_outside
     def save(self, path: str | Path, alpha: Any = None, overwrite: bool = False, alpha_bytes: int = 0) -> None:
         """Write the model directory, whole or not at all.
 

@@ -55,7 +55,7 @@ def without_surrogates(value: Any) -> Any:
 
 def _escaped(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code - _OF_BYTE:02x}" if code >= _OF_BYTE + 0x80 and code <= _OF_BYTE + 0xFF else f"\\u{code:04x}"
+    return f"\\x{code - _OF_BYTE:02x}" if 0x80 <= code - _OF_BYTE <= 0xFF else f"\\u{code:04x}"
 
 
 def event_line(event: Event, at_s: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import bigsvm
 from bigsvm import errors, predictor
@@ -94,6 +95,77 @@ def test_estimators_raise_them_too(name: str, tmp_path: Path) -> None:
     with pytest.raises(MemoryError, match=r'memory cannot hold this fit; .* \(use memory="\d+MiB"\)'):
         kind(memory=1).fit(X, Y)
     assert {theirs for theirs in OF_ESTIMATORS.values() if hasattr(kind(), theirs)} >= {"memory", "threads", "tol"}
+
+
+BAD: dict[str, Any] = {
+    "narrow": np.ones((2, 1)), "wide": np.ones((2, 5)), "one row": np.ones(3), "text": np.array([["a", "b", "c"]]),
+    "not finite": np.full((1, 3), np.nan), "sparse and wide": csr_array(np.eye(7)), "nothing": None,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A result, and models from all places from which a user has one."""
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    folder = tmp_path_factory.mktemp("models")
+    found: dict[str, Any] = {}
+    for kernel in ("linear", "rbf"):
+        result = bigsvm.fit((X, X[:, 0] > 0), kernel=kernel)
+        result.save_model(folder / kernel)
+        found |= {f"result {kernel}": result, f"model {kernel}": result.model}
+        found[f"loaded {kernel}"] = bigsvm.load_model(folder / kernel)
+        found[f"predictor {kernel}"] = predictor.load(folder / kernel)
+        found[f"unpickled {kernel}"] = pickle.loads(pickle.dumps(result.model))
+    return found
+
+
+@pytest.mark.parametrize("method", ["decision_function", "predict", "predict_proba"])
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("origin", ["model", "loaded", "predictor", "unpickled"])
+def test_methods_of_models_raise_what_functions_raise(
+    origin: str, kernel: str, bad: str, method: str, models: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        getattr(models[f"{origin} {kernel}"], method)(BAD[bad])
+    assert isinstance(caught.value, DataError)
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), ValueError)
+
+
+@pytest.mark.parametrize("origin", ["result", "model", "loaded", "unpickled"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [("taken", OSError), ("file/in", NotADirectoryError), ("s3://a/m", OSError), ("m" * 300, OSError)],
+)
+def test_a_model_that_cannot_be_written_is_an_os_error(
+    origin: str, kernel: str, where: str, kind: type[OSError], models: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "file").write_text("")
+    found = models[f"{origin} {kernel}"]
+    with pytest.raises(kind) as caught:
+        (found.save_model if origin == "result" else found.save)(where if "://" in where else tmp_path / where)
+    assert isinstance(caught.value, errors.OutputError)
+    assert "--overwrite" not in str(caught.value)
+    assert ("overwrite=True" in str(caught.value)) == (where == "taken")
+
+
+def test_probabilities_of_a_model_that_has_none_are_a_value_error(models: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"calibrate=.sigmoid") as caught:
+        models["model linear"].predict_proba(np.ones((1, 3)))
+    assert isinstance(caught.value, UsageError)
+
+
+def test_callers_in_the_package_get_errors_as_they_are_raised(models: dict[str, Any], tmp_path: Path) -> None:
+    """Commands name flags, and `except OSError` must not take what is no failure of the system."""
+    inside: dict[str, Any] = {"__name__": "bigsvm.somewhere"}
+    exec("def call(method, *args): return method(*args)", inside)
+    (tmp_path / "taken").mkdir()
+    for method, argument in (("save", tmp_path / "taken"), ("predict", np.ones((1, 1)))):
+        with pytest.raises(BigSVMError) as caught:
+            inside["call"](getattr(models["model linear"], method), argument)
+        assert not isinstance(caught.value, OSError | ValueError)
 
 
 def test_public_functions_are_found_by_a_pickle_and_show_their_arguments() -> None:

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.config import FitConfig
+from bigsvm.errors import told_outside
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
@@ -93,6 +94,7 @@ class FitResult:
         """0 when the tolerance is proved, 4 when it is not (0 if that is allowed)."""
         return exit_code(self.status, allow_unconverged)
 
+    @told_outside
     def save_model(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the model directory, alpha in bounded memory.  Raises OutputError."""
         with PeakMemory() as peak:
