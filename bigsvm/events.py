@@ -77,6 +77,7 @@ class EpochEnd(Event):
     active_rows: int
     gap_estimate: float  # relative, from stale margins; never a proof
     wall_s: float
+    objective: float | None = None  # P(w), summed over the models, where the solver knows it
 
 
 @dataclass(frozen=True)

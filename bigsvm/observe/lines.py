@@ -147,9 +147,11 @@ class PlainLines:
             return f"bigsvm: warning: {event.message}"
         elif isinstance(event, EpochEnd) and (self._verbose or event.wall_s >= self._said_s + _SILENT_S):
             self._said_s = event.wall_s
+            # The gap of a Newton method is nearly 1 until its last steps; the objective falls from the first one.
+            objective = "" if event.objective is None else f"objective {event.objective:.6g}  "
             return (
                 f"epoch {event.epochs:.1f}  pass {event.passes:.1f}  active {event.active_rows:,}  "
-                f"gap estimate {event.gap_estimate:.2e}  {show_seconds(event.wall_s)}"
+                f"{objective}gap estimate {event.gap_estimate:.2e}  {show_seconds(event.wall_s)}"
             )
         return None
 

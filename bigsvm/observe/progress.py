@@ -125,7 +125,8 @@ class LiveProgress:
             self._say(certificate_text(event))
         elif isinstance(event, EpochEnd):
             if event.gap_estimate == event.gap_estimate:  # not NaN
-                self._note = f"gap about {event.gap_estimate:.1e}"
+                objective = "" if event.objective is None else f"objective {event.objective:.4g}, "
+                self._note = f"{objective}gap about {event.gap_estimate:.1e}"
             if not self._tasks:  # rows in memory have no bar, and certificates may be far apart
                 self._tasks[_TRAINING] = self._progress.add_task(_TRAINING, total=None, unit="passes", note="")
             if _TRAINING in self._tasks:

@@ -195,7 +195,8 @@ class Loop:
         """Emit the events of a step."""
         self._progress.ended()
         epochs, passes = self.at.visits / self.ctx.data.n_samples, self.ctx.bytes_read / self.data_bytes
-        self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds()))
+        objective = None if info.primal is None else float(info.primal.sum())
+        self.emit(EpochEnd(epochs, passes, info.n_active, info.gap_estimate, self._seconds(), objective))
         if self.ctx.mapper.traffic is not None:
             self._count_traffic(passes)
         if info.message:
