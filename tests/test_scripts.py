@@ -248,6 +248,7 @@ def test_memory_cage_reports_and_passes_the_exit_code_on() -> None:
         ("stress/memory_test.py", "bytes: done"),
         ("stress/store_memory.py", "one content, one model"),
         ("stress/foreign_files.py", "0 wrong"),
+        ("stress/short_rows.py", "5 of 5 fits within their memory"),
         ("stress/every_layout.py", "12 of 12 layouts have one content and one model"),
         ("benchmarks/bench_stores.py", "| CSV |"),
         ("stress/every_solver.py", "hyperpass: 2 of them byte-identical"),
