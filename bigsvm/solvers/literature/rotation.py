@@ -12,7 +12,8 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.row_pass import Weights, pass_runs
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.store.blocks import BlockRef, RowBlocks, readonly_view, tile
+from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view, tile
+from bigsvm.store.join import parts_for
 from bigsvm.tasks import SerialMapper, over_shares
 from bigsvm.units import KIB
 
@@ -48,13 +49,11 @@ def rotation_task(share: RotationShare) -> RotationSums:
     """Task: write the products of some rows, and, if w is given, their slacks; V of these rows."""
     problem, bias = share.problem, share.problem.constant_feature
     V = None if share.w is None else np.zeros(share.w.shape)
-    release = share.data.release
     n_directions = share.W.shape[1]
     plus = np.zeros(n_directions, np.int32)  # every row counts as positive: the searches know the signs
     tile_rows = max(_TILE // (8 * n_directions), 1)
     first = bytes_read = 0
-    for ref in share.refs:
-        block = share.data.read(ref)
+    for block in parts_for(blocks_of(share.data, share.refs), problem.n_models):
         X = readonly_view(block.X)
         if V is not None:
             assert share.w is not None
@@ -72,7 +71,6 @@ def rotation_task(share: RotationShare) -> RotationSums:
             share.out[:, first + start : first + stop] = out.T
         first += block.n_rows
         bytes_read += block.nbytes
-        release(ref)
     return RotationSums(V, bytes_read)
 
 
