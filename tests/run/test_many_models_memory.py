@@ -44,11 +44,16 @@ def peak_of(rows: ArrayRows, **options: Any) -> tuple[int, int]:
     plan = make_plan(rows, FitConfig.of(memory=least, **options))
     assert not plan.resident
     given = {**options, "memory": least, "threads": 1}
-    bigsvm.fit(rows, max_passes=1, **given)  # loads compiled code, which no plan counts
+    return traced_peak(rows, **given), least
+
+
+def traced_peak(rows: ArrayRows, **options: Any) -> int:
+    """Bytes that two passes of a fit allocate at most at one time."""
+    bigsvm.fit(rows, max_passes=1, **options)  # loads compiled code, which no plan counts
     tracemalloc.start()
     try:
-        bigsvm.fit(rows, max_passes=2, **given)
-        return tracemalloc.get_traced_memory()[1], least
+        bigsvm.fit(rows, max_passes=2, **options)
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
@@ -57,6 +62,20 @@ def peak_of(rows: ArrayRows, **options: Any) -> tuple[int, int]:
 def test_a_fit_stays_within_its_memory(solver: str, loss: str, shards: int, short_rows: ArrayRows) -> None:
     peak, budget = peak_of(short_rows, solver=solver, loss=loss, shards=shards)
     assert peak <= budget
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [("newton", "squared_hinge"), ("newton-cg", "squared_hinge"), ("newton-ws", "hinge"), ("hyperpass", "hinge")],
+)
+def test_a_fit_of_hundreds_of_models_in_memory_stays_within_it(solver: str, loss: str) -> None:
+    """Beside the vectors of all rows there are arrays of a piece of them, with a number for each row and model."""
+    rng = np.random.default_rng(17)
+    rows = ArrayRows(rng.standard_normal((20_000, D), np.float32), rng.integers(0, 200, 20_000))
+    options: dict[str, Any] = {"solver": solver, "loss": loss, "threads": 1}
+    least = make_plan(rows, FitConfig.of(memory="1GiB", **options)).min_memory_bytes
+    assert make_plan(rows, FitConfig.of(memory=least, **options)).resident
+    assert traced_peak(rows, memory=least, **options) <= least
 
 
 @pairs_of(layout=["dense", "csr"], weights=[False, True], n_models=[1, 20, 4096], n_rows=[1, 64, 6_600, 150_000])

@@ -49,8 +49,8 @@ _SAMPLE, _SAMPLE_PER_FEATURE = 0.04, 10  # size of the sample: this share of the
 LONGEST = 2.0  # longest step that the first round may predict
 _CLEAR = 2.0  # standard errors by which the slope must differ from 0 for a step that is not whole
 _SPARE = 0.25  # share of the capacity that a round may exceed it by, until it is cut
-_TASK_BYTES = 4 << 20  # most bytes that a task keeps of slacks and distances, if its rows are more than those
-_ROW_MODEL_BYTES = 33  # of these for each row and model: `ends`, `z`, `distance` and `place` of `KeptRows`
+_TASK_BYTES = 4 << 20  # bytes of slacks and distances that a task may always keep, however small the capacity is
+_ROW_MODEL_BYTES = 33  # bytes of these for each row and model: `ends`, `z`, `distance` and `place` of `KeptRows`
 _TASK_CODED = 0.06  # share of the capacity: rows that all tasks hold at a time before they are coded
 _SURE = 1.5  # safety factor on the number of rows that a round is expected to keep
 _REACH = 1.0  # factor on the mean |p|, which is added to |p| in the unit of distances
@@ -190,7 +190,7 @@ class WorkingPass:
         task_rows = int(capacity * (_TASK_CODED if room.coded else _SPARE)) // ctx.pass_workers
         m = problem.n_models
         most = max(task_rows, _TASK_BYTES // _ROW_MODEL_BYTES // m)
-        if per_block > most:  # short rows, and many models
+        if per_block > most:  # a block of short rows has more rows than a task may keep
             refs, per_block = cut_to(refs, most), most
         blocks = min(max(task_rows // per_block, 1), BLOCKS_PER_TASK)
         runs = list(runs_of(refs, blocks))

@@ -23,7 +23,9 @@ from bigsvm.store.state.vectors import RowVector
 if TYPE_CHECKING:
     from bigsvm.solvers.primal.dual_point import Mixing
 
-PIECE = 1 << 14  # rows in a piece
+_PIECE = 1 << 14  # most rows in a piece
+_PIECE_BYTES = 4 << 20  # most bytes of an array with a number for each row of a piece and each model
+_LEAST_PIECE = 1 << 11  # rows in a piece however many models there are: sums of all pieces are in memory together
 _Y = "row labels"  # name, in plans, of class codes or targets
 
 
@@ -51,8 +53,9 @@ class RowState:
     y: RowVector
 
     def pieces(self) -> Iterator[slice]:
-        """Ranges of rows, at most `PIECE` each."""
-        for start, stop in tile(len(self.s.values), PIECE):
+        """Ranges of rows, so short that arrays of (rows, models) stay small."""
+        n_samples, n_models = self.s.values.shape
+        for start, stop in tile(n_samples, min(max(_PIECE_BYTES // (8 * n_models), _LEAST_PIECE), _PIECE)):
             yield slice(start, stop)
 
     def costs(self, problem: Problem, rows: slice) -> np.ndarray:
