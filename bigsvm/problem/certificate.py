@@ -23,6 +23,7 @@ from bigsvm.problem.joint import alpha_of_slacks, joint_slacks
 from bigsvm.problem.linear_rounding import LinearRounding, linear_rounding
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import Block, BlockRef, Matrix, RowBlocks, blocks_of, readonly_view
+from bigsvm.store.join import parts_for
 from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # relative rounding error of sums in float64
@@ -122,7 +123,9 @@ def certify_blocks(share: RowsShare) -> RowsTerms:
     """Task: the terms of a run of blocks.  Pure."""
     terms, n_rows = no_terms(share.problem, share.w), 0
     survey = Survey() if share.with_survey else None
-    for block in blocks_of(share.data, share.refs):
+    blocks = blocks_of(share.data, share.refs)
+    # Computing alpha takes several arrays of (rows, models).
+    for block in blocks if share.alpha is not None else parts_for(blocks, share.problem.n_models):
         alpha = None if share.alpha is None else share.alpha[n_rows : n_rows + block.n_rows]
         terms = with_block(terms, share.problem, share.w, alpha, block)
         if survey is not None:

@@ -4,6 +4,7 @@ many rows, and arrays of (rows, models) are then much larger than the block."""
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import Block
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.join import join_blocks, parts_for
+from bigsvm.units import MIB
 from tests.products import pairs_of
 
 N, D, K = 120_000, 2, 16
@@ -76,6 +78,22 @@ def test_a_fit_of_hundreds_of_models_in_memory_stays_within_it(solver: str, loss
     least = make_plan(rows, FitConfig.of(memory="1GiB", **options)).min_memory_bytes
     assert make_plan(rows, FitConfig.of(memory=least, **options)).resident
     assert traced_peak(rows, memory=least, **options) <= least
+
+
+@pytest.mark.parametrize("no_dual", [False, True])
+def test_a_proof_of_many_models_stays_within_its_memory(no_dual: bool, tmp_path: Path) -> None:
+    """alpha of the rows in work is in memory once; where it was not saved, the arrays that it is computed from, too."""
+    rng, memory = np.random.default_rng(17), 160 * MIB
+    rows = ArrayRows(rng.standard_normal((80_000, D), np.float32), rng.integers(0, 200, 80_000))
+    fitted = bigsvm.fit(rows, solver="newton", loss="squared_hinge", memory="1GiB", max_passes=1, no_dual=no_dual)
+    fitted.save_model(tmp_path / "m")
+    bigsvm.certify(tmp_path / "m", rows, memory=memory, threads=1)  # loads compiled code, which no plan counts
+    tracemalloc.start()
+    try:
+        bigsvm.certify(tmp_path / "m", rows, memory=memory, threads=1)
+        assert tracemalloc.get_traced_memory()[1] <= memory
+    finally:
+        tracemalloc.stop()
 
 
 @pairs_of(layout=["dense", "csr"], weights=[False, True], n_models=[1, 20, 4096], n_rows=[1, 64, 6_600, 150_000])

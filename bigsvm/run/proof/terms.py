@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from bigsvm.files.file_array import FileArray
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
-from bigsvm.store.blocks import BlockRef, RowBlocks
+from bigsvm.store.blocks import BlockRef, RowBlocks, tile
 from bigsvm.store.survey import Survey
 from bigsvm.tasks import BLOCKS_PER_TASK, Mapper
 
 Alpha = FileArray | np.ndarray | None
 """The saved dual variables; None if they were not saved."""
+_READ = 1 << 17  # most values that are read at a time
 
 
 class SavedTerms(ABC):
@@ -63,8 +65,16 @@ class SavedTerms(ABC):
 
     def alpha_of(self, run: tuple[BlockRef, ...]) -> np.ndarray | None:
         """alpha of the rows of a run, float64, (n_rows, n_models); None if it was not saved."""
-        # A copy, because the loops are compiled for writable arrays with rows in order.
-        return None if self.alpha is None else np.array(self.alpha[:, run[0].start : run[-1].stop].T, order="C")
+        if self.alpha is None:
+            return None
+        first, n_rows = run[0].start, run[-1].stop - run[0].start
+        # A copy, because the loops are compiled for writable arrays with rows in order.  A file is read in pieces, so
+        # that its values are not in memory twice.
+        alpha = np.empty((n_rows, self.alpha.shape[0]))
+        for models in starmap(slice, tile(alpha.shape[1], max(_READ // n_rows, 1))):
+            for a, b in tile(n_rows, _READ):
+                alpha[a:b, models] = self.alpha[models, first + a : first + b].T
+        return alpha
 
     @abstractmethod
     def add(self, found: Any) -> None:
