@@ -172,7 +172,10 @@ class _Moved(NamedTuple):
 
 
 def moved_bytes(models: int, weighted: bool, regression: bool, n_rows: int) -> int:
-    """Bytes that a round remembers of each row that it visits or keeps: those of `_Moved`.  n_rows : of the shard, or more"""
+    """Bytes that a round remembers of each row that it visits or keeps: those of `_Moved`.
+
+    n_rows : those of the shard, or more
+    """
     return _number_type(n_rows).itemsize + (8 if regression else 4) + 8 * weighted + 8 + 8 * models
 
 
