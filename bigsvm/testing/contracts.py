@@ -72,6 +72,7 @@ class RowBlocksContract:
         X, labels = example()
         weights = np.linspace(0, 2, N_SAMPLES)
         store = self.make(X, labels, weights, tmp_path)
+        store.refuse_known()  # there is nothing to refuse
         refs = store.refs(block_rows)
         edges = [refs[0].start, *(ref.stop for ref in refs)]
         assert edges[0] == 0

@@ -50,6 +50,11 @@ def places(store: Path, model: Path, bigsvm: Bigsvm) -> dict[str, str]:
     return {"STORE": str(store), "RUN": f"{model}.run", "MODEL": str(model), "MODEL.npz": str(model.with_name("m.npz"))}
 
 
+def told(err: str) -> list[str]:
+    """The lines of standard error, without those about another test's process that compiles."""
+    return [line for line in err.splitlines() if not line.startswith("waiting for process")]
+
+
 @pytest.mark.parametrize("mode", [0o000, 0o300, 0o400, 0o500, 0o600])
 @pytest.mark.parametrize("where", ["empty", "full", "inside"])
 @pytest.mark.parametrize("command", OUTPUTS, ids=named)
@@ -75,7 +80,7 @@ def test_a_folder_that_may_not_be_used_is_no_output(
     assert stat.S_IMODE(folder.stat().st_mode) == mode
     folder.chmod(0o700)
     assert said.code == 73, said.err
-    assert said.err.count("\n") == 1
+    assert len(told(said.err)) == 1
     assert sorted(folder.rglob("*")) == before
     assert [path for path in Path().iterdir() if path.suffix != ".npz"] in ([folder], [])
 
@@ -104,4 +109,4 @@ def test_what_may_not_be_read_is_no_input(
         said = bigsvm(*(places.get(part, part.replace(name, str(path))) for part in command))
     shut.chmod(0o700)
     assert said.code == 66, said.err
-    assert said.err.count("\n") == 1
+    assert len(told(said.err)) == 1

@@ -131,7 +131,7 @@ def test_the_bound_counts_the_entries_of_a_row(where: str, tmp_path: Path) -> No
     numbers, beta = np.arange(30), np.ones(30)
     row_buffer = RowBuffer(data)
     row_buffer.load(numbers, charge=True)
-    side = OtherSide(data, row_buffer.X, row_buffer.at(numbers), numbers, beta, support_rows(data.ctx))
+    side = OtherSide(data, row_buffer.X, row_buffer.at(numbers), numbers, beta, support_rows(data.ctx), 0)
     (rows,) = data.blocks()
     own = np.arange(30, 60)
     found = nearly(data, rows, own, side)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -46,6 +46,10 @@ class ArrowFiles:
         self.page_bytes += self._plain_bytes
         self.known = KnownFiles(self.files)
         self._threads = threading.local()
+
+    def told_nulls(self, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+        """Nothing: footers of Arrow files do not count nulls, as those of Parquet files do; each record batch does."""
+        return iter(())
 
     def _add(self, number: int, path: str) -> None:
         reader = _open(path)
