@@ -15,7 +15,9 @@ import bigsvm as package
 from bigsvm.units import counted, plural
 from tests.cli.conftest import Bigsvm
 
-_ONE_OF_MANY = re.compile(r"(?<![\d.,:/=-])1 (?:[a-z]+ )?(?!pass\b|class\b|is\b|has\b|needs\b|as\b|in this\b)[a-z]+s\b")
+_ONE_OF_MANY = re.compile(
+    r"(?<![\d.,:/=-])1 (?:[a-z]+ )?(?!pass\b|class\b|is\b|has\b|needs\b|as\b|in this\b|ms\b|s\b)[a-z]+s\b"
+)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,5 @@ def test_a_function_counts_one_of_a_thing(call: Any) -> None:
 def test_what_is_searched_for_is_found() -> None:
     assert _ONE_OF_MANY.search("a plan of 1 blocks") is not None
     assert _ONE_OF_MANY.search("1 support vectors") is not None
-    for fine in ("1 row is", "11 rows", "2.1 passes", "1 pass", "1 class"):
+    for fine in ("1 row is", "11 rows", "2.1 passes", "1 pass", "1 class", "1 ms", "1 s"):
         assert _ONE_OF_MANY.search(fine) is None
