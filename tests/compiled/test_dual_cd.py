@@ -295,7 +295,8 @@ def test_the_inner_loop_counts_no_references(models: int) -> None:
     plain(
         rows, DualModels(CLASSES, np.arange(m, dtype=np.int32), np.ones(m), HINGE), np.zeros((10, m)),
         w, nothing, nothing, EXACT, np.repeat(OPEN, m, axis=1), VisitingOrder(1, 0, 0, 0),
-        Limits(1, False, 0.0, 0.0, np.empty(0)), stats, _workspace(np.arange(10), np.zeros(10, np.float32), w),
+        Limits(1, False, 0.0, 0.0, np.empty(0)), stats,
+        _workspace(np.arange(10), np.zeros(10, np.float32), w, again=False),
     )  # fmt: skip
     (code,) = plain.inspect_llvm().values()
     assert "define" in code

@@ -13,6 +13,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.shared.visiting import (
     RUN_ROWS,
     WITH_REPLACEMENT,
+    fill_order,
     mixed_runs_of,
     part_of_order,
     shuffled,
@@ -145,3 +146,25 @@ def test_parts_of_an_order_are_a_whole(n: int, room: int, parts: int, mixed: int
 def test_the_parts_of_two_sweeps_hold_other_rows() -> None:
     first, second = (set(part_of_order(6400, 100, 0, 50, 1, (3, 4), number).tolist()) for number in (0, 1))
     assert 0.25 * 6400 / 2 < len(first & second) < 0.75 * 6400 / 2
+
+
+@pytest.mark.parametrize("mixed_runs", [0, 2])
+@pytest.mark.parametrize("n", [64, 300, 640])
+@np.errstate(over="ignore")
+def test_runs_that_are_known_to_be_idle_change_no_order(n: int, mixed_runs: int) -> None:
+    """Rows leave from sweep to sweep, and the runs without any are not looked at again."""
+    rng = np.random.default_rng(n)
+    active, n_runs, nobody = np.ones(n, np.uint8), -(-n // RUN_ROWS), np.empty(0, np.int64)
+    idle = np.zeros(n_runs, np.uint8)
+    for epoch in range(8):
+        orders = []
+        for known in (idle, idle[:0]):
+            order, runs = np.empty(n, np.int64), np.empty(n_runs, np.int64)
+            found = fill_order(n, nobody, active, known, order, runs, mixed_runs, 3, epoch, 0)
+            orders.append(order[:found].tolist())
+        assert orders[0] == orders[1]
+        assert sorted(orders[0]) == np.flatnonzero(active).tolist()
+        without = [not active[r * RUN_ROWS : (r + 1) * RUN_ROWS].any() for r in range(n_runs)]
+        assert idle.tolist() == without
+        active[rng.permutation(n)[: n // 3]] = 0
+        active[: RUN_ROWS * epoch // 2] = 0

@@ -227,18 +227,23 @@ class _Workspace(NamedTuple):
 
     order : int64, (n_rows,)                   filled with the rows visited, in their order
     runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
+    idle : uint8, (ceil(n_rows / RUN_ROWS),)   0, for the runs that have active rows; (0,) if a block is visited once
     score : float32, (n_rows,) or (0,)         filled, for rows visited, with the largest violation before the step
     work : float64, (2, n_models)              work space
     """
 
     order: np.ndarray
     runs: np.ndarray
+    idle: np.ndarray
     score: np.ndarray
     work: np.ndarray
 
 
-def _workspace(order: np.ndarray, score: np.ndarray, W: np.ndarray) -> _Workspace:
-    return _Workspace(order, np.empty(-(-len(order) // RUN_ROWS), np.int64), score, np.empty((2, n_models(W))))
+def _workspace(order: np.ndarray, score: np.ndarray, W: np.ndarray, again: bool) -> _Workspace:
+    """again : the rows are swept more than once, and none becomes active between two sweeps"""
+    runs = -(-len(order) // RUN_ROWS)
+    idle = np.zeros(runs if again else 0, np.uint8)
+    return _Workspace(order, np.empty(runs, np.int64), idle, score, np.empty((2, n_models(W))))
 
 
 def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limits, stats):
@@ -265,19 +270,19 @@ def dual_cd_sweeps(rows, models, alpha, W, active, sigma, thresholds, key, limit
     A model whose own gap falls to the target is not trained any more, and keeps its gap and its loss in `stats`.  It is
     marked in the array `models.C`, which changes.
     """
-    workspace = _workspace(np.empty(len(active), np.int64), np.empty(0, np.float32), W)
+    workspace = _workspace(np.empty(len(active), np.int64), np.empty(0, np.float32), W, again=True)
     return _sweeps(rows, models, alpha, W, active, active, sigma, thresholds, key, limits, stats, workspace)
 
 
 @inner_loop
 def _sweeps(rows, models, alpha, W, among, active, sigma, thresholds, key, limits, stats, workspace):
     """`dual_cd_sweeps` over the rows that are not 0 in `among`, which is `active` or an array that does not change."""
-    order, runs, score, work = workspace
+    order, runs, idle, score, work = workspace
     visits = 0
     n = 0
     for number in range(limits.n_sweeps):
         n = fill_order(
-            order.shape[0], rows.at, among, order, runs, key.mixed_runs, key.seed, key.epoch + number, key.start
+            order.shape[0], rows.at, among, idle, order, runs, key.mixed_runs, key.seed, key.epoch + number, key.start
         )  # fmt: skip
         _clear(stats, models.C, number == 0)
         sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work)
@@ -317,7 +322,8 @@ def dual_cd_visit(rows, models, alpha, W, streams, sigma, key, order, stats, sco
     thresholds = np.empty((2, n_models(W)))
     thresholds[0], thresholds[1] = np.inf, -np.inf
     _, visited, *_ = _sweeps(
-        rows, models, alpha, W, streams, streams[:0], sigma, thresholds, key, _ONCE, stats, _workspace(order, score, W)
+        rows, models, alpha, W, streams, streams[:0], sigma, thresholds, key, _ONCE, stats,
+        _workspace(order, score, W, again=False),
     )  # fmt: skip
     return visited
 

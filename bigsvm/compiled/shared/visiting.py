@@ -86,16 +86,19 @@ def row_at(at, i):
 
 
 @register_jitable
-def _rows_of_runs(runs, first, stop, n_rows, at, active, order, mixed_runs, state):
+def _rows_of_runs(runs, first, stop, n_rows, at, active, idle, order, mixed_runs, state):
     """Fill `order` with the active rows of runs[first:stop]; returns their number.  Other arguments: `fill_order`."""
     n = 0
     mixed = 0
     for b in range(first, stop):
-        a = runs[b] * RUN_ROWS
-        for i in range(a, min(a + RUN_ROWS, n_rows)):
-            # Without a branch, which could not be predicted: a row that is not active is overwritten by the next.
-            order[n] = i
-            n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
+        if not (idle.shape[0] and idle[runs[b]]):
+            a, before = runs[b] * RUN_ROWS, n
+            for i in range(a, min(a + RUN_ROWS, n_rows)):
+                # Without a branch, which could not be predicted: a row that is not active is overwritten by the next.
+                order[n] = i
+                n += 1 if active.shape[0] == 0 else np.int64(active[row_at(at, i)] != 0)
+            if idle.shape[0] and n == before:
+                idle[runs[b]] = 1
         if mixed_runs > 0 and ((b - first) % mixed_runs == mixed_runs - 1 or b == stop - 1):
             state = _shuffle(order, mixed, n, state)
             mixed = n
@@ -103,12 +106,14 @@ def _rows_of_runs(runs, first, stop, n_rows, at, active, order, mixed_runs, stat
 
 
 @register_jitable
-def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
+def fill_order(n_rows, at, active, idle, order, runs, mixed_runs, seed, epoch, start):
     """Fill `order` with the active rows of a block, in the order in which to visit them; returns their number.
 
     n_rows : int               rows of the block
     at : int64, (n_rows,)      their numbers in working order; or (0,) if these are 0, 1, ...
     active : unsigned integers, by number in working order, 0 for rows to leave out; (0,) if all are active
+    idle : uint8, (ceil(n_rows / RUN_ROWS),)   1 for runs that have no active row; others without one are marked, and
+        pass at once the next time, as long as no row becomes active again;  (0,) to look at all runs
     order : int64, (n_rows,)   filled with numbers of rows in the block
     runs : int64, (ceil(n_rows / RUN_ROWS),)   work space
     mixed_runs : int           runs shuffled together row by row; 0: rows of a run stay in order
@@ -126,7 +131,7 @@ def fill_order(n_rows, at, active, order, runs, mixed_runs, seed, epoch, start):
     for b in range(n_runs):
         runs[b] = b
     state = _shuffle(runs, 0, n_runs, state)
-    return _rows_of_runs(runs, 0, n_runs, n_rows, at, active, order, mixed_runs, state)
+    return _rows_of_runs(runs, 0, n_runs, n_rows, at, active, idle, order, mixed_runs, state)
 
 
 @njit(cache=True)
@@ -142,7 +147,9 @@ def part_of_order(n_rows, n_runs, first, stop, mixed_runs, key, number):
     order = np.empty((stop - first) * RUN_ROWS, np.int64)
     everything = np.empty(0, np.uint8)
     state = _mix64(state ^ np.uint64(first))  # each part has a stream of its own
-    return order[: _rows_of_runs(runs, first, stop, n_rows, order[:0], everything, order, mixed_runs, state)]
+    return order[
+        : _rows_of_runs(runs, first, stop, n_rows, order[:0], everything, everything, order, mixed_runs, state)
+    ]
 
 
 @njit(cache=True)
@@ -161,7 +168,8 @@ def visiting_order(active, mixed_runs, seed, epoch, start):
     """
     n = active.shape[0]
     order, runs = np.empty(n, np.int64), np.empty(-(-n // RUN_ROWS), np.int64)
-    return order[: fill_order(n, np.empty(0, np.int64), active, order, runs, mixed_runs, seed, epoch, start)]
+    all_runs = np.empty(0, np.uint8)
+    return order[: fill_order(n, np.empty(0, np.int64), active, all_runs, order, runs, mixed_runs, seed, epoch, start)]
 
 
 @njit(cache=True)
