@@ -236,6 +236,36 @@ def test_an_existing_output_is_kept(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "zarr"])
+@pytest.mark.parametrize("of_text", [False, True])
+def test_what_can_be_refused_at_once_is_refused_before_anything_is_compiled(
+    tmp_path: Path, form: str, of_text: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = make_rows()
+    source: Any = write_store(tmp_path / "s.zarr", X, y)
+    if of_text:
+        source = str(tmp_path / "s.svm")
+        Path(source).write_text("1 1:1\n")
+    out, missing, folder = tmp_path / f"out.{form}", tmp_path / "no" / "out", tmp_path / "folder"
+    out.write_bytes(b"")
+    (folder / "inside").mkdir(parents=True)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise AssertionError("compiled before the refusal")
+
+    for name in ("store.precompile_reading", "run.apply.scoring"):
+        monkeypatch.setattr(f"bigsvm.{name}.compiled_in_child", fail)
+    with pytest.raises(OutputError, match="exists"):
+        predict(make_model(), source, out, form, SMALL)
+    with pytest.raises(OutputError, match=r"folder|will not replace it"):
+        predict(make_model(), source, folder, form, SMALL, overwrite=True)
+    if form != "zarr":  # a Zarr store makes the folders above it
+        with pytest.raises(OutputError, match=r"no such folder|No such file"):
+            predict(make_model(), source, missing, form, SMALL)
+    with pytest.raises(BudgetExceeded):
+        predict(make_model(), source, tmp_path / "o", form, FitConfig.of(memory=1000, threads=1))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "zarr"])
 def test_a_failure_leaves_nothing(tmp_path: Path, form: str) -> None:
     folder = tmp_path / "out"
     folder.mkdir()

@@ -17,7 +17,7 @@ from bigsvm.events import Emit, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.model.model_rows import rows_bytes
 from bigsvm.peak_memory import PeakMemory
-from bigsvm.run.apply.prediction_files import load_libraries, open_writer, writer_bytes
+from bigsvm.run.apply.prediction_files import check_output, load_libraries, open_writer, writer_bytes
 from bigsvm.run.apply.scoring import (
     Scored,
     budget_of,
@@ -77,7 +77,9 @@ def predict(
     if with_proba:
         model.probabilities_of(np.zeros((0, model.n_models)))  # raises UsageError before an output is made
     width, name = (len(model.classes), "proba") if with_proba else (model.n_models, "score")
-    budget = budget_of(config)
+    budget, written = budget_of(config), writer_bytes(form, width)
+    check_output(out, form, overwrite)
+    check_least(budget, _least_with(written, model, source))
     if isinstance(source, str):
         precompile_scoring("csr", text_dtype(model), np.dtype(np.int32), model, emit)
     else:
@@ -88,7 +90,7 @@ def predict(
     n_samples, span = 0, Span()
     with (
         PeakMemory() as memory,
-        scored_rows(model, source, config, budget, zero_based, emit, written=writer_bytes(form, width)) as rows,
+        scored_rows(model, source, config, budget, zero_based, emit, written=written) as rows,
         open_writer(
             out,
             form,
@@ -181,7 +183,7 @@ def scored_rows(
 
     Raises BudgetExceeded, naming the smallest sufficient budget.
     """
-    parts = {**least_of_scoring(model, source), "predictions being written": written}
+    parts = _least_with(written, model, source)
     check_least(budget, parts)
     held = sum(size for name, size in parts.items() if name not in ("rows", _UNPACKING))
     if isinstance(source, str):
@@ -207,6 +209,10 @@ def least_of_scoring(model: Model, source: RowBlocks | str) -> dict[str, int]:
         rows = {"rows": least_of_store(source, model)}
     names = rows_bytes(model.about.get("rows", {}))
     return {"model weights": model.scorer_bytes, "names in the model": names, **rows}
+
+
+def _least_with(written: int, model: Model, source: RowBlocks | str) -> dict[str, int]:
+    return {**least_of_scoring(model, source), "predictions being written": written}
 
 
 def check_least(budget: MemoryBudget, parts: Mapping[str, int]) -> None:

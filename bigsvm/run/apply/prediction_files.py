@@ -27,8 +27,8 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.files.atomic import cannot_write, new_directory
-from bigsvm.files.outputs import new_output
+from bigsvm.files.atomic import cannot_write, check_replaceable, new_directory
+from bigsvm.files.outputs import check_plain_output, new_output
 from bigsvm.run.apply.gathered import gathered_bytes
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr", "anndata")
@@ -42,6 +42,7 @@ _SUFFIXES = {
     ".h5ad": "anndata",
 }
 _WRITTEN_BY = {"parquet": "prediction_tables", "zarr": "prediction_tables", "anndata": "prediction_anndata"}
+_ZARR = (("zarr.json", ".zgroup"), "Zarr store")  # marks and kind of the folders that --overwrite may replace
 Numbers = Callable[[int, int], np.ndarray]
 
 
@@ -88,6 +89,20 @@ def writer_bytes(form: str, n_models: int) -> int:
     return gathered_bytes(n_models) if form in _WRITTEN_BY else 0
 
 
+def check_output(out: Path | BinaryIO, form: str, overwrite: bool) -> None:
+    """Raise OutputError, before any work, for an output that `open_writer` would refuse.
+
+    Copies of AnnData stores are left to `anndata_writer`, which looks at the store first.
+    """
+    if not isinstance(out, Path) or form == "anndata":
+        return
+    if form == "zarr":
+        _check_predictions(out, overwrite)
+        check_replaceable(out, overwrite, *_ZARR)
+    else:
+        check_plain_output(out, overwrite)
+
+
 @contextmanager
 def open_writer(
     out: Path | BinaryIO,
@@ -130,7 +145,7 @@ def open_writer(
         from bigsvm.run.apply.prediction_tables import ZarrWriter
 
         _check_predictions(out, overwrite)
-        with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
+        with new_directory(out, overwrite, *_ZARR) as folder:
             zarr_writer = ZarrWriter(folder, classes, n_models, with_scores, identity, name, several)
             yield zarr_writer
             zarr_writer.close()
