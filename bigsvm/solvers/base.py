@@ -126,6 +126,7 @@ class StepInfo:
     gaps: np.ndarray | None = None  # absolute gap of each model, if the solver knows it exactly
     primal: np.ndarray | None = None  # P of each model; given together with `gaps`
     work: float = math.nan  # work so far in passes (`pace.py`), if row visits do not measure it
+    readings: int = 1  # readings of all streamed rows that a step takes, and a proof as well
 
 
 class Point(NamedTuple):

@@ -72,6 +72,17 @@ def test_models_of_two_groups_come_to_the_optimum_on_shards() -> None:
 
 
 @pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize(("n_classes", "most"), [(3, 4), (3, 5), (66, 6), (66, 7), (66, 9), (130, 12)])
+def test_a_fit_ends_within_the_passes_that_it_may_take(n_classes: int, most: int) -> None:
+    """Each group of models reads all rows, in a step and in a proof: 66 models are two groups, 130 are three."""
+    options: dict[str, Any] = {"solver": "dcd", "loss": "hinge", "bias": "none", "C": 10.0, "tol": 1e-9}
+    result = bigsvm.fit(rows_of("hinge", n_classes), shards=2, max_passes=most, **options)
+    groups = -(-n_classes // 64)
+    assert result.status == "stopped"
+    assert most - groups < result.figures["passes"] <= most
+
+
+@pytest.mark.usefixtures("streaming")
 @pytest.mark.parametrize("n_classes", [2, 5])
 def test_bytes_are_of_shards_and_rounds_and_of_nothing_else(n_classes: int, tmp_path: Path) -> None:
     rows = rows_of("hinge", n_classes)

@@ -206,7 +206,8 @@ class Loop:
         """Decide whether the run ends after the next proof, and with which status (`ending`)."""
         at, config = self.at, self.config
         # The next step and the proof after it would exceed the limit.
-        out_of_passes = self._spent() + (1.0 if self.ctx.resident else 2.0) > self._limit or at.steps >= self.most_steps
+        coming = 1.0 if self.ctx.resident else 2.0 * info.readings
+        out_of_passes = self._spent() + coming > self._limit or at.steps >= self.most_steps
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
         exhausted = exhausted or (config.max_passes is None and self._hopeless())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""

@@ -292,8 +292,10 @@ class DualCD(SolverBase):
         if self._by_rule:
             widest = max(widest_spread(group.spread) for group in state.groups)
             rule = Rule.where(widest <= self.eps, _RULE, widest, self.eps)
-        collectable = bool(ctx.deferred)
-        return StepInfo(newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=collectable, rule=rule)
+        return StepInfo(
+            newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred), rule=rule,
+            readings=1 if state.shards is None else len(state.shards),  # groups of shards are read one after another
+        )  # fmt: skip
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Allocate what a saved state has and a new one lacks: the row buffer, and statistics of an unfinished pass."""
