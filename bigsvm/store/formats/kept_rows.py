@@ -131,8 +131,7 @@ class KeptRows(StoreBase):
         at, step = 0, max(stop - start, min(_SPAN, 4 * (stop - start)))
         while at < len(places):  # skip wide gaps, and read across narrow ones
             end = int(np.searchsorted(places, places[at] + step))
-            a, b = int(places[at]), int(places[end - 1]) + 1
-            parts.append(_chosen(self._store.read(BlockRef(a, b, 0)), places[at:end] - a))
+            parts += self._rows_at(places[at:end])
             at = end
         weights = [part.sample_weight for part in parts if part.sample_weight is not None]
         y = np.concatenate([part.y for part in parts])
@@ -143,6 +142,22 @@ class KeptRows(StoreBase):
 
     def forget(self) -> None:
         self._store.forget()
+
+    def _rows_at(self, places: np.ndarray) -> list[Block]:
+        """The rows of the store at ascending places, in parts.
+
+        The store checks the values of all rows that it reads.  Where it refuses one between the places, which does not
+        count, the places are read in two parts, and these alike, until the row lies between two parts.
+        """
+        first, stop = int(places[0]), int(places[-1]) + 1
+        try:
+            return [_chosen(self._store.read(BlockRef(first, stop, 0)), places - first)]
+        except DataError:
+            if stop - first == len(places):
+                raise
+        gaps = np.flatnonzero(np.diff(places) > 1) + 1
+        cut = int(gaps[len(gaps) // 2])
+        return self._rows_at(places[:cut]) + self._rows_at(places[cut:])
 
     def _bits(self, start: int) -> np.ndarray:
         """Whether rows [start, start + _STEP) are kept; `start` must be a multiple of _STEP."""

@@ -29,7 +29,7 @@ from bigsvm.store.formats.parquet_columns import (
     stored_indices,
 )
 from bigsvm.store.formats.parquet_files import ParquetFiles, find_files
-from bigsvm.store.formats.tables.arrow_values import refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import refuse_missing
 from bigsvm.store.formats.tables.block_memory import BlockMemory, GrowingRows, growing_calls
 from bigsvm.store.formats.tables.column_choice import told_of_index
 from bigsvm.store.formats.tables.known_files import opened_once
@@ -250,7 +250,7 @@ class ParquetRows(ColumnLabels):
         names = self._layout.features if self._layout.form == "columns" else ()
         for start, stop, name in self._files.told_nulls(names):
             for first, batch in self._files.batches(start, stop, [name]):
-                refuse_nulls(batch.column(name), f"{self.uri}, column {name!r}", first)
+                refuse_missing(batch.column(name), name, self.uri, first)
 
     def _load_known(self) -> dict[str, Any]:
         """What earlier openings of exactly these files and columns found, else only the fingerprint."""

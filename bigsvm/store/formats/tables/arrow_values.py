@@ -86,12 +86,20 @@ def refuse_nulls(column: pa.Array, where: str, first_row: int, per_row: int | No
     """Raise DataError naming the first row with a null.  per_row : number of values of the column in a row"""
     if column.null_count:
         row = first_null(column) // (per_row or 1)
-        raise null_at(first_row + row, where)
+        raise DataError(f"row {first_row + row} holds a null", where, "repair or drop the row")
 
 
-def null_at(row: int, where: str) -> DataError:
-    """The error of a row without a value."""
-    return DataError(f"row {row} holds a null", where, "repair or drop the row")
+def refuse_missing(column: pa.Array, name: str, where: str, first_row: int) -> None:
+    """Raise DataError naming the first row without a value in a column of one feature.  where : name of the store"""
+    if column.null_count:
+        raise missing_at(first_row + first_null(column), name, where)
+
+
+def missing_at(row: int, name: str, where: str) -> DataError:
+    """The error of a row without a value in the column `name`, which is one feature."""
+    left_out = f"; of files --rows '`{name}` is not null' leaves out all such rows" if name and "`" not in name else ""
+    hint = f"repair or drop the row{left_out}"
+    return DataError(f"row {row} holds a null", f"{where}, column {name!r}", hint)
 
 
 class ColumnsAsRows:
@@ -147,9 +155,9 @@ class ColumnsAsRows:
             some = places[first : first + together]
             values = np.empty((len(some), out.shape[0]), self._dtype)
             for to, place in zip(values, some.tolist(), strict=True):
-                column, here = batch.column(place), f"{where}, column {batch.schema.names[place]!r}"
-                refuse_nulls(column, here, first_row)
-                to[:] = as_values(numbers_of(column), self._dtype, here, first_row)
+                column, name = batch.column(place), batch.schema.names[place]
+                refuse_missing(column, name, where, first_row)
+                to[:] = as_values(numbers_of(column), self._dtype, f"{where}, column {name!r}", first_row)
             at = values.ctypes.data + np.arange(len(some), dtype=np.uint64) * np.uint64(values.strides[0])
             turn_columns(at, first, out)
 

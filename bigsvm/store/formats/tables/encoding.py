@@ -24,7 +24,7 @@ from bigsvm.files.packed_text import MANY_BYTES, TextSequence
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_text
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, numbers_of, refuse_missing
 from bigsvm.store.identity import digest_of
 from bigsvm.units import counted
 
@@ -146,7 +146,7 @@ class Encoding:
                 places[:, j] = start
                 values[:, j] = self._numbers(array, column.name, where, first_row)
                 continue
-            texts = as_texts(array, f"{where}, column {column.name!r}", first_row)
+            texts = as_texts(array, column.name, where, first_row)
             if column.kind == "category":
                 code = self._codes(texts, j)
                 places[:, j] = start + code
@@ -225,14 +225,14 @@ class Encoding:
                 if column.kind == "number":
                     count += int(np.count_nonzero(self._numbers(array, column.name, where, first)))
                     continue
-                coded = as_texts(array, f"{where}, column {column.name!r}", first).dictionary_encode()
+                coded = as_texts(array, column.name, where, first).dictionary_encode()
                 there = np.array([value in values for value in coded.dictionary.to_pylist()], bool)
                 count += int(there[numbers_of(coded.indices)].sum())
         return count
 
     def _numbers(self, array: pa.Array, name: str, where: str, first_row: int) -> np.ndarray:
         here = f"{where}, column {name!r}"
-        refuse_nulls(array, here, first_row)
+        refuse_missing(array, name, where, first_row)
         values = as_values(numbers_of(array), self.dtype, here, first_row)
         check_finite(values, here, first_row)  # here, because the error can still name the column
         return values
@@ -343,10 +343,10 @@ def too_many_categories(name: str, where: str) -> DataError:
     return DataError(what, where, "leave it out with --columns, or hash it with --hash-bits 20")
 
 
-def as_texts(array: pa.Array, where: str, first_row: int) -> pa.Array:
+def as_texts(array: pa.Array, name: str, where: str, first_row: int) -> pa.Array:
     """A column as text without nulls.  Raises DataError naming the first row without a value."""
     array = decoded(array)
-    refuse_nulls(array, where, first_row)
+    refuse_missing(array, name, where, first_row)
     return array.cast(pa.large_string())
 
 

@@ -21,7 +21,7 @@ from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of, named_like
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
-from bigsvm.store.formats.tables.arrow_values import null_at
+from bigsvm.store.formats.tables.arrow_values import missing_at
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice, told_of_index
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
@@ -211,7 +211,7 @@ class TableRows(ParquetRows):
         elif isinstance(self._files, DelimitedFiles):
             found = self._files.first_null(self._layout.features)
             if found is not None:
-                raise null_at(found[0], f"{self.uri}, column {found[1]!r}")
+                raise missing_at(*found, self.uri)
 
     def entries_of(self, start: int, stop: int) -> int:
         if self.encoding is None or not self.encoding.sparse:

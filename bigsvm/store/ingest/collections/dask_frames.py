@@ -164,7 +164,7 @@ def _values(
     for number, (part,) in enumerate(column_parts.computed(0, at_most)):
         batch = _as_batch(part, f"{where}, partition {number}")
         for name in texts:
-            column = as_texts(batch.column(name), f"{where}, column {name!r}", row)
+            column = as_texts(batch.column(name), name, where, row)
             found[name].update(pc.unique(column).to_pylist())
             if len(found[name]) > MAX_CATEGORIES:
                 raise too_many_categories(name, where)
