@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bigsvm.config import FitConfig
+from bigsvm.config import DEFAULTS
 from bigsvm.report.about.sentences import run_sentence, tone
 from bigsvm.report.facts import (
     Bar,
@@ -343,8 +342,7 @@ def _options(run: Run) -> Section | None:
     config = run.config
     if not config:
         return None
-    defaults = {field.name: field.default for field in dataclasses.fields(FitConfig)}
-    changed = {n: v for n, v in config.items() if v is not None and v != defaults.get(n) and v != {}}
+    changed = {n: v for n, v in config.items() if v is not None and v != DEFAULTS.get(n) and v != {}}
     facts = [Fact(name, (_option(value),)) for name, value in changed.items()]
     rows = [[Told(name), _option(value)] for name, value in config.items()]
     note = "" if facts else "All options have their default values."

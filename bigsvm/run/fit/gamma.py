@@ -11,6 +11,7 @@ from bigsvm.config import FitConfig
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, WorkAdvanced, WorkEnded, WorkStarted, silent
+from bigsvm.problem.kernel import PARAMETERS
 from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import RowBlocks, blocks_of, row_bytes
 from bigsvm.store.transforms.scaling import Scaling
@@ -25,7 +26,7 @@ def with_gamma(store: RowBlocks, plan: Plan, config: FitConfig, emit: Emit) -> t
     Raises DataError where rows are bad, or their variance is beyond float64.
     """
     kernel = plan.problem.kernel
-    if config.gamma != "scale" or kernel.name not in ("rbf", "poly", "sigmoid"):
+    if config.gamma != "scale" or "gamma" not in PARAMETERS[kernel.name]:
         return plan, config
     began = time.monotonic()
     emit(WorkStarted(_WORK, store.n_samples, "rows"))

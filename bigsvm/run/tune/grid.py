@@ -12,11 +12,11 @@ import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
+from bigsvm.problem.kernel import PARAMETERS
 from bigsvm.run.path import costs_of
 
 ClassWeight = str | dict[str, float] | None
 _MOST = 10_000  # candidates
-_WITH_GAMMA = ("rbf", "poly", "sigmoid")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
     costs = costs_of(parse_costs(Cs) if isinstance(Cs, str) else Cs)
     if len(set(costs)) != len(costs):
         raise UsageError("a C occurs twice in the grid")
-    has_gamma = config.kernel in _WITH_GAMMA
+    has_gamma = "gamma" in PARAMETERS[config.kernel]
     if gammas is not None and not has_gamma:
         raise UsageError(f"the kernel {config.kernel} has no gamma", hint="leave --gammas out, or use --kernel rbf")
     alone = isinstance(gammas, str | int | float)
