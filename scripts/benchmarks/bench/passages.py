@@ -125,14 +125,14 @@ def linear_gaps(document: Document) -> list[str]:
             cells.append(text)
         solver = row["solver"].replace("throttled", f"disk at {rate / 1e6:.0f} MB/s") if rate else row["solver"]
         lines.append([row["title"], row["loss"].replace("_", " "), row["cores"], solver, *cells])
-    found = table(["problem", "loss", "cores", "solver", "to 1e-2", "to 1e-3", "to 1e-4"], lines)
-    if document.get("classes"):
-        one = document["classes"]
-        found += [
-            "",
-            *paragraph(f"{one['n']} classes take {one['least']:.0f} to {one['most']:.0f} times as long as one class."),
-        ]
-    return found
+    return table(["problem", "loss", "cores", "solver", "to 1e-2", "to 1e-3", "to 1e-4"], lines)
+
+
+def linear_classes(document: Document) -> list[str]:
+    """How much longer all classes take than one."""
+    one = document["classes"]
+    text = f"{one['n']} classes take {one['least']:.0f} to {one['most']:.0f} times as long as one class"
+    return paragraph(f"{text} (measured at commit {document['commit']}).")
 
 
 def solvers(document: Document, some: Callable[[Row], bool] = lambda row: True) -> list[str]:
@@ -364,6 +364,8 @@ PASSAGES = {
     "linear": Passage("linear", linear),
     "linear-at-a-glance": Passage("linear", linear_at_a_glance),
     "linear-gaps": Passage("linear", linear_gaps),
+    "linear-earlier": Passage("linear-earlier", linear),
+    "linear-classes": Passage("linear-earlier", linear_classes),
     "best-solvers": Passage("solvers", best_solvers),
     "solvers": Passage("solvers", solvers),
     "hard": Passage("hard", hard),
