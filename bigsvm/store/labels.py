@@ -31,6 +31,14 @@ def bits_between(packed: np.ndarray, start: int, stop: int) -> np.ndarray:
     return np.unpackbits(packed[start // 8 : -(-stop // 8)])[start % 8 :][: stop - start].astype(bool)
 
 
+def packed_from(bits: np.ndarray, start: int) -> np.ndarray:
+    """Bits, bool, of rows from `start` on, packed as `bits_between` takes them; the first byte also covers rows before.
+
+    The caller joins the results of pieces with `|=`.
+    """
+    return np.packbits(np.concatenate([np.zeros(start % 8, bool), bits]))
+
+
 def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
     """Labels as bool, int64, uint64 (if stored so), float64 or fixed-width strings; different labels stay different.
 

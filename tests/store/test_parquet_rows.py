@@ -79,7 +79,7 @@ def test_what_was_read_is_let_go(tmp_path: Path) -> None:
     gc.disable()  # what waits for it stays in memory until then
     try:
         store.read(store.refs(7)[0])
-        cursor = weakref.ref(store._files._threads.cursor)
+        cursor = weakref.ref(next(iter(vars(store._files._places._threads)["kept"].values())))
         assert cursor() is not None
         store.forget()
         assert cursor() is None

@@ -8,6 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv
 import pytest
 
@@ -101,3 +102,26 @@ def test_a_quotation_mark_without_its_partner_is_named_before_the_file_is_held(
     finally:
         tracemalloc.stop()
     assert "quotation mark" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_quotation_mark_in_a_field_is_a_character(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pyarrow reads the whole file: only a mark at the beginning of a field has a partner."""
+    rng = np.random.default_rng(0)
+    texts = ['5" disk', "plain", '"two\nlines"', '"a ""b"" c"', "6'2\"", '""', '"x"y', 'z""', '"\n"', f'"q{mark} r"']
+    for seed in range(20):
+        size = int(rng.integers(20, 200))
+        monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+        monkeypatch.setattr(pieces, "_LONGEST", 4 * size + 4096)
+        lines = [mark.join([str(k), *rng.choice(texts, 2), str(k % 2)]) for k in range(60)]
+        path = tmp_path / f"{seed}.{'tsv' if mark == chr(9) else 'csv'}"
+        path.write_text(mark.join("abcd") + "\n" + "\n".join(lines) + "\n")
+        options = pyarrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+        whole = pyarrow.csv.read_csv(path, parse_options=options)
+        assert len(whole) == 60
+        rows = TableRows(str(path), label="d")
+        assert len(rows._files._pieces) > 3
+        found = pa.Table.from_batches([batch for _, batch in rows._files.batches(0, rows.n_samples, list("abcd"))])
+        for name in "abcd":
+            strings = [None if value == "" else value for value in whole[name].to_pylist()]
+            assert found[name].to_pylist() == strings

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import zarr
 
 from bigsvm.errors import DataError, OutputError
@@ -77,6 +78,35 @@ def test_columns_that_a_full_disk_cannot_hold_as_rows_are_an_error_and_no_signal
     np.testing.assert_array_equal(rows_of(open_store(path)), X.toarray())
     (made,) = folder.glob("transposed-*/indptr")
     assert made.stat().st_blocks * 512 >= made.stat().st_size  # it has no holes
+
+
+def test_memory_does_not_grow_with_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are only so many files of rows; what is too much for one of them is divided again, a long row alone not."""
+    rng = np.random.default_rng(0)
+    dense = rng.integers(1, 9, (300, 70)) * (rng.random((300, 70)) < 0.3)
+    dense[123] = 1
+    monkeypatch.setattr(csc_rows, "_BUFFER", 512)
+    monkeypatch.setattr(csc_rows, "_MOST_FILES", 3)
+    monkeypatch.setattr(csc_rows, "_PIECE", 97)
+    held: list[int] = []
+    read = np.fromfile
+
+    def counted(*arguments: Any) -> np.ndarray:
+        found = read(*arguments)
+        held.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(csc_rows.np, "fromfile", counted)
+    content = {
+        "X": sp.csc_matrix(dense.astype(np.float32)),
+        "obs/label": (np.arange(300, dtype=np.int8) % 2, ["a", "b"]),
+    }
+    store = open_store(formats.anndata(tmp_path / "a.zarr", content))
+    np.testing.assert_array_equal(rows_of(store), dense)
+    entry = 8 + 4 + 4
+    assert max(held) <= max(2 * 512, 97 * entry, 70 * entry + 512)
+    assert len(transposed()) == 1
+    assert {file.name for file in transposed()[0].iterdir()} == {"about.json", "data", "indices", "indptr"}
 
 
 def test_columns_are_transposed_once_by_those_who_open_them_at_one_time(

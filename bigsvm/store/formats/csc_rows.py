@@ -1,11 +1,12 @@
 """Conversion of columns (CSC) to rows (CSR) out of core, once for each matrix, in the cache folder.
 
 The columns are read twice: once to count the entries of each row, and once to write each entry to the file of its range
-of rows.  Then each range, which fits a buffer, is sorted on its own.
+of rows.  Then each range, which fits a buffer, is sorted on its own; a range that does not fit is divided again.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import time
@@ -175,7 +176,7 @@ def _entries(parts: tuple[Array, Array, Array], n_samples: int, where: str) -> I
 
 
 def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtype, made: Path, where: str) -> None:
-    nnz, values = len(parts[0]), parts[0].dtype.newbyteorder("=")
+    values = parts[0].dtype.newbyteorder("=")
     entry = np.dtype([("row", np.int64), ("column", index), ("value", values)])
     with open(made / "indptr", "x+b") as file:
         pointers = np.frombuffer(zeros_map(file.fileno(), 8 * (n_samples + 1)), np.int64)
@@ -183,24 +184,60 @@ def _transpose(parts: tuple[Array, Array, Array], n_samples: int, index: np.dtyp
         found, counts = np.unique(rows, return_counts=True)
         pointers[found + 1] += counts
     np.cumsum(pointers, out=pointers)
-    n_files = int(min(_MOST_FILES, max(1, 2 * nnz * entry.itemsize // _BUFFER)))
-    edges = np.searchsorted(pointers, np.arange(1, n_files) * (nnz / n_files))
-    edges = np.unique(np.concatenate([[0], edges, [n_samples]]))
-    for rows, columns, data in _entries(parts, n_samples, where):
-        which = np.searchsorted(edges, rows, "right") - 1
-        packed = np.empty(len(rows), entry)
-        packed["row"], packed["column"], packed["value"] = rows, columns, data
-        for k in np.unique(which):
-            with open(made / f"part-{k}", "ab") as file:
-                file.write(packed[which == k].tobytes())
+
+    def packed() -> Iterator[np.ndarray]:
+        for rows, columns, data in _entries(parts, n_samples, where):
+            piece = np.empty(len(rows), entry)
+            piece["row"], piece["column"], piece["value"] = rows, columns, data
+            yield piece
+
     with open(made / "data", "wb") as data_file, open(made / "indices", "wb") as index_file:
-        for k in range(len(edges) - 1):
-            place = made / f"part-{k}"
-            if not place.exists():
-                continue
-            packed = np.fromfile(place, entry)
+        for piece in _by_rows(packed(), pointers, 0, n_samples, made / "part", entry):
+            data_file.write(piece["value"].tobytes())
+            index_file.write(piece["column"].tobytes())
+
+
+def _by_rows(
+    pieces: Iterator[np.ndarray], pointers: np.ndarray, first: int, last: int, name: Path, entry: np.dtype
+) -> Iterator[np.ndarray]:
+    """The entries of rows [first, last), ascending by row and then by column, in arrays that a buffer can hold.
+
+    Each range of rows has a file.  Where the largest number of files leaves more in one than a buffer can hold, that
+    one is divided again; a single row is not.
+
+    pieces : the entries, whose columns are ascending;  pointers : the row pointers of the matrix
+    name : path of the files, without their numbers
+    """
+    edges = _edges(pointers, first, last, entry.itemsize)
+    for piece in pieces:
+        which = np.searchsorted(edges, piece["row"], "right") - 1
+        for k in np.unique(which):
+            with open(f"{name}-{k}", "ab") as file:
+                file.write(piece[which == k].tobytes())
+    for k, (a, b) in enumerate(itertools.pairwise(edges.tolist())):
+        place = Path(f"{name}-{k}")
+        if not place.exists():
+            continue
+        if place.stat().st_size > 2 * _BUFFER and (a, b) != (first, last):
+            yield from _by_rows(_pieces_of(place, entry), pointers, a, b, place, entry)
             place.unlink()
-            # Columns are ascending, and a stable sort by row preserves that within each row.
-            order = np.argsort(packed["row"], kind="stable")
-            data_file.write(packed["value"][order].tobytes())
-            index_file.write(packed["column"][order].tobytes())
+            continue
+        found = np.fromfile(place, entry)
+        place.unlink()
+        # Columns are ascending, and a stable sort by row preserves that within each row.
+        yield found[np.argsort(found["row"], kind="stable")]
+
+
+def _edges(pointers: np.ndarray, first: int, last: int, nbytes: int) -> np.ndarray:
+    """The rows at which rows [first, last) are divided: their entries, of `nbytes` each, fill half a buffer or less."""
+    begin, n = int(pointers[first]), int(pointers[last] - pointers[first])
+    n_files = int(min(_MOST_FILES, max(1, 2 * n * nbytes // _BUFFER)))
+    inner = first + np.searchsorted(pointers[first : last + 1], begin + np.arange(1, n_files) * (n / n_files))
+    return np.unique(np.concatenate([[first], inner, [last]]))
+
+
+def _pieces_of(place: Path, entry: np.dtype) -> Iterator[np.ndarray]:
+    """The entries in a file, a bounded number at a time."""
+    with open(place, "rb") as file:
+        while len(piece := np.fromfile(file, entry, _PIECE)):
+            yield piece

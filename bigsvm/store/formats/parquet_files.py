@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from bigsvm.errors import DataError, MissingInput, in_words
 from bigsvm.store.formats.not_readable import refuse_partitions
-from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, Places, files_fingerprint, stat_file
 from bigsvm.store.formats.tables.looked_at_first import DAMAGED_HINT, look_first
 from bigsvm.store.formats.tables.table_names import PARQUET, refuse_mixed
 from bigsvm.store.sealing.manifest import read_failed
@@ -105,7 +105,7 @@ class ParquetFiles:
         # Not from the schema of a file's metadata, because the two refer to each other and wait for cycle collection.
         self.nested = self.schema is not None and any(map(_has_lists, self.schema.types))
         self.known = KnownFiles(self.files)
-        self._threads = threading.local()
+        self._places: Places[_Cursor] = Places()
         self._lock = threading.Lock()
         self._footers: OrderedDict[str, Any] = OrderedDict()  # the most recently used at the end
 
@@ -115,19 +115,22 @@ class ParquetFiles:
         A read that begins where this thread's last one ended goes on from there; another one begins at its
         row group.
         """
-        cursor: _Cursor | None = getattr(self._threads, "cursor", None)
-        if cursor is None or cursor.columns != columns or not cursor.reaches(start):
+        cursor = self._places.take(columns)  # an error during the read must leave no cursor behind
+        if cursor is None or not cursor.reaches(start):
             cursor = _Cursor(self, start, columns, stop - start)
-        self._threads.cursor = None  # an error during the read must leave no cursor behind
         while start < stop:
             batch = cursor.next(start, stop)
             yield start, batch
             start += batch.num_rows
-        self._threads.cursor = cursor
+        self._places.put(columns, cursor)
+
+    def read_in_turn(self) -> None:
+        """Let each thread keep its place for two sets of columns, because it will read them in turn."""
+        self._places.in_turn = 2
 
     def forget(self) -> None:
         """Release what each thread keeps for its next read, and pyarrow's free memory."""
-        self._threads = threading.local()
+        self._places.forget()
         with self._lock:
             self._footers.clear()
         pa.default_memory_pool().release_unused()
@@ -175,7 +178,6 @@ class _Cursor:
     """A position in the rows, with the rows that were decoded beyond it."""
 
     def __init__(self, files: ParquetFiles, start: int, columns: list[str], asked: int) -> None:
-        self.columns = columns
         self._files = files
         number, group = files.group_of(start)
         self._position = files.files[number].group_starts[group]

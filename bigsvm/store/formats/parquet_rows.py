@@ -86,6 +86,8 @@ class ParquetRows(ColumnLabels):
             named = bool(kept)
         self._options = (label, weight, task, labelled, missing, apart, columns, kept, named)
         self._task, self._missing = task, missing
+        if labelled and len(apart) > 1:
+            self._files.read_in_turn()
         self._select_columns(self._files.schema, label, weight, labelled, apart, columns, kept, named)
 
     def _select_columns(

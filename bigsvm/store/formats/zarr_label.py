@@ -19,6 +19,7 @@ from bigsvm.store.labels import (
     is_text,
     label_codes,
     normal_classes,
+    packed_from,
     scan_classes,
 )
 from bigsvm.store.transforms.expression import Column
@@ -137,7 +138,7 @@ class LabelColumn(_ValuesAndMask):
             n_missing, first = 0, -1
             for start, stop in self._ranges():
                 there = self._plain(start, stop)[1]
-                bits[start // 8 : -(-stop // 8)] |= _packed(there, start)
+                bits[start // 8 : -(-stop // 8)] |= packed_from(there, start)
                 absent = len(there) - int(there.sum())
                 if absent and first < 0:
                     first = start + int(np.argmin(there))
@@ -239,11 +240,6 @@ class WeightColumn(_ValuesAndMask):
             row = start + int(np.argmax(none))
             raise DataError(f"row {row} has no weight", self._where, "0 leaves a row out")
         return values if self._categories is None else self._categories[values]
-
-
-def _packed(there: np.ndarray, start: int) -> np.ndarray:
-    """The bits of rows from `start` on; the first byte also covers earlier rows."""
-    return np.packbits(np.concatenate([np.zeros(start % 8, bool), there]))
 
 
 def open_label(group: Any, path: str, open_array: Open, task: Task, missing: Missing = "refuse") -> LabelColumn:

@@ -23,6 +23,7 @@ from bigsvm.store.labels import (
     bits_between,
     check_weights,
     label_codes,
+    packed_from,
     scan_classes,
 )
 from bigsvm.store.transforms.expression import Column
@@ -90,14 +91,18 @@ class ColumnLabels(StoreBase):
         """Whether each row has a label, packed.  Reads the column once."""
         if self._bits is None:
             name = self._label_name()
-            found = [self._there(batch.column(name), name, first)[0] for first, batch in self._label_batches()]
-            there = np.concatenate([np.zeros(0, bool), *found])
-            if self._missing == "refuse" and not there.all():
-                what = (
-                    f"{int((~there).sum())} of the {len(there)} rows have no label, row {there.argmin()} is the first"
-                )
+            bits, n_missing, absent = np.zeros(-(-self.n_samples // 8), np.uint8), 0, -1
+            for first, batch in self._label_batches():
+                there = self._there(batch.column(name), name, first)[0]
+                bits[first // 8 : -(-(first + len(there)) // 8)] |= packed_from(there, first)
+                missing = len(there) - int(there.sum())
+                if missing and absent < 0:
+                    absent = first + int(there.argmin())
+                n_missing += missing
+            if n_missing and self._missing == "refuse":
+                what = f"{n_missing} of the {self.n_samples} rows have no label, row {absent} is the first"
                 raise DataError(what, self.uri, "--missing drop leaves them out")
-            self._bits = np.packbits(there)
+            self._bits = bits
         return self._bits
 
     def _there(self, column: pa.Array, name: str, first: int) -> tuple[np.ndarray, pa.Array]:

@@ -130,9 +130,25 @@ def numbers_in_store(rows: RowBlocks, start: int, stop: int) -> np.ndarray:
         return numbers_in_store(rows.below, start, stop)
     if not isinstance(rows, KeptRows):
         return np.arange(start, stop)
-    places = rows.store_rows(start, stop)
-    first = int(places[0])
-    return numbers_in_store(rows.below, first, int(places[-1]) + 1)[places - first]
+    return _numbers_of(rows.below, rows.store_rows(start, stop))
+
+
+def _numbers_of(rows: RowBlocks, places: np.ndarray) -> np.ndarray:
+    """The numbers of some rows in the underlying store; int64.  places : their numbers in `rows`, ascending
+
+    Rows that are far apart are looked up in parts, so that the rows between them take no memory.
+    """
+    while isinstance(rows, DelegatedRows):
+        rows = rows.below
+    if not isinstance(rows, KeptRows):
+        return places
+    found, at = np.empty_like(places), 0
+    while at < len(places):
+        first = int(places[at])
+        end = int(np.searchsorted(places, first + _STEP))
+        found[at:end] = rows.store_rows(first, int(places[end - 1]) + 1)[places[at:end] - first]
+        at = end
+    return _numbers_of(rows.below, found)
 
 
 def rows_in_store(rows: RowBlocks) -> int:

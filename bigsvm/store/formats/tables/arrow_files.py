@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.formats.parquet_files import refuse_other_columns
 from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of, plain_batch, plain_schema
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
-from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, Places, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
 from bigsvm.units import MIB
 
@@ -45,7 +44,7 @@ class ArrowFiles:
                 self._add(number, path)
         self.page_bytes += self._plain_bytes
         self.known = KnownFiles(self.files)
-        self._threads = threading.local()
+        self._places: Places[tuple[int, pa.RecordBatch]] = Places()
 
     def told_nulls(self, names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         """Nothing: footers of Arrow files do not count nulls, as those of Parquet files do; each record batch does."""
@@ -84,8 +83,12 @@ class ArrowFiles:
 
     def forget(self) -> None:
         """Release what each thread keeps for its next read, and pyarrow's free memory."""
-        self._threads = threading.local()
+        self._places.forget()
         pa.default_memory_pool().release_unused()
+
+    def read_in_turn(self) -> None:
+        """Let each thread keep its place for two sets of columns, because it will read them in turn."""
+        self._places.in_turn = 2
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """(first row, batch) covering rows [start, stop) exactly, in order."""
@@ -108,11 +111,11 @@ class ArrowFiles:
     def _batch(self, number: int, columns: list[str]) -> pa.RecordBatch:
         """A record batch with these columns; each thread keeps the one that it read last."""
         file_number, k = self._batches[number]
-        key = (number, tuple(columns))
-        last = getattr(self._threads, "last", None)
-        if last is not None and last[0] == key:
-            return last[1]
-        self._threads.last = last = None
+        place = self._places.take(columns)
+        if place is not None and place[0] == number:
+            self._places.put(columns, place)
+            return place[1]
+        del place  # free the last batch before the next one is read
         file = self.files[file_number]
         self.known.check(file.path)
         assert self.schema is not None
@@ -122,7 +125,7 @@ class ArrowFiles:
             batch = _open(file.path, some).get_batch(k)
             batch.validate(full=True)
             batch = _with_plain_nulls(batch)
-        self._threads.last = (key, batch)
+        self._places.put(columns, (number, batch))
         return batch
 
 

@@ -16,10 +16,9 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched, refuse_twice
-from bigsvm.store.formats.tables.pieces import cut_pieces
+from bigsvm.store.formats.tables.pieces import DELIMITERS, cut_pieces
 from bigsvm.units import counted
 
-DELIMITERS = ",;\t|"
 NUMBERED = ("numbers",)
 """The value of --columns for a file without a header, whose columns are then called by their numbers."""
 TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "text": pa.string()}
@@ -93,7 +92,7 @@ def _delimiter(path: str, line: str) -> str:
     named = [part for part in path.lower().split("/")[-1].split(".")[1:] if part in ("tsv", "csv")]
     if named and named[-1] == "tsv":
         return "\t"
-    return next((mark for mark in DELIMITERS if mark in line), ",")
+    return next((mark for mark in DELIMITERS.decode() if mark in line), ",")
 
 
 def _is_number(field: str) -> bool:

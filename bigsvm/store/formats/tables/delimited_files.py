@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import bisect
-import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -25,14 +24,22 @@ from bigsvm.store.formats.tables.delimited import (
     read_header,
 )
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
-from bigsvm.store.formats.tables.known_files import File, KnownFiles, files_fingerprint, stat_file
-from bigsvm.store.formats.tables.pieces import PIECE_BYTES, PieceReader, cut_pieces
+from bigsvm.store.formats.tables.known_files import File, KnownFiles, Places, files_fingerprint, stat_file
+from bigsvm.store.formats.tables.pieces import PIECE_BYTES, FilesReader, cut_pieces
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import recall, remember
 from bigsvm.store.text.unpacking import unpacking_bytes
 
 _LAYOUT = 3  # version of the remembered document
+
+
+class _Place(NamedTuple):
+    """What a thread keeps for its next read of some columns: the piece that it read last, and the open file."""
+
+    number: int
+    batch: pa.RecordBatch
+    reader: FilesReader
 
 
 class DelimitedFiles:
@@ -74,7 +81,7 @@ class DelimitedFiles:
         self._sets: str | None = None  # None rather than "", which may be the name of a column
         self._in_a_loop: list[str] = []
         self._more_plain = 0
-        self._threads = threading.local()
+        self._places: Places[_Place] = Places()
 
     @property
     def schema(self) -> pa.Schema:
@@ -119,6 +126,11 @@ class DelimitedFiles:
             self.read_as({name: "text"})
             self._sets = name
 
+    def read_in_turn(self) -> None:
+        """Let each thread keep its place for two sets of columns, because it will read them in turn."""
+        self._places.in_turn = 2
+        self.page_bytes += 2 * PIECE_BYTES + unpacking_bytes([file.path for file in self.files])
+
     def read_in_a_loop(self, columns: list[str]) -> None:
         """From now on, read exactly these columns together by a compiled loop, if they are plain numbers.
 
@@ -136,7 +148,7 @@ class DelimitedFiles:
 
     def forget(self) -> None:
         """Release what each thread keeps for its next read, and pyarrow's free memory."""
-        self._threads = threading.local()
+        self._places.forget()
         pa.default_memory_pool().release_unused()
 
     def batches(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -152,20 +164,16 @@ class DelimitedFiles:
 
     def _piece(self, number: int, columns: list[str]) -> pa.RecordBatch:
         """A piece as columns; each thread keeps the piece that it read last, and its position in a compressed file."""
-        key = (number, tuple(columns))
-        last = getattr(self._threads, "last", None)
-        if last is not None and last[0] == key:
-            return last[1]
-        self._threads.last = last = None
+        place = self._places.take(columns)
+        if place is not None and place.number == number:
+            self._places.put(columns, place)
+            return place.batch
+        reader = FilesReader([file.path for file in self.files]) if place is None else place.reader
+        del place  # free the last piece before the next one is read
         file_number, offset, nbytes = self._pieces[number]
         file = self.files[file_number]
         self.known.check(file.path)
-        reader = getattr(self._threads, "reader", None)
-        if reader is None or reader[0] != file_number:
-            if reader is not None:
-                reader[1].close()
-            reader = self._threads.reader = (file_number, PieceReader(file.path))
-        text = reader[1].read(offset, nbytes, END)
+        text = reader.read(file_number, offset, nbytes, END)
         kinds = {name: self.kinds[name] for name in columns}
         batch = self._plain(number, text, columns, kinds)
         if batch is None:
@@ -176,7 +184,7 @@ class DelimitedFiles:
             sets = parse(text, self.header, file.path, self._starts[number], {self._sets: "text"}, quoted_null=False)
             place = batch.schema.get_field_index(self._sets)
             batch = batch.set_column(place, batch.schema.field(place), sets.column(0))
-        self._threads.last = (key, batch)
+        self._places.put(columns, _Place(number, batch, reader))
         return batch
 
     def _plain(self, number: int, text: bytearray, columns: list[str], kinds: dict[str, str]) -> pa.RecordBatch | None:
@@ -199,7 +207,7 @@ class DelimitedFiles:
             if header[:3] != self.header[:3]:
                 raise DataError(f"columns differ from those of {self.files[0].path}", file.path)
             skip = header.nbytes
-            for offset, piece in cut_pieces(file.path):
+            for offset, piece in cut_pieces(file.path, self.header.delimiter.encode()):
                 text, skipped = piece[skip:], skip
                 skip = 0
                 batch = parse(text, self.header, file.path, n_samples, likely=learnt.numbers())
@@ -209,8 +217,9 @@ class DelimitedFiles:
                     starts.append(n_samples)
                     n_samples += batch.num_rows
         late = learnt.late()
+        reader = FilesReader([file.path for file in self.files])
         for (number, offset, nbytes), first in zip(pieces if late else (), starts, strict=False):
-            again = PieceReader(self.files[number].path).read(offset, nbytes)
+            again = reader.read(number, offset, nbytes)
             batch = parse(again, self.header, self.files[number].path, first, dict.fromkeys(late, "text"))
             learnt.add_texts(batch)
         return {**learnt.document(), "pieces": pieces, "starts": starts, "n_samples": n_samples}

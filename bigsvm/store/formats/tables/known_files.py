@@ -1,4 +1,4 @@
-"""The files of an open store, which must not change while it is open."""
+"""The files of an open store: they must not change while it is open, and each thread is at its place in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import xxhash
 
@@ -102,6 +102,35 @@ class KnownFiles:
                 return False
             self._known, self._digests = {file.path: file.known_by for file in files}, digests
             return True
+
+
+class Places(Generic[T]):
+    """The place of each thread in some files, for the columns that it reads: it reads on from there.
+
+    in_turn : number of sets of columns of which a thread keeps its place.  Labels in several columns are read in turn
+        with X.  If a thread had only one place, it would have to go back to the beginning of a compressed file, or of a
+        row group, for each block.
+    """
+
+    def __init__(self) -> None:
+        self.in_turn = 1
+        self._threads = threading.local()
+
+    def take(self, columns: Sequence[str]) -> T | None:
+        """Remove and return this thread's place for these columns, if it has one; others may be released."""
+        kept: dict[tuple[str, ...], T] = vars(self._threads).setdefault("kept", {})
+        found = kept.pop(tuple(columns), None)
+        while len(kept) >= self.in_turn:
+            del kept[next(iter(kept))]  # the one that was put back before all others
+        return found
+
+    def put(self, columns: Sequence[str], place: T) -> None:
+        """Keep a place for the next read of these columns; call `take` before."""
+        vars(self._threads)["kept"][tuple(columns)] = place
+
+    def forget(self) -> None:
+        """Release the places of all threads."""
+        self._threads = threading.local()
 
 
 def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,8 @@ PIECE_BYTES = 768 * KIB
 """Bytes of text that are parsed at a time; a reader holds some multiple of it."""
 _LONGEST = 16 * MIB
 _NEWLINE, _QUOTE = 10, 34
+DELIMITERS = b",;\t|"
+"""The delimiters that are looked for, in this order."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -22,8 +24,8 @@ def is_compressed(path: str) -> bool:
     return path.lower().endswith(COMPRESSED)
 
 
-def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
-    """(offset in the decompressed text, text) of the pieces in order.
+def cut_pieces(path: str, delimiters: bytes = DELIMITERS) -> Iterator[tuple[int, bytes]]:
+    """(offset in the decompressed text, text) of the pieces in order.  delimiters : see `record_end`
 
     Each piece ends at the end of a record, and the last one at the end of the file.
 
@@ -47,7 +49,7 @@ def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
                 if held:
                     yield offset, buffer[:held].tobytes()
                 return
-            stop = record_end(buffer)
+            stop = record_end(buffer, delimiters)
             if stop == 0:
                 if len(buffer) >= _LONGEST:
                     hint = "a quotation mark without its partner makes one record of all that follows"
@@ -61,15 +63,41 @@ def cut_pieces(path: str) -> Iterator[tuple[int, bytes]]:
             buffer[:held] = rest
 
 
-def record_end(text: np.ndarray) -> int:
-    """The place after the last whole record of `text`, uint8; 0 if no record ends."""
+def record_end(text: np.ndarray, delimiters: bytes = DELIMITERS) -> int:
+    """The place after the last whole record of `text`, uint8, which begins with a record; 0 if no record ends.
+
+    delimiters : the characters after which a field may begin; one of them if it is known
+    """
     ends = np.flatnonzero(text == _NEWLINE)
     if len(ends) == 0:
         return 0
     quotes = np.flatnonzero(text == _QUOTE)
     if len(quotes):  # a newline after an odd number of quotation marks is inside a field
-        ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        ends = ends[np.searchsorted(_around_fields(text, quotes, delimiters), ends) % 2 == 0]
     return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _around_fields(text: np.ndarray, quotes: np.ndarray, delimiters: bytes) -> np.ndarray:
+    """Those of the quotation marks at `quotes` that begin and end fields, alternately, and pairs inside such fields.
+
+    A mark elsewhere, as in 5" disk, is a character of its field.
+    """
+    before = text[quotes - 1]
+    begins = np.isin(before, np.frombuffer(delimiters + b"\n\r", np.uint8)) | (quotes == 0)
+    doubled = np.concatenate([[False], np.diff(quotes) == 1])
+    if np.all((begins | doubled)[::2]):  # the usual case
+        return quotes
+    kept, places, begins_there = [], quotes.tolist(), begins.tolist()
+    inside, k = False, 0
+    while k < len(places):
+        if inside and k + 1 < len(places) and places[k + 1] == places[k] + 1:
+            k += 2  # two marks stand for one
+            continue
+        if inside or begins_there[k]:
+            inside = not inside
+            kept.append(places[k])
+        k += 1
+    return np.array(kept, np.int64)
 
 
 class PieceReader:
@@ -133,3 +161,19 @@ class PieceReader:
         if self._source is not None:
             self._source.__exit__(None, None, None)
             self._source = None
+
+
+class FilesReader:
+    """Reads pieces of several files, for one thread; the last file stays open, and a compressed one is read on."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths, self._number = paths, -1
+        self._reader: PieceReader | None = None
+
+    def read(self, number: int, offset: int, nbytes: int, end: bytes = b"") -> bytearray:
+        """Bytes of the file with this number, as `PieceReader.read` returns them."""
+        if self._reader is None or self._number != number:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader, self._number = PieceReader(self._paths[number]), number
+        return self._reader.read(offset, nbytes, end)

@@ -119,6 +119,8 @@ class TableRows(ParquetRows):
                 written, columns = columns, ()
         else:
             self._files = ArrowFiles(paths)
+        if labelled and len(apart) > 1:
+            self._files.read_in_turn()
         label, weight = (_by_number(self._files.schema.names, name) for name in (label, weight))
         if sets and kind == "text":
             self._files.read_sets(label or "label")
