@@ -159,3 +159,16 @@ def test_which_rows_have_a_label_takes_a_bit_of_each(name: str, tmp_path: Path) 
     bits, held = traced(below.labelled_rows)
     np.testing.assert_array_equal(np.unpackbits(bits)[:n], there)
     assert held < n
+
+
+@pytest.mark.parametrize("columns", [["a", "b", "c"], ["b"], ["c", "k"]])
+def test_some_columns_of_a_batch_that_is_the_whole_file_are_not_copied(columns: list[str], tmp_path: Path) -> None:
+    """An uncompressed batch is a map of the file, whichever of its columns are read."""
+    rows = table(1 << 17, False).append_column("c", pa.array(["x", "y"] * (1 << 16)))
+    path = tmp_path / "t.feather"
+    pyarrow.feather.write_feather(rows, path, compression="uncompressed", chunksize=len(rows))
+    before = pa.total_allocated_bytes()
+    store = open_store(path, columns=columns, label="y")
+    kept = [store.nnz, *(store.read(ref).n_rows for ref in store.refs(1 << 12))]
+    assert sum(kept[1:]) == len(rows)
+    assert pa.total_allocated_bytes() - before < len(rows)

@@ -37,6 +37,7 @@ class ArrowFiles:
         self._starts: list[int] = []
         # Whether some columns of numbers have a dictionary, which is decoded, and the bytes of these in a batch.
         self._coded, self._plain_bytes = False, 0
+        self._packed: set[int] = set()  # numbers of the files whose batches are compressed
         for number, path in enumerate(paths):
             status = stat_file(path)
             self.files.append(File.of(path, status))
@@ -74,6 +75,7 @@ class ArrowFiles:
             batch = reader.get_batch(0)
             nbytes = batch.get_total_buffer_size()  # `nbytes` would follow offsets that nobody has checked
             if pa.total_allocated_bytes() - before > nbytes // 2:  # it was decompressed, so it is not a map
+                self._packed.add(number)
                 self.page_bytes = max(self.page_bytes, nbytes // max(batch.num_rows, 1) * most)
         self._plain_bytes = max(self._plain_bytes, 8 * coded * min(most, _BATCH_ROWS))
 
@@ -119,10 +121,14 @@ class ArrowFiles:
         file = self.files[file_number]
         self.known.check(file.path)
         assert self.schema is not None
-        # None for all columns: if they are named, Arrow copies them out of the map, which takes twice as long.
-        some = sorted(map(self.schema.names.index, columns)) if len(columns) < len(self.schema) else None
+        some = sorted(map(self.schema.names.index, columns))
+        # Of a compressed batch only these columns are decompressed.  Of others Arrow would copy them out of the map: a
+        # batch may be the whole file.
+        named = some if file_number in self._packed and len(some) < len(self.schema) else None
         with _arrow_errors(file.path):
-            batch = _open(file.path, some).get_batch(k)
+            batch = _open(file.path, named).get_batch(k)
+            if named is None and len(some) < len(self.schema):
+                batch = batch.select(some)
             batch.validate(full=True)
             batch = _with_plain_nulls(batch)
         self._places.put(columns, (number, batch))
