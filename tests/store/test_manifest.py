@@ -19,6 +19,7 @@ from bigsvm.store.sealing import manifest as manifests
 from bigsvm.store.sealing.chunk_keys import chunk_keys
 from bigsvm.store.sealing.manifest import EMPTY, is_document, load_manifest, manifest_keys, write_manifest
 from bigsvm.store.sealing.seal import load_or_make_manifest, seal
+from bigsvm.store.sealing.verify import verify_store
 from bigsvm.testing.contracts import example
 from tests.products import WHOLE
 from tests.store import formats
@@ -146,6 +147,27 @@ def test_a_chunk_or_document_that_appears_is_refused(version: int, tmp_path: Pat
     if version == 2:  # version 3 is asked for first
         with pytest.raises(DataError, match=r"zarr\.json"):
             read_all(path)
+
+
+@pytest.mark.parametrize("kind", ["ours-csr-lz4", "ours-dense-none", "foreign-csr-2", "foreign-dense-3"])
+def test_what_was_added_after_the_sealing_is_named_where_it_would_be_read(kind: str, tmp_path: Path) -> None:
+    path = make(tmp_path, kind)
+    seal(path)
+    (path / "notes.txt").write_text("of nobody's interest")
+    assert verify_store(path)["unlisted"] == []
+    if (path / "obs/weight").exists():
+        shutil.rmtree(path / "obs/weight")
+        seal(path)
+    weights = {"data": np.ones(len(LABELS)), "chunks": (8,)}
+    zarr.open_group(path, mode="a", use_consolidated=False).create_array("obs/weight", **weights)
+    with pytest.raises(DataError, match="obs/weight"):
+        read_all(path)
+    found = verify_store(path)
+    assert found["n_bad"] == 0
+    assert {key.rpartition("/")[0] for key in found["unlisted"]} == {"obs/weight"}
+    seal(path)
+    read_all(path)
+    assert verify_store(path)["unlisted"] == []
 
 
 def test_a_chunk_the_manifest_does_not_know_is_refused(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def make_manifest(
     """
     documents: dict[str, str] = {}
     arrays: list[tuple[str, dict[str, Any]]] = []
-    for key in _document_keys(path):
+    for key in document_keys(path):
         text = _read_document(path, key)
         documents[key] = digest(key, text)
         metadata = _parse(key, text)
@@ -224,7 +224,7 @@ def files_stat(path: Path) -> str:
     return f"{total % (1 << 128):032x}"
 
 
-def _document_keys(root: Path) -> list[str]:
+def document_keys(root: Path) -> list[str]:
     """The keys of all metadata documents, sorted.  Folders of chunks, which may be huge, are not listed."""
     found: list[str] = []
     folders = [""]

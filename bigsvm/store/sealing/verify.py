@@ -25,6 +25,7 @@ from bigsvm.store.sealing.manifest import (
     read_failed,
 )
 from bigsvm.store.sealing.places import naming
+from bigsvm.store.sealing.seal import document_keys
 
 _PIECE = 1 << 20
 _NAMED = 100
@@ -34,7 +35,9 @@ _NAMED = 100
 def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
     """Read every document and chunk once.
 
-    Returns n_chunks, n_empty, n_missing, n_bad, bad (their keys), bytes, seconds, store_fingerprint.
+    Returns n_documents, n_chunks, n_empty, n_missing, n_bad, bad (their keys), unlisted, bytes, seconds,
+    store_fingerprint.  `unlisted` has the keys of metadata documents that were added after the store was sealed; they
+    are looked for where nothing is bad.
 
     Raises
     ------
@@ -75,6 +78,8 @@ def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
                     bad.append(key)
         if number % 64 == 0:
             emit(WorkAdvanced("verifying", number))
+    with naming(path):
+        unlisted = [] if n_bad else [key for key in document_keys(path) if key not in manifest.documents]
     seconds = time.monotonic() - began
     emit(WorkEnded("verifying", seconds))
     return {
@@ -84,6 +89,7 @@ def verify_store(path: Path, emit: Emit = silent) -> dict[str, Any]:
         "n_missing": n_missing,
         "n_bad": n_bad,
         "bad": bad,
+        "unlisted": unlisted[:_NAMED],
         "bytes": nbytes,
         "seconds": {"total": seconds},
         "store_fingerprint": manifest.fingerprint,

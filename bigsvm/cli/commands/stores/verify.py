@@ -38,6 +38,10 @@ def command(session: Session, store: str) -> int:
             store,
             "restore them, or ingest the store again",
         )
+    if unlisted := result["unlisted"]:
+        what = f"metadata that is not in the manifest was added: {text.listed(unlisted, 5)}"
+        hint = "remove it; or run: bigsvm seal, after which it counts"
+        raise DataError(f"{what}.  A command that reads it is refused", store, hint)
     chunks = text.counted(result["n_chunks"], "chunk") + text.absent(result["n_empty"], result["n_missing"])
     line = f"{store}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
     return session.finish({"store": store, **result}, line)
