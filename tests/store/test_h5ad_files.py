@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.store.formats import h5ad_rows
 from bigsvm.store.formats.opener import open_store
 from tests.store import formats
 from tests.store.cells import CODES, N, X, content
@@ -195,3 +197,40 @@ for line in sys.stdin:
     if kept == "open":
         with pytest.raises(DataError, match="changed"):
             stores[0].read(stores[0].refs(99)[0])
+
+
+@pytest.mark.parametrize("rows_of_chunk", [7, 60, 200])
+@pytest.mark.parametrize("form", ["dense", "csr", "csc"])
+def test_a_large_chunk_is_decoded_once_for_all_blocks(
+    form: str, rows_of_chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chunk may be the whole array, as R writes it; HDF5 keeps no chunk that is larger than its cache."""
+    import h5py
+
+    monkeypatch.setattr(h5ad_rows, "_CHUNK_CACHE", 0)
+    decode, decoded = h5ad_rows.H5Array._decoded, dict[str, int]()
+
+    def counted(self: h5ad_rows.H5Array, start: int, stop: int) -> np.ndarray:
+        number = range(start // self.unit_rows, -(-stop // self.unit_rows))
+        decoded[self.path] = decoded.get(self.path, 0) + len(number)
+        return decode(self, start, stop)
+
+    monkeypatch.setattr(h5ad_rows.H5Array, "_decoded", counted)
+    rng = np.random.default_rng(0)
+    X = (rng.integers(1, 9, (200, 30)) * (rng.random((200, 30)) < 0.3)).astype(np.float32)
+    kept = X if form == "dense" else sp.csr_matrix(X) if form == "csr" else sp.csc_matrix(X)
+    path = formats.anndata(tmp_path / "a.h5ad", {"X": kept, "obs/label": np.arange(200) % 2})
+    names, n_chunks = ["X"] if form == "dense" else ["X/data", "X/indices", "X/indptr"], dict[str, int]()
+    with h5py.File(path, "r+") as root:
+        for name in names:
+            values = root[name][:]
+            del root[name]
+            chunks = (min(rows_of_chunk * len(values) // 200 + 1, len(values)), *values.shape[1:])
+            root.create_dataset(name, data=values, chunks=chunks, compression="gzip")
+            n_chunks[name] = -(-len(values) // chunks[0])
+    store = open_store(path)
+    np.testing.assert_array_equal(rows_of(store), X)
+    for name in names:
+        assert decoded[name] <= 3 * n_chunks[name] + 3  # once to count, once to read, and the ends of the pointers
+    store.forget()
+    assert all(part._last is None for part in vars(store).values() if isinstance(part, h5ad_rows.H5Array))

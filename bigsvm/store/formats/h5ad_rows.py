@@ -101,6 +101,7 @@ class H5adRows(ZarrRows):
 
     def forget(self) -> None:
         """Close the file, which frees all caches of HDF5; plans rely on that.  The next read opens it again."""
+        super().forget()
         with _LOCK:
             self._file.close()
 
@@ -169,7 +170,9 @@ _FILES: weakref.WeakSet[H5File] = weakref.WeakSet()
 class H5Array:
     """An HDF5 dataset with the methods of `ChunkedArray`.
 
-    Contiguous uncompressed data are read without h5py, which takes three times as long.
+    Contiguous uncompressed data are read without h5py, which takes three times as long.  Of compressed chunks that are
+    too large for HDF5's cache, the one in which the last read ended is kept: HDF5 would decode it again for each read,
+    and a chunk may be the whole array.
     """
 
     raw = False
@@ -191,9 +194,14 @@ class H5Array:
         chunk = node.chunks
         self.unit_rows = int(chunk[0]) if chunk else 1
         nbytes = int(np.prod(chunk, dtype=np.int64)) * self.dtype.itemsize if chunk else 0
-        # A filter holds the compressed chunk, and decodes it into a buffer that it doubles as needed.
-        at_once = 2 * nbytes if node.compression or node.shuffle else nbytes
+        # A filter holds the compressed chunk, and decodes it into a buffer that it doubles as needed.  Plans count a
+        # reader at least two and a half times, which leaves room for the chunk that is kept.
+        packed = bool(node.compression or node.shuffle)
+        at_once = 2 * nbytes if packed else nbytes
         self.chunk_nbytes = max(at_once, _CHUNK_CACHE) if chunk else 0
+        one_across = chunk is not None and tuple(chunk[1:]) == self.shape[1:]
+        self._keeps = packed and one_across and nbytes > _CHUNK_CACHE and not self._text
+        self._last: tuple[int, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -203,6 +211,31 @@ class H5Array:
         self._watched.check(self._told.path)
         if self._place is not None:
             return self._plain(self._place, start, stop)
+        if not self._keeps or stop <= start:
+            return self._decoded(start, stop)
+        first, last = start // self.unit_rows, (stop - 1) // self.unit_rows
+        if first == last:
+            return self._chunk(first)[start - first * self.unit_rows : stop - first * self.unit_rows]
+        found = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        for number in range(first, last + 1):
+            begin = number * self.unit_rows
+            a, b = max(start, begin), min(stop, begin + self.unit_rows)
+            whole = b - a == self.unit_rows
+            found[a - start : b - start] = self._decoded(a, b) if whole else self._chunk(number)[a - begin : b - begin]
+        found.flags.writeable = False
+        return found
+
+    def _chunk(self, number: int) -> np.ndarray:
+        """All rows of one chunk, which is kept."""
+        last = self._last
+        if last is not None and last[0] == number:
+            return last[1]
+        last = self._last = None  # free it first, so that two chunks are never held at a time
+        values = self._decoded(number * self.unit_rows, min((number + 1) * self.unit_rows, len(self)))
+        self._last = (number, values)
+        return values
+
+    def _decoded(self, start: int, stop: int) -> np.ndarray:
         with _LOCK, _h5_errors(f"{self._told.path}/{self.path}"):
             if not self._node:  # the file was closed in the meantime
                 self._node = _own(self._file.root(), self.path)
@@ -220,7 +253,9 @@ class H5Array:
         values.flags.writeable = False
         return values
 
-    def forget(self) -> None: ...
+    def forget(self) -> None:
+        """Release the chunk that was read last."""
+        self._last = None
 
 
 def _bytes_of(path: str, first: int, n: int) -> np.ndarray:
