@@ -153,10 +153,11 @@ def page(found: list[dict[str, Any]]) -> str:
     by = {one.name: one for one in CONSTANTS}
     lines = [
         "# Constants that were chosen by measuring", "",
-        paragraph("""No paper gives these; each was chosen on the sets that stand beside it. So their figures on those
-            sets flatter them, and here is what they do on sets that nothing was chosen on: at their value, and at a
-            quarter, half, twice and four times of it. Counts do not depend on the machine. What is chosen by seconds
-            (no counts) is not checked: seconds on a shared machine would say nothing."""), "",
+        paragraph("""No paper gives these constants. Each was chosen on the sets in the column "chosen on", so its
+            figures on those sets flatter it. The table shows what each constant does on other sets, on which no
+            constant was chosen: at its value, and at a quarter, half, two times and four times that value. Counts do
+            not depend on the machine. Constants that were chosen by seconds are not checked, because seconds on a
+            shared machine would say nothing."""), "",
     ]  # fmt: skip
     rows: list[list[object]] = []
     worst: list[tuple[float, str]] = []
@@ -178,8 +179,8 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += table(head, rows)
     if worst:
         far, near = max(worst), sum(excess <= 1.1 for excess, _ in worst)
-        lines.append(paragraph(f"""In {near} of {len(worst)} lines the value is within a tenth of the best that was
-            tried; it is furthest from it for {far[1]} ({far[0]:.2f} times)."""))  # fmt: skip
+        lines.append(paragraph(f"""In {near} of {len(worst)} lines the count at the value is at most a tenth above the
+            smallest count of the line. The largest ratio of the two is that of {far[1]} ({far[0]:.2f})."""))  # fmt: skip
     return "\n".join([*lines, "", "Made by `scripts/tuned.py`; figures in `tuned.json`.", ""])
 
 
