@@ -61,7 +61,7 @@ def check_address_space() -> None:
     if soft < needed:
         raise PlanRefused(
             f"this process may map {show_bytes(soft)} (RLIMIT_AS), and needs {show_bytes(needed)} for libraries alone",
-            hint=f"say ulimit -v unlimited, or at least {needed >> 10}: what bigsvm holds is kept to by --memory",
+            hint=f"run ulimit -v unlimited, or at least {needed >> 10}; --memory limits what bigsvm holds",
         )
 
 

@@ -87,7 +87,7 @@ def as_names(given: str | Iterable[str]) -> tuple[str, ...]:
     except csv.Error:  # a line end
         names = ()
     if not names or not all(names) or len(set(names)) != len(names):
-        raise UsageError(f"{given!r} is no list of different names")
+        raise UsageError(f"{given!r} is not a list of different names")
     return names
 
 

@@ -172,7 +172,7 @@ def test_what_the_trainer_refuses_is_refused_with_the_same_words(tmp_path: Path,
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        (([1.0], [0]), "2 arrays are no rows"),
+        (([1.0], [0]), "2 arrays are not CSR rows"),
         (([1.0], [0.5], [0, 1]), "not whole numbers"),
         (([1.0], [0], [[0, 1]]), "have the shapes"),
         (([1.0], [0], []), "have the shapes"),

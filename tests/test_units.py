@@ -80,5 +80,5 @@ def test_names_are_a_list_or_text_with_commas(given: str | list[str], names: tup
 
 @pytest.mark.parametrize("text", ["", "a,,b", "a,a", "a\nb"])
 def test_text_that_lists_no_names_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no list of different names"):
+    with pytest.raises(UsageError, match="is not a list of different names"):
         as_names(text)

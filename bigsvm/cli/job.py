@@ -113,8 +113,8 @@ def finished_job(job: Job) -> tuple[str, dict[str, Any]] | None:
     if _starts_elsewhere(job, result):
         if job.overwrite:
             return None
-        hint = "bigsvm fit ... -o NEW.model begins where that is now"
-        what = f"the run had ended, and the model {job.config.warm_start} that it began with is another now"
+        hint = "bigsvm fit ... -o NEW.model starts from that model as it is now"
+        what = f"the run had ended, and the model {job.config.warm_start} that it started from has changed since"
         raise OutputError(what, str(job.run), hint)
     check_files(job.model, "bigsvm fit ... --overwrite trains it again")
     for name, place in (("model", job.model), ("run", job.run)):

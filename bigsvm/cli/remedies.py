@@ -39,7 +39,7 @@ def remedies(found: dict[str, Any]) -> list[dict[str, str]]:
     if base is not None and base > BASE_BYTES:
         more = -(-(base - BASE_BYTES) // MIB)
         what = f"a process takes more than {show_bytes(BASE_BYTES)} before it reads a row"
-        said.append((what, f"give --memory {more} MiB less"))
+        said.append((what, f"lower --memory by {more} MiB"))
     said += _of_scratch(found["scratch"])
     said += _of_cache()
     memory = found["memory"]

@@ -101,8 +101,10 @@ class Renames(click.ParamType):
         found: dict[str, str] = {}
         for pair in next(csv.reader([str(value)], skipinitialspace=True), ()):
             name, separator, other = pair.rpartition("=")
-            if not (separator and name and other) or name in found:
-                self.fail(f"{pair!r} is not OLD=NEW, or is said twice", param, ctx)
+            if not (separator and name and other):
+                self.fail(f"{pair!r} is not OLD=NEW", param, ctx)
+            if name in found:
+                self.fail(f"{name!r} gets two new names", param, ctx)
             found[name] = other
         return found
 

@@ -64,7 +64,7 @@ class FitConfig(FitOptions):
         if not self.calibrate_share < 1:
             raise UsageError(f"calibrate_share must be below 1, not {self.calibrate_share!r}")
         if not 0 <= self.seed < 2**63:
-            raise UsageError(f"seed must be between 0 and 2^63 - 1, got {self.seed}")
+            raise UsageError(f"seed must be between 0 and 2^63 - 1, not {self.seed}")
 
     @property
     def regression(self) -> bool:

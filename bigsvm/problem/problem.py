@@ -248,7 +248,7 @@ def make_problem(config: FitConfig, store: RowBlocks, class_counts: np.ndarray |
     if LABEL_SETS in store.recipe:
         return _of_sets(config, store, loss, centre)
     if not len(classes):
-        raise DataError("there are no rows", store.uri, "is the file empty, but for its header?")
+        raise DataError("there are no rows", store.uri, "is the file empty apart from its header?")
     if len(classes) < 2:
         raise DataError(
             f"the store has one class only ({', '.join(map(str, classes))}); there is nothing to separate",

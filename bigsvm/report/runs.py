@@ -137,7 +137,7 @@ def _check_record(record: dict[str, Any], where: str) -> None:
         ("result.classes", result.get("classes", []), list),
     ):
         if not isinstance(found, kind):
-            raise DataError(f"{name} is no {'list' if kind is list else 'object'}", where)
+            raise DataError(f"{name} is not {'a list' if kind is list else 'an object'}", where)
     if not all(isinstance(entry, dict) for entry in result.get("models", [])):
         raise DataError("result.models has an entry that is not an object", where)
 

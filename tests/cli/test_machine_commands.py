@@ -38,7 +38,7 @@ def test_doctor_prints_the_hints_of_its_json(bigsvm: Bigsvm, monkeypatch: pytest
     monkeypatch.setattr("bigsvm.cli.commands.machine.doctor._measured_base", lambda: base)
     hints = bigsvm("doctor", "--fix-hints", "--json").document["result"]["fix_hints"]
     assert all(set(hint) == {"problem", "fix"} for hint in hints)
-    assert ("give --memory 44 MiB less" in [hint["fix"] for hint in hints]) == (base > 256 << 20)
+    assert ("lower --memory by 44 MiB" in [hint["fix"] for hint in hints]) == (base > 256 << 20)
     said = bigsvm("doctor", "--fix-hints").out + "\n"
     for hint in hints:
         assert f"{hint['problem']}\n    {hint['fix']}\n" in said
@@ -60,7 +60,7 @@ def test_each_thing_that_stands_in_the_way_has_a_remedy(tmp_path: Path, monkeypa
     for changed, problem, fix in (
         ({"missing": ["numba", "zarr"]}, "libraries are missing", "pip install numba zarr"),
         ({"memory": {**memory, "base_bytes": None}}, "ulimit -v", "ulimit -v unlimited"),
-        ({"memory": {**memory, "base_bytes": 300 << 20}}, "more than 256 MiB", "give --memory 44 MiB less"),
+        ({"memory": {**memory, "base_bytes": 300 << 20}}, "more than 256 MiB", "lower --memory by 44 MiB"),
         ({"memory": {**memory, "default_budget_bytes": 64 << 20}}, "cgroup leaves a fit 64 MiB", "raise that limit"),
         ({"scratch": {**scratch, "filesystem": "tmpfs"}}, "is in memory (tmpfs)", "export BIGSVM_SCRATCH="),
         ({"scratch": {**scratch, "free_bytes": 5}}, "less than 1 GiB", "bigsvm cache clear"),

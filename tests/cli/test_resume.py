@@ -237,7 +237,7 @@ def test_a_run_that_began_with_what_is_another_model_now_is_told(
     shutil.copytree(f"{start}10", start)
     capsys.readouterr()
     assert run([*begun, "--resume"]) == 73
-    assert f"the model {start} that it began with is another now" in capsys.readouterr().err
+    assert f"the model {start} that it started from has changed since" in capsys.readouterr().err
     assert run([*begun, "--resume", "--overwrite"]) == 0
 
 

@@ -161,7 +161,7 @@ def test_a_split_says_how_well_the_labels_of_other_rows_are_found(
     assert run([*fit, "-o", str(tmp_path / "m"), "--labels", "A,B", "--split", "0.7"]) == 0
     assert "all labels right 0." in capsys.readouterr().out
     assert run([*fit, "-o", str(tmp_path / "n"), "--labels", ""]) == 2
-    assert "is no list of different names" in capsys.readouterr().err
+    assert "is not a list of different names" in capsys.readouterr().err
 
 
 def test_the_plan_counts_the_table_of_sets() -> None:

@@ -121,7 +121,7 @@ def test_other_rows_are_read_as_the_first(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'age', which the model was trained on"):
         open_store(write(tmp_path / "v.csv", rows, ("member", "city", "note", "years")), like=recipe, labelled=False)
     bad = write(tmp_path / "w.csv", [[1, "Oslo", 4, 1], ["old", "Oslo", 5, 0]])
-    with pytest.raises(DataError, match="row 1 has 'old' where numbers are"):
+    with pytest.raises(DataError, match="row 1 has 'old' in a column of numbers"):
         rows_of(open_store(bad, like=recipe, labelled=False))
 
 

@@ -117,7 +117,7 @@ def test_a_missing_value_among_objects_is_refused_with_its_row(missing: Any) -> 
 def test_an_object_that_is_no_number_is_named(value: Any) -> None:
     given = frame(["object", "float64", "bool", "float64"])
     given.at[3, "a"] = value
-    with pytest.raises(DataError, match=r"column 'a': row 3 holds .* which is no number"):
+    with pytest.raises(DataError, match=r"column 'a': row 3 holds .* which is not a number"):
         bigsvm.fit(given, Y)
 
 
@@ -157,7 +157,7 @@ def test_labels_in_a_frame_are_told_of_as_labels() -> None:
     "values", [list("xy") * 10, pd.date_range("2020", periods=20), pd.Categorical(list("xy") * 10)]
 )
 def test_a_column_without_numbers_is_named(values: Any) -> None:
-    with pytest.raises(DataError, match=r"X, column 'e': values of type \S+ are no numbers"):
+    with pytest.raises(DataError, match=r"X, column 'e': values of type \S+ are not numbers"):
         bigsvm.fit(frame(["float64", "bool", "float64", "float64"]).assign(e=values), Y)
 
 

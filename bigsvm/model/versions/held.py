@@ -81,7 +81,8 @@ def _locked(root: Path, emit: Emit, create: bool) -> Iterator[IO[str]]:
             if is_that(root / LOCK, lock) and (not create or folder.is_dir()):
                 yield lock
                 return
-    raise OutputError("it is made and taken away again and again", str(root), "who else promotes to it?")
+    hint = "find out which other jobs promote to it, then repeat the command"
+    raise OutputError("other processes keep creating and removing it", str(root), hint)
 
 
 def _remove_empty(root: Path, absent: list[Path]) -> None:

@@ -29,7 +29,7 @@ def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
         return _numbers(X, where)
     for name, kind in zip(X.columns, X.dtypes, strict=True) if is_frame(X) else ():
         if getattr(kind, "is_temporal", bool)():  # of polars, whose dates NumPy takes for numbers of days
-            raise DataError(f"values of type {kind} are no numbers", f"{where}, column {name!r}", _DROP)
+            raise DataError(f"values of type {kind} are not numbers", f"{where}, column {name!r}", _DROP)
     found = unmasked(X, where, first_row)
     return _numbers(X, where) if is_frame(X) and found.dtype == object else found
 
@@ -91,7 +91,7 @@ def _column(column: Any, where: str) -> np.ndarray:
     if str(kind) == "object" or str(kind).startswith("decimal"):
         return np.array([_number(value, row, where) for row, value in enumerate(values)], np.float64)
     hint = _TEXT if values.dtype.kind in "OUT" else _DROP
-    raise DataError(f"values of type {kind} are no numbers", where, hint)
+    raise DataError(f"values of type {kind} are not numbers", where, hint)
 
 
 def _number(value: Any, row: int, where: str) -> float:
@@ -107,4 +107,4 @@ def _number(value: Any, row: int, where: str) -> float:
     if value is None or str(value) == "<NA>":
         return float("nan")
     hint = _TEXT if isinstance(value, str) else _DROP
-    raise DataError(f"row {row} holds {value!r} of type {type(value).__name__}, which is no number", where, hint)
+    raise DataError(f"row {row} holds {value!r} of type {type(value).__name__}, which is not a number", where, hint)

@@ -33,8 +33,8 @@ COMPILED = "*.compiled"
     "--scratch", metavar="DIR", help="Folder of working copies.  [default: a folder of yours in the temporary folder]"
 )
 @click.option(
-    "--for", "uses", multiple=True, type=click.Choice([*USES, "all"]), default=["all"], show_default=True,
-    help="What warm compiles for; repeatable.  demo: the demonstration, and a first fit of text.",
+    "--for", "uses", multiple=True, type=click.Choice([*USES, "all"]), default=["all"],
+    help="What warm compiles for; repeatable.  demo: the demonstration, and a first fit of text.  [default: all]",
 )  # fmt: skip
 def command(session: Session, action: str, scratch: str | None, uses: tuple[str, ...]) -> int:
     if action == "warm":

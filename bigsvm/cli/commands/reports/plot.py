@@ -42,9 +42,7 @@ def command(session: Session, runs: tuple[Path, ...], output: Path | None, overw
 
     if output is not None:
         if output.suffix.lower() not in _FORMS:
-            raise UsageError(
-                f"a picture must end in .svg or .png, not {output.suffix or 'without a suffix'}", str(output)
-            )
+            raise UsageError("the name of a picture must end in .svg or .png", str(output))
         check_page(output, overwrite)
     if all((path / CURVE).is_file() for path in runs):
         return _learning(session, runs, output, overwrite)

@@ -181,7 +181,7 @@ def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header
     ]
     for name, row, value in _fields(text, header, path, first_row, [*large, *_maybe_hex(batch, text)]):
         if _is_hex(value):
-            raise DataError(f"row {row} has {value!r} where numbers are", f"{path}, column {name!r}")
+            raise DataError(f"row {row} has {value!r} in a column of numbers", f"{path}, column {name!r}")
         digits = value.strip().lstrip("+-")
         if name in large and digits.isdecimal() and int(digits) > LARGEST_WHOLE:
             what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
@@ -267,7 +267,7 @@ def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_ro
             continue
         for row, value in enumerate(plain.column(name).to_pylist()):
             if value is not None and not _is_number(value):
-                raise DataError(f"row {first_row + row} has {value!r} where numbers are", f"{path}, column {name!r}")
+                raise DataError(f"row {first_row + row} has {value!r} in a column of numbers", f"{path}, column {name!r}")
 
 
 def kind_of(column: pa.Array) -> str:

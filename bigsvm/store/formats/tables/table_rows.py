@@ -307,7 +307,8 @@ class TableRows(ParquetRows):
                 raise DataError(f"no column {name!r}, which the model was trained on", self.uri, hint)
             found = self._files.schema.field(name).type
             if kind == "float" and as_number_type(found) is None:
-                raise DataError(f"column {name!r} is of type {found}, and of numbers in the model", self.uri)
+                what = f"column {name!r} is of type {found}, but the model was trained on a column of numbers"
+                raise DataError(what, self.uri)
         seen = {}
         for column in encoding.columns:
             if column.kind == "category" and column.name in schema.names:
