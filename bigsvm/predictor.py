@@ -159,7 +159,8 @@ def _loaded(path: str | Path) -> Predictor:
 def _of_triple(X: tuple[Any, ...]) -> CSR:
     """CSR rows of (data, indices, indptr).  Raises DataError where these are no such arrays."""
     if len(X) != 3:
-        raise DataError(f"{len(X)} arrays are not CSR rows", "X", "give (data, indices, indptr) of CSR rows, or an array")
+        hint = "give (data, indices, indptr) of CSR rows, or an array"
+        raise DataError(f"{len(X)} arrays are not CSR rows", "X", hint)
     data, indices, indptr = (np.asarray(part) for part in X)
     if any(part.ndim != 1 for part in (data, indices, indptr)) or not len(indptr):
         shapes = ", ".join(str(part.shape) for part in (data, indices, indptr))

@@ -26,6 +26,7 @@ from bigsvm.errors import BigSVMError
 from bigsvm.machine import check_address_space
 from bigsvm.model import versions as registry
 from bigsvm.run.fit.plan import make_plan
+from bigsvm.units import counted
 from pipelines import journal, steps
 from pipelines.config import Job, read_job
 from pipelines.gates.profile import forget_profiles
@@ -209,7 +210,7 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
 
 def _foreseen(document: dict[str, Any]) -> str:
     """What a run would do, as lines of text."""
-    adds = f"add {len(document['would_add'])} files, then " if document["would_add"] else ""
+    adds = f"add {counted(len(document['would_add']), 'file')}, then " if document["would_add"] else ""
     lines = [f"would: {adds}{document['would']} ({document['reason']})"]
     if "checks" in document:
         lines.append(f"fit: {document['plan']['solver']} on {document['rows']} rows, from {document['starts_from']}")

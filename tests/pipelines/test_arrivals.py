@@ -289,7 +289,7 @@ def test_a_dry_run_says_what_arrives_and_where_the_fit_starts(growing: Job, tmp_
     assert (said["would"], said["would_add"], said["current"]) == ("train", [str(path)], 1)
     assert said["starts_from"] == str(registry.current(tmp_path / "reg"))
     lines = retrain(config, "--dry-run").out.splitlines()
-    assert lines[0] == "would: add 1 files, then train (files wait to be added: 1)"
+    assert lines[0] == "would: add 1 file, then train (files wait to be added: 1)"
     assert lines[2] == "gates: sound, shape, gap <= 0.0001"
     assert {entry: entry.stat().st_mtime_ns for entry in tmp_path.rglob("*")} == before
 

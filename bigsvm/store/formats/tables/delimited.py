@@ -267,7 +267,8 @@ def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_ro
             continue
         for row, value in enumerate(plain.column(name).to_pylist()):
             if value is not None and not _is_number(value):
-                raise DataError(f"row {first_row + row} has {value!r} in a column of numbers", f"{path}, column {name!r}")
+                what = f"row {first_row + row} has {value!r} in a column of numbers"
+                raise DataError(what, f"{path}, column {name!r}")
 
 
 def kind_of(column: pa.Array) -> str:
