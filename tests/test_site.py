@@ -96,6 +96,23 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert "`BigSVMError`" in page
 
 
+def test_every_estimator_is_in_the_reference() -> None:
+    pytest.importorskip("sklearn")
+    import bigsvm.sklearn
+
+    page = (DOCS / "reference" / "python.md").read_text()
+    assert [name for name in bigsvm.sklearn.__all__ if f"\n### {name}\n" not in page] == []
+
+
+@pytest.mark.parametrize("kind", ["LinearModel", "KernelModel"])
+def test_the_reference_says_how_a_model_predicts(kind: str) -> None:
+    """These methods are inherited, and are what most readers look for."""
+    page = (DOCS / "reference" / "python.md").read_text()
+    section = page.partition(f"\n### {kind}\n")[2].partition("\n### ")[0]
+    for name in ("predict", "decision_function", "predict_proba"):
+        assert f"**`.{name}(X)`**" in section
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_man_pages_are_sound(scripts: Any, tmp_path: Path) -> None:
     scripts("reference").main(["--man", str(tmp_path)])

@@ -72,7 +72,7 @@ def fit(
 
     Returns
     -------
-    FitResult : `.model`, `.certificate.relative_gap`, `.status` ('converged', 'stopped' or 'stalled'); with `split`
+    FitResult : `.model`, `.certificate.relative_gap`, `.status` ('converged' if the tolerance is proved); with `split`
         `.figures["held_out"]` has the metrics of the model on the held-out rows
 
     Raises

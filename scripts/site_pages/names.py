@@ -27,14 +27,19 @@ _GROUPS = {
     "bigsvm.sklearn": (
         "Estimators; [Estimators for scikit-learn](../scikit-learn.md) has examples, and what differs.",
         {"LinearSVC": "bigsvm.sklearn.linear.linear_svc", "LinearSVR": "bigsvm.sklearn.linear.linear_svr",
-         "SVC": "bigsvm.sklearn.svm", "SVR": "bigsvm.sklearn.svm"},
+         "SVC": "bigsvm.sklearn.svm", "SVR": "bigsvm.sklearn.svm",
+         **dict.fromkeys(("NuSVC", "NuSVR", "OneClassSVM"), "bigsvm.sklearn.nu_svm"),
+         **dict.fromkeys(("search", "Search"), "bigsvm.sklearn.search")},
     ),
     "Results": (
-        "What a fit gives back.",
+        "What a fit and a search return.",
         {"FitResult": "bigsvm.run.fit.outcome", "Certificate": "bigsvm.problem.certificate",
-         "LinearModel": "bigsvm.model.linear_model", "KernelModel": "bigsvm.model.kernel_model"},
+         "LinearModel": "bigsvm.model.linear_model", "KernelModel": "bigsvm.model.kernel_model",
+         "TuneResult": "bigsvm.run.tune.result", "Row": "bigsvm.run.tune.result"},
     ),
 }  # fmt: skip
+_BASES = {"Decides": "bigsvm.model.decide"}
+"""Base class -> its module.  Of its methods the pages show those that users call, which are `told_outside`."""
 
 
 def page() -> str:
@@ -66,7 +71,7 @@ def _described(name: str, module: str) -> Iterator[str]:
     yield from ("```", "")
     yield from _prose(ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
-        for method in _methods(node):
+        for method in (*_inherited(node), *_methods(node)):
             (said, *_) = (ast.get_docstring(method) or "").split("\n\n")
             yield from ("", f"**`.{method.name}{_short(method)}`** {' '.join(said.split())}".rstrip())
 
@@ -87,6 +92,15 @@ def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
     for one in node.body:
         if isinstance(one, ast.FunctionDef) and not one.name.startswith("_") and ast.get_docstring(one):
             yield one
+
+
+def _inherited(node: ast.ClassDef) -> Iterator[ast.FunctionDef]:
+    """Methods for users that a class has from one of `_BASES`."""
+    for base in (one.id for one in node.bases if isinstance(one, ast.Name) and one.id in _BASES):
+        (found,) = (one for one in _tree(_BASES[base]).body if isinstance(one, ast.ClassDef) and one.name == base)
+        for method in _methods(found):
+            if any(isinstance(one, ast.Name) and one.id == "told_outside" for one in method.decorator_list):
+                yield method
 
 
 def _short(node: ast.FunctionDef) -> str:
