@@ -52,7 +52,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
             hint = f"see {error.ctx.command_path} --help"
             meant = meant_by(error.option_name, error.ctx.info_name) if isinstance(error, click.NoSuchOption) else ""
             if "unexpected extra argument" in error.message:  # click has no class of its own for it
-                hint = extra_meant(error.ctx.info_name, error.ctx.params.get("verbose")) or hint
+                hint = extra_meant(error.ctx.info_name, error.ctx.params.get("verbose"), error.message) or hint
             if meant:
                 return Failure(EXIT_USAGE, f"No such option {error.option_name!r}", meant)  # type: ignore[attr-defined]
         return Failure(EXIT_USAGE, _not_typed(error) + error.format_message().rstrip("."), hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bigsvm.config import CALLED_ELSEWHERE, OPTIONS
+from bigsvm.store.formats.tables.table_names import table_is_named
 
 _COMMANDS = ("fit", "plan", "tune")
 _FLAGS = {
@@ -88,11 +89,15 @@ def value_meant(word: str) -> str:
     return _VALUES.get(word, "")
 
 
-def extra_meant(command: str | None, verbose: object) -> str:
-    """The hint for an unexpected argument after -v, which takes a number in LIBSVM and LIBLINEAR; '' without -v.
+def extra_meant(command: str | None, verbose: object, message: str) -> str:
+    """The hint for unexpected arguments: files of a table, or a number after -v as in LIBSVM and LIBLINEAR; else ''.
 
     verbose : how many times -v was given
+    message : click's, which ends with the arguments in parentheses
     """
+    extra = message.rpartition("(")[2].rstrip(").").split()
+    if extra and all(map(table_is_named, extra)):
+        return "quote a pattern, so that the shell does not expand it: 'FOLDER/*.csv'; or name the folder"
     if command not in _COMMANDS or not verbose:
         return ""
     return "-v takes no number; LIBSVM's -v N, cross-validation in N folds, is bigsvm tune STORE --folds N"

@@ -110,7 +110,7 @@ def no_such_store(named: str) -> MissingInput:
         return MissingInput("is a file, not a store", named, f"convert it first: bigsvm ingest {named} STORE")
     if os.path.exists(named) and not os.path.isdir(named):
         return MissingInput("is a pipe or a device, not a store", named, _OF_A_PIPE)
-    return _not_there("no such store", named)
+    return not_there("no such store", named)
 
 
 def no_such_file(named: str) -> MissingInput:
@@ -119,10 +119,26 @@ def no_such_file(named: str) -> MissingInput:
         return MissingInput("is a folder, not a file", named, "name the file; a Zarr store is called NAME.zarr")
     if os.path.exists(named):
         return MissingInput("is a pipe or a device, not a file", named, _OF_A_PIPE)
-    return _not_there("no such file", named)
+    return not_there("no such file", named)
 
 
-def _not_there(what: str, named: str) -> MissingInput:
+def no_model_here(folder: Path, named: str) -> MissingInput:
+    """The error for a model that is missing; its hint says what `folder` is instead, if that can be told."""
+    if not folder.exists():
+        return not_there("no model here", named)
+    beside = folder.parent / folder.name.removesuffix(".run")
+    hint = "a model is a folder with model.json"
+    if beside != folder and (beside / "model.json").is_file():
+        hint = f"this is the record of a run, and its model is {beside}"
+    elif not folder.is_dir():
+        hint = f"this is a file, and {hint}"
+    elif any((folder / mark).exists() for mark in STORE_MARKS):
+        hint = f"this is a store, and {hint}"
+    return MissingInput("no model here", named, hint)
+
+
+def not_there(what: str, named: str) -> MissingInput:
+    """The error for a path that does not exist; its hint is a similar name in the same folder, or names that folder."""
     import difflib  # here, because `bigsvm --help` does not need it
 
     path = Path(named)

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.config import JOINT_RULE
-from bigsvm.errors import BigSVMError, DataError, MissingInput
+from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import bytes_digest, file_digest, new_directory, read_bytes
 from bigsvm.files.file_array import FileArray
-from bigsvm.files.paths import check_own_files, not_permitted
+from bigsvm.files.paths import check_own_files, no_model_here, not_permitted
 from bigsvm.files.rows_file import FILE as ROWS
 from bigsvm.files.rows_file import write_rows
 from bigsvm.model.probability.calibration_file import FILE as CALIBRATION
@@ -102,7 +102,7 @@ def read_document(folder: Path, named: str) -> Document:
     except PermissionError as error:
         raise not_permitted(folder / "model.json", error) from error
     except OSError as error:
-        raise MissingInput("no model here", named, "a model is a directory with model.json") from error
+        raise no_model_here(folder, named) from error
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.paths import not_there
 
 EVENTS, LOCK, REPORT, RUN = "events.jsonl", "lock", "report.html", "run.json"
 
@@ -14,6 +15,17 @@ EVENTS, LOCK, REPORT, RUN = "events.jsonl", "lock", "report.html", "run.json"
 def is_run(folder: Path) -> bool:
     """Whether a folder is the record of a run; also of one that has just begun."""
     return any((folder / name).is_file() for name in (EVENTS, RUN, LOCK))
+
+
+def no_run_here(folder: Path) -> MissingInput:
+    """The error for a folder that is not the record of a run; its hint names the run of a model, if it lies beside."""
+    beside = folder.parent / f"{folder.name}.run"  # not `with_name`, which refuses "."
+    if is_run(beside):
+        return MissingInput("no record of a run here", str(folder), f"is it {beside}?")
+    if not folder.exists():
+        return not_there("no record of a run here", str(folder))
+    hint = "a run is a folder with run.json, such as MODEL.run; bigsvm plot shows a search"
+    return MissingInput("no record of a run here", str(folder), hint)
 
 
 def read_record(folder: Path) -> dict[str, Any]:

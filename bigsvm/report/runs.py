@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import DataError
 from bigsvm.files.locks import signed_by
 from bigsvm.files.paths import check_own_files
 from bigsvm.observe.jsonl import read_events
-from bigsvm.observe.run_files import EVENTS, LOCK, RUN, is_run, read_record
+from bigsvm.observe.run_files import EVENTS, LOCK, RUN, is_run, no_run_here, read_record
 from bigsvm.report.facts import is_number
 
 _NUMBERS = {
@@ -110,9 +110,7 @@ def read_run(folder: Path) -> Run:
     MissingInput : there is no record.  DataError : it is damaged.
     """
     if not is_run(folder):
-        hint = "a run is a folder with run.json and events.jsonl; bigsvm plot shows a search"
-        beside = folder.with_name(f"{folder.name}.run")
-        raise MissingInput("no record of a run here", str(folder), f"is it {beside}?" if is_run(beside) else hint)
+        raise no_run_here(folder)
     check_own_files(folder, "run")
     record = read_record(folder)
     _check_record(record, str(folder / RUN))

@@ -106,3 +106,34 @@ def test_the_page_has_every_flag_and_its_commands_name_options_that_there_are() 
     of_vowpal_wabbit = {"--l2", "--passes", "--cache", "--noconstant", "--oaa"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) - of_vowpal_wabbit
     assert named <= flags, sorted(named - flags)
+
+
+@pytest.mark.parametrize("words", [["fit"], ["inspect"], ["evaluate", "m.model"], ["predict", "m.model"]])
+def test_a_pattern_that_the_shell_expanded_is_to_be_quoted(bigsvm: Bigsvm, words: list[str]) -> None:
+    said = bigsvm(*words, "a.csv", "b.csv.gz", "c.parquet")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "quote a pattern, so that the shell does not expand it: 'FOLDER/*.csv'" in said.err
+
+
+def test_other_extra_arguments_are_not_taken_for_a_pattern(bigsvm: Bigsvm) -> None:
+    assert "see bigsvm fit --help" in bigsvm("fit", "a.csv", "b.csv", "more").err
+
+
+def test_several_tables_are_ingested_by_a_pattern(bigsvm: Bigsvm, tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / f"{name}.csv").write_text("x,label\n1,no\n2,yes\n")
+    said = bigsvm("ingest", "a.csv", "b.csv", "c.csv", "d.csv", "rows.zarr")
+    assert (said.code, len(said.err.splitlines())) == (2, 1)
+    assert "a.csv, b.csv, c.csv and 1 more" in said.err
+    assert "'*.csv'" in said.err
+    assert bigsvm("ingest", "*.csv", "rows.zarr", "--json").document["result"]["n_samples"] == 8
+
+
+def test_stores_and_text_are_ingested_one_after_another(bigsvm: Bigsvm) -> None:
+    assert "add each of the others with --append" in bigsvm("ingest", "a.h5ad", "b.h5ad", "rows.zarr").err
+
+
+def test_the_format_of_a_table_is_told_by_its_suffix(bigsvm: Bigsvm) -> None:
+    said = bigsvm("ingest", "people.txt", "rows.zarr", "--from", "csv")
+    assert said.code == 2
+    assert "the suffix of a file, such as .csv, says that it is a table" in said.err

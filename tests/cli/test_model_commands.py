@@ -89,3 +89,31 @@ def test_inspect_a_store_a_model_and_a_run(bigsvm: Bigsvm, store: Path, model: P
     assert result["n_samples"] == 1500
     assert sum(result["class_counts"].values()) == 1500
     assert bigsvm("inspect", "none").code == 66
+
+
+def test_what_is_not_a_model_is_named_as_what_it_is(bigsvm: Bigsvm, store: Path, model: Path, tmp_path: Path) -> None:
+    run, file, typo = model.with_name("small.model.run"), tmp_path / "people.csv", model.with_name("small.modle")
+    file.write_text("x,label\n1,no\n")
+    for named, hint in (
+        (run, f"this is the record of a run, and its model is {model}"),
+        (store, "this is a store, and a model is a folder with model.json"),
+        (file, "this is a file, and a model is a folder with model.json"),
+        (typo, f"did you mean {model}?"),
+        (tmp_path, "a model is a folder with model.json"),
+    ):
+        said = bigsvm("evaluate", named, store)
+        assert (said.code, len(said.err.splitlines())) == (66, 1)
+        assert f"{named}: no model here ({hint})" in said.err
+
+
+@pytest.mark.parametrize("command", ["resume", "watch", "plot"])
+def test_what_is_not_a_run_is_answered_with_one_that_is(bigsvm: Bigsvm, model: Path, command: str) -> None:
+    run = model.with_name("small.model.run")
+    for named, hint in (
+        (model, f"is it {run}?"),
+        (run.with_name("small.model.rum"), f"did you mean {run}?"),
+        (Path("."), "a run is a folder with run.json, such as MODEL.run"),
+    ):
+        said = bigsvm(command, named)
+        assert (said.code, len(said.err.splitlines())) == (66, 1)
+        assert f"{named}: no record of a run here ({hint}" in said.err

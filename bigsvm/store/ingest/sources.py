@@ -16,7 +16,7 @@ from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
-from bigsvm.store.formats.tables.table_names import kind_of_table
+from bigsvm.store.formats.tables.table_names import kind_of_table, table_is_named
 from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
 from bigsvm.store.ingest.collections.lazy import is_lazy
@@ -237,7 +237,8 @@ def open_source(
     MissingInput, DataError, ReadFailed : from the source.
     """
     if from_format is not None and from_format not in FORMATS:
-        raise UsageError(f"unknown format {from_format!r}", hint=f"use one of {', '.join(FORMATS)}")
+        hint = f"use one of {', '.join(FORMATS)}; the suffix of a file, such as .csv, says that it is a table"
+        raise UsageError(f"unknown format {from_format!r}", hint=hint)
     if isinstance(source, tuple) and len(source) == 2 and y is None and not isinstance(source[0], str | os.PathLike):
         source, y = source
     elif isinstance(source, tuple) and len(source) == 3 and y is None and len(getattr(source[0], "shape", ())) == 2:
@@ -268,7 +269,7 @@ def open_source(
     paths = [without_secrets(path) for path in paths]
     kinds = {from_format or find_format(path) for path in paths}
     if kinds != {"svmlight"} and len(paths) > 1:
-        raise UsageError("several sources must all be svmlight text", ", ".join(paths))
+        raise _of_several(paths)
     kind = kinds.pop()
     if kind != "store":
         paths = [stack.enter_context(here(path)) for path in paths]
@@ -310,6 +311,16 @@ def open_source(
     if kind == "npy":
         return changed_rows(npy_source(path, label, weights, dtype), change)
     return changed_rows(npz_source(path, label, weight if weights is None else weights, dtype, stack), change)
+
+
+def _of_several(paths: list[str]) -> UsageError:
+    """The error for several sources that are not svmlight text: a shell has perhaps expanded a glob."""
+    suffixes = {Path(path).suffix for path in paths}
+    hint = "ingest the first one, then add each of the others with --append"
+    if len(suffixes) == 1 and table_is_named(paths[0]):
+        hint = f"quote a pattern, so that it names all files as one table: '*{suffixes.pop()}'; or name their folder"
+    shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+    return UsageError("several sources must all be svmlight text", shown, hint)
 
 
 def _sets_asked(chosen: Mapping[str, Any], task: Task) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from bigsvm.cli.options import add, config_of, run_options, store_options, take_
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath
-from bigsvm.errors import MissingInput, OutputError, UsageError
+from bigsvm.errors import OutputError, UsageError
 from bigsvm.units import show_bytes
 
 
@@ -86,14 +86,14 @@ def command(
 
 def _logged(session: Session, run: Path, experiment: str, otherwise: bool) -> int:
     """Log a run to MLflow; here, unlike after a fit, a failure is an error."""
-    from bigsvm.observe.run_files import is_run
+    from bigsvm.observe.run_files import is_run, no_run_here
     from bigsvm.report.track import check_mlflow, track
 
     if otherwise:
         raise UsageError("--mlflow logs the page instead of writing it", hint="leave out -o, --text and --data")
     check_mlflow()
     if not is_run(run):
-        raise MissingInput("no record of a run here", str(run), "a run is a folder with run.json, such as MODEL.run")
+        raise no_run_here(run)
     failed = track(run, experiment)
     if failed:
         raise OutputError(f"MLflow did not get the run: {failed}", str(run))

@@ -35,7 +35,7 @@ from bigsvm.units import parse_bytes, show_bytes
     "--from",
     "from_format",
     metavar="FORMAT",
-    help="svmlight, npz, npy, folder (of arrays) or store.  [default: by the name of SRC]",
+    help="svmlight, npz, npy, folder (of arrays) or store (whatever fit reads).  [default: by the name of SRC]",
 )
 @click.option("--label", metavar="NAME", help="Column of labels, if SRC has columns.")
 @click.option(

@@ -37,13 +37,16 @@ _ELSEWHERE = ("scheduler", "scheduler_file", "workers", "worker_scratch", "threa
 )
 @add([storage_option, *(option_of(name) for name in _ELSEWHERE)])
 def command(session: Session, run: Path, store: str | None, **elsewhere: Any) -> int:
-    from bigsvm.files.paths import check_own_files
+    from bigsvm.files.paths import check_own_files, not_permitted
+    from bigsvm.observe.run_files import no_run_here
 
     check_own_files(run, "run")
     try:
         record = json.loads((run / RUN).read_bytes())
+    except PermissionError as error:
+        raise not_permitted(run / RUN, error) from error
     except OSError as error:
-        raise MissingInput("no record of a run here", str(run), "a run is a directory with run.json") from error
+        raise no_run_here(run) from error
     except ValueError as error:
         raise DataError(f"run.json is not JSON: {error}", str(run)) from error
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):

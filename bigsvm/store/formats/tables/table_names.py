@@ -138,6 +138,11 @@ def _files_below(name: str) -> tuple[list[str], bool]:
     return files, not waiting
 
 
+def table_is_named(name: str) -> bool:
+    """Whether the suffix of a name is that of a table, Parquet included."""
+    return name.lower().endswith(_EVERY)
+
+
 def kind_of_table(name: str) -> Literal["text", "arrow"] | None:
     """The kind of the tables that a path, a glob or a folder names; None if there are none."""
     names = [name]
