@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bigsvm.cli.commands.training.fit import stem_of
 from bigsvm.files import atomic
 from bigsvm.files.outputs import check_plain_output, new_output
 from tests.cli.conftest import Bigsvm
@@ -133,3 +134,21 @@ def test_a_link_to_nothing_is_replaced_where_that_is_asked(
     with new_output(out, overwrite=True) as file:
         file.write(b"1")
     assert (out.is_symlink(), out.read_bytes()) == (False, b"1")
+
+
+@pytest.mark.parametrize(
+    ("store", "stem"),
+    [
+        ("/data/a9a.zarr/", "a9a"),
+        ("vectors/*.parquet", "vectors"),
+        ("tables/*/day-?.csv", "tables"),
+        ("*.csv", "bigsvm"),
+        ("../*.csv", "bigsvm"),
+        ("day[12].csv", "bigsvm"),
+        ("s3://bucket/sets/*.parquet", "sets"),
+        ("https://host/new.csv?version=1.2", "new"),
+        ("https://host/sets/new.csv?sig=a*b", "new"),
+    ],
+)
+def test_no_model_has_the_name_of_a_pattern(store: str, stem: str) -> None:
+    assert stem_of(store) == stem

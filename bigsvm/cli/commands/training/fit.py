@@ -288,8 +288,17 @@ def save_once(result: FitResult, model: Path, overwrite: bool) -> None:
 
 
 def stem_of(store: str) -> str:
-    """`a9a` for `/data/a9a.zarr/`, so that the model is `a9a.model` here."""
-    return Path(store.rstrip("/").split("://")[-1]).stem or "bigsvm"
+    """`a9a` for `/data/a9a.zarr/`, so that the model is `a9a.model` here; of a pattern, the folder that it lies in.
+
+    A folder called `*.model` would be dangerous: `rm -r` of that name removes every model.
+    """
+    scheme, separator, name = store.rstrip("/").rpartition("://")
+    if separator and scheme.lower() in ("http", "https"):
+        name = name.partition("?")[0]
+    path = Path(name)
+    while any(mark in path.name for mark in "*?["):
+        path = path.parent
+    return path.stem.strip(".") or "bigsvm"
 
 
 def check_output(path: Path, overwrite: bool, marks: tuple[str, ...], kind: str) -> None:
