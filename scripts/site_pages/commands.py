@@ -19,6 +19,17 @@ variable, a variable over the file.
 
 Sizes are written `512MiB`, `4GB` or `25%` (of the memory limit in force), durations `90s`, `15m` or `2h`.
 
+These variables are not options ([Install](../install.md#first-start) has more about the cache):
+
+| variable | meaning |
+|---|---|
+| `BIGSVM_CACHE` | Folder that holds the cache folder `bigsvm`; default `$XDG_CACHE_HOME`, else `~/.cache`. |
+| `BIGSVM_SCRATCH` | Folder for temporary files; the default of `--scratch`, also for commands without that option. |
+| `TMPDIR` | The temporary folder, in which the scratch folder lies if nothing names one. |
+| `BIGSVM_BUILD_CACHE` | What is compiled for a wheel: `demo`, `all` or `none`. |
+| `MLFLOW_TRACKING_URI` | Server of `--mlflow`. |
+| `NO_COLOR` | If set, no colours on a terminal. |
+
 *Changes* says what an option of a fit can change: the **result** (coefficients and proof), the **files** that a model
 has, or **nothing** but where and how fast the fit runs.
 """
