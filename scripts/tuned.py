@@ -179,8 +179,9 @@ def page(found: list[dict[str, Any]]) -> str:
     lines += table(head, rows)
     if worst:
         far, near = max(worst), sum(excess <= 1.1 for excess, _ in worst)
-        lines.append(paragraph(f"""In {near} of {len(worst)} lines the count at the value is at most a tenth above the
-            smallest count of the line. The largest ratio of the two is that of {far[1]} ({far[0]:.2f})."""))  # fmt: skip
+        said = f"""In {near} of {len(worst)} lines the count at the value is at most a tenth above the smallest count of
+            the line. The largest ratio of the two is that of {far[1]} ({far[0]:.2f})."""
+        lines.append(paragraph(said))
     return "\n".join([*lines, "", "Made by `scripts/tuned.py`; figures in `tuned.json`.", ""])
 
 
