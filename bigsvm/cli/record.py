@@ -23,15 +23,17 @@ __all__ = ["EVENTS", "LOCK", "REPORT", "RUN", "recorded", "run_folder", "write_r
 
 @contextmanager
 def run_folder(run: Path) -> Iterator[None]:
-    """The folder of a run, ours alone while the block runs.  If it is made here, and stays empty, it goes again.
+    """The folder of a run, ours alone while the block runs.  If it is empty at the end, it goes.
+
+    An empty folder would be an existing output to the next fit.  One that was empty before is somebody else's, and stays.
 
     Raises OutputError: another process is at it (named), or it cannot be written.
     """
     from bigsvm.files.atomic import cannot_write
     from bigsvm.files.locks import alone
 
-    there = os.path.isdir(run)
     try:
+        was_empty = os.path.isdir(run) and not os.listdir(run)
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(run, error) from error
@@ -39,7 +41,7 @@ def run_folder(run: Path) -> Iterator[None]:
         with alone(run / LOCK, "the run"):
             yield
     finally:
-        if not there:
+        if not was_empty:
             with suppress(OSError):
                 run.rmdir()
 

@@ -202,3 +202,19 @@ def test_a_run_that_is_going_on_is_said_to_be(
         (folder / "lock").touch()  # as a killed run leaves it
         assert run(command) == 73
         assert "holds the checkpoint of a stopped fit" in capsys.readouterr().err
+
+
+def test_what_fails_twice_can_be_tried_again(bigsvm: Bigsvm, store: Path) -> None:
+    """The first failure leaves a record, the second one begins by deleting it: nothing may be left in the way."""
+    record = Path("x.model.run")
+    record.mkdir()
+    (record / "run.json").write_text('{"status": "error"}')
+    for _ in range(2):
+        assert bigsvm("fit", store, "--warm-start", "none.model", "-o", "x.model").code == 66
+        assert not record.exists()
+
+
+def test_an_empty_folder_of_somebody_else_stays(bigsvm: Bigsvm, store: Path) -> None:
+    Path("mine").mkdir()
+    assert bigsvm("fit", store, "--warm-start", "none.model", "-o", "x.model", "--run", "mine", "--overwrite").code == 66
+    assert Path("mine").is_dir()
