@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bigsvm.config import CALLED_ELSEWHERE, OPTIONS
-from bigsvm.store.formats.tables.table_names import table_is_named
 
 _COMMANDS = ("fit", "plan", "tune")
 _FLAGS = {
@@ -95,6 +94,8 @@ def extra_meant(command: str | None, verbose: object, message: str) -> str:
     verbose : how many times -v was given
     message : click's, which ends with the arguments in parentheses
     """
+    from bigsvm.store.formats.tables.table_names import table_is_named  # the program's help has no use for it
+
     extra = message.rpartition("(")[2].rstrip(").").split()
     if extra and all(map(table_is_named, extra)):
         return "quote a pattern, so that the shell does not expand it: 'FOLDER/*.csv'; or name the folder"
