@@ -13,7 +13,9 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.files.sealed_json import json_digest
+from bigsvm.units import counted, shortened
 
+_LONG = 200  # characters of two lists beyond which a message names what differs in them
 
 @dataclass(frozen=True)
 class Identity:
@@ -75,4 +77,10 @@ def first_difference(was: Any, now: Any, name: str = "it") -> str:
             if found:
                 return found
         return ""
-    return "" if was == now else f"{name} was {was!r} and is {now!r}"
+    if was == now:
+        return ""
+    if isinstance(was, list) and isinstance(now, list) and len(repr(was)) + len(repr(now)) > _LONG:
+        if len(was) != len(now):
+            return f"{name} had {counted(len(was), 'entry', 'entries')} and has {len(now)}"
+        return next(filter(None, (first_difference(*both, name) for both in zip(was, now, strict=True))))
+    return f"{name} was {shortened(repr(was))} and is {shortened(repr(now))}"

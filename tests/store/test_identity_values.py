@@ -26,3 +26,17 @@ def test_an_identity_is_its_store_and_its_selection() -> None:
     first.check(first, "the copy", "here")
     with pytest.raises(DataError, match="the copy belongs to other rows: label was 'obs/other' and is 'obs/label'"):
         first.check(others[1], "the copy", "here")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ([1, 2], [1, 3], "grid was [1, 2] and is [1, 3]"),
+        ([{"C": 0.1}] * 40, [{"C": 0.1}] * 41, "grid had 40 entries and has 41"),
+        ([{"C": 0.1}] * 40, [{"C": 0.1}] * 39 + [{"C": 0.2}], "C was 0.1 and is 0.2"),
+        ("x" * 900, "y" * 900, f"grid was '{'x' * 199} ... and is '{'y' * 199} ..."),
+    ],
+)
+def test_a_long_difference_is_told_in_a_line(was: Any, now: Any, said: str) -> None:
+    """A grid of forty candidates filled the screen, and the one that differs had to be looked for."""
+    assert first_difference({"grid": was}, {"grid": now}) == said

@@ -64,7 +64,8 @@ def _figures(results: list[FitResult]) -> dict[str, Any]:
     """The figures of a fit whose results share their passes."""
     figures = results[0].figures
     found = {name: figures[name] for name in ("bytes_read", "data_bytes", "solver", "passes")}
-    return {**found, "seconds": results[0].seconds["total"], "memory": results[0].memory}
+    seconds = results[0].seconds
+    return {**found, "seconds": seconds["total"] - seconds["compile"], "memory": results[0].memory}
 
 
 def _models(results: list[FitResult]) -> list[Model]:
