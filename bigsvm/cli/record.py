@@ -25,7 +25,7 @@ __all__ = ["EVENTS", "LOCK", "REPORT", "RUN", "recorded", "run_folder", "write_r
 def run_folder(run: Path) -> Iterator[None]:
     """The folder of a run, ours alone while the block runs.  If it is empty at the end, it goes.
 
-    An empty folder would be an existing output to the next fit.  One that was empty before is somebody else's, and stays.
+    An empty folder would be an existing output to the next fit.  One that was empty before belongs to the user.
 
     Raises OutputError: another process is at it (named), or it cannot be written.
     """

@@ -17,6 +17,7 @@ from bigsvm.units import counted, shortened
 
 _LONG = 200  # characters of two lists beyond which a message names what differs in them
 
+
 @dataclass(frozen=True)
 class Identity:
     """Rows as one fit sees them.

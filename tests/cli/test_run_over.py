@@ -17,6 +17,7 @@ from bigsvm.config import OPTIONS
 from bigsvm.files.locks import alone
 from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.store.ingest.ingest import ingest
+from tests.cli.conftest import Bigsvm
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 4)).astype(np.float32)
@@ -216,5 +217,5 @@ def test_what_fails_twice_can_be_tried_again(bigsvm: Bigsvm, store: Path) -> Non
 
 def test_an_empty_folder_of_somebody_else_stays(bigsvm: Bigsvm, store: Path) -> None:
     Path("mine").mkdir()
-    assert bigsvm("fit", store, "--warm-start", "none.model", "-o", "x.model", "--run", "mine", "--overwrite").code == 66
-    assert Path("mine").is_dir()
+    said = bigsvm("fit", store, "--warm-start", "none.model", "-o", "x.model", "--run", "mine", "--overwrite")
+    assert (said.code, Path("mine").is_dir()) == (66, True)
