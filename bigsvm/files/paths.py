@@ -134,6 +134,8 @@ def no_model_here(folder: Path, named: str) -> MissingInput:
         hint = f"this is a file, and {hint}"
     elif any((folder / mark).exists() for mark in STORE_MARKS):
         hint = f"this is a store, and {hint}"
+    elif (folder / "current").is_symlink():
+        hint = f"this is a registry, and its current model is {folder / 'current'}"
     return MissingInput("no model here", named, hint)
 
 

@@ -94,7 +94,10 @@ def test_inspect_a_store_a_model_and_a_run(bigsvm: Bigsvm, store: Path, model: P
 def test_what_is_not_a_model_is_named_as_what_it_is(bigsvm: Bigsvm, store: Path, model: Path, tmp_path: Path) -> None:
     run, file, typo = model.with_name("small.model.run"), tmp_path / "people.csv", model.with_name("small.modle")
     file.write_text("x,label\n1,no\n")
+    registry = tmp_path / "registry"
+    assert bigsvm("promote", registry, model).code == 0
     for named, hint in (
+        (registry, f"this is a registry, and its current model is {registry / 'current'}"),
         (run, f"this is the record of a run, and its model is {model}"),
         (store, "this is a store, and a model is a folder with model.json"),
         (file, "this is a file, and a model is a folder with model.json"),
