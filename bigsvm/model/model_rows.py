@@ -86,6 +86,20 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     return X[list(ours)]
 
 
+def _refuse_text_columns(store: RowBlocks) -> None:
+    """Raise DataError if a table has columns of text, for a model that does not know the names of its features.
+
+    The features of such columns are the texts that happen to occur in this table, so the scores would be arbitrary.
+    """
+    columns = store.recipe.get("encoding", {}).get("columns", ())
+    text = next((name for name, kind, _ in columns if kind != "number"), None)
+    if text is not None:
+        what = f"the model has no names of features, so it cannot know what the text column {text!r} stands for"
+        raise DataError(
+            what, store.uri, "name the columns of numbers with --columns; or is it the wrong model or file?"
+        )
+
+
 def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
     """Raise DataError if a store's features differ from the model's, in their names or in how they were made.
 
@@ -101,6 +115,8 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
                     f"feature {k} is {name!r}, and the model's is {our!r}", store.uri,
                     "the model needs the features that it was trained on, in their order",
                 )  # fmt: skip
+    if ours is None and "encoding" not in rows:
+        _refuse_text_columns(store)
     if rows.get("normalize") != store.recipe.get("normalize"):
         ours, theirs = (found.get("normalize", "nothing") for found in (rows, store.recipe))
         what = f"the rows are normalized by {theirs}, and those of the model by {ours}"

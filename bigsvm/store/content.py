@@ -136,8 +136,9 @@ def scale_warning(
     shown = ", ".join(str(column) if names is None else repr(str(names[column])) for column in worst[:3])
     shown += " (counted from 0)" if names is None else ""
     by = f" by {largest / usual:.0e}" if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else ""
+    exceed = "1 column exceeds" if count == 1 else f"{count} columns exceed"
     return (
-        f"badly scaled columns: {of}columns differ in scale{by}; {count} exceed the usual one {_BAD_RATIO:g} times, "
+        f"badly scaled columns: {of}columns differ in scale{by}; {exceed} the usual scale {_BAD_RATIO:g} times, "
         f"such as {shown}; scale the features to about [-1, 1] (fit --scale maxabs does) "
         "or training will be slow"
     )

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from tests.cli.conftest import Bigsvm
@@ -102,3 +104,22 @@ def test_damaged_names_are_refused(bigsvm: Bigsvm, tmp_path: Path) -> None:
     said = bigsvm("predict", "m", "t.csv", "--label", "member")
     assert said.code == 65
     assert "rows.json" in said.err
+
+
+def test_a_model_without_names_does_not_score_text(bigsvm: Bigsvm, store: Path, model: Path) -> None:
+    """Each text of this very table would be a feature: the scores were arbitrary, and nothing was said."""
+    Path("people.csv").write_text("age,city,label\n30,Oslo,-1\n40,Rome,1\n")
+    for words in (["predict", model, "people.csv"], ["evaluate", model, "people.csv"]):
+        said = bigsvm(*words)
+        assert (said.code, said.out, len(said.err.splitlines())) == (65, "", 1)
+        assert "cannot know what the text column 'city' stands for" in said.err
+    said = bigsvm("predict", model, "people.csv", "--columns", "age")
+    assert "the rows have 1 feature and the model" in said.err
+
+
+def test_text_in_parquet_is_refused_with_the_formats_that_have_it(bigsvm: Bigsvm) -> None:
+    table = pa.table({"age": [30.0, 40.0], "city": ["Oslo", "Rome"], "label": [0, 1]})
+    pa.parquet.write_table(table, "people.parquet")
+    said = bigsvm("fit", "people.parquet")
+    assert (said.code, len(said.err.splitlines())) == (65, 1)
+    assert "write the table as CSV or Feather, in which text columns become features" in said.err

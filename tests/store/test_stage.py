@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from bigsvm.events import silent
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
-from bigsvm.store.copy import stage_index
+from bigsvm.store.copy import copy_folder, stage_index
 from bigsvm.store.copy.copy_folder import copies_folder, remove_copy, tree_bytes
 from bigsvm.store.copy.stage_write import SegmentShare, stage_segment
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -222,3 +223,22 @@ def test_segments_are_pure(tmp_path: Path) -> None:
     first = stage_segment(share)
     assert stage_segment(share) == first
     assert FitConfig().stage == "auto"
+
+
+@pytest.mark.parametrize(
+    ("free", "limit", "said"),
+    [
+        (10, None, "free space there, use --scratch DIR or use --stage none"),
+        (10, 50, "free space there, use --scratch DIR or use --stage none"),
+        (1 << 40, 50, "use --scratch-limit 1MiB or use --stage none"),
+    ],
+)
+def test_a_higher_limit_is_advised_only_where_it_helps(
+    free: int, limit: int | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "copies" / "one"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(copy_folder.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with pytest.raises(PlanRefused) as refused:
+        copy_folder.make_room(folder, 1000, limit)
+    assert refused.value.hint == said

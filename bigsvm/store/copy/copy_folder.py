@@ -105,10 +105,10 @@ def work(what: str, rows: int, emit: Emit) -> Iterator[Callable[[int], None]]:
     emit(WorkEnded(what, time.monotonic() - began))
 
 
-def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str = "") -> None:
+def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str = "use --stage none") -> None:
     """Delete the least recently used copies that nobody reads, until `needed` bytes fit.
 
-    remedy : advice for the message, in addition to a higher limit
+    remedy : advice for the message, in addition to more space or a higher limit; may be empty
 
     Raises PlanRefused.
     """
@@ -128,12 +128,15 @@ def make_room(folder: Path, needed: int, scratch_limit: int | None, remedy: str 
         if remove_copy(path):
             del held[path]
     if short() > 0:
-        limit = sum(held.values()) + needed
+        ways = [f"use --scratch-limit {-(-(sum(held.values()) + needed) // MIB)}MiB"]
+        if shutil.disk_usage(folder).free + have < needed:  # a higher limit would not help
+            ways = ["free space there", "use --scratch DIR"]
+        ways += [remedy] if remedy else []
         raise PlanRefused(
             f"the working copy needs {show_bytes(needed)} ({needed} bytes), but only "
             f"{show_bytes(max(needed - short(), 0))} are available",
             str(folder.parent),
-            f"{remedy or 'free space there, use --scratch DIR, --stage none'} or --scratch-limit {-(-limit // MIB)}MiB",
+            " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]])),
         )
 
 

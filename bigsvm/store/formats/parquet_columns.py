@@ -161,6 +161,8 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
         dtype = as_number_type(kind)
         if dtype is None:
             hint = "choose others with --columns, name it with --label, or write it as a number"
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+                hint += "; or write the table as CSV or Feather, in which text columns become features"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(dtype)
     if len(set(dtypes)) == 1:

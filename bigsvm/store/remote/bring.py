@@ -100,7 +100,7 @@ def bring(name: str, matrix: str = "X") -> Brought:
         try:
 
             def make() -> None:
-                make_room(folder, found.nbytes, storage.scratch_limit, "free space there, or use --scratch DIR")
+                make_room(folder, found.nbytes, storage.scratch_limit, remedy="")
                 _make(client, patience, found, folder, matrix, storage, emit)
 
             kept.enter_context(kept_copy(folder, lambda: _whole(folder) is not None, make, emit))

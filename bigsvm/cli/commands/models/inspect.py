@@ -211,8 +211,16 @@ def _least_text(result: dict[str, Any]) -> str:
     return least if result["split"] is None else f"{least}; this is for all rows; bigsvm plan considers the split"
 
 
+_MODES = {
+    "resident": "rows kept in memory",
+    "staged": "rows copied to scratch",
+    "streamed": "rows read from the store in every pass",
+    "refused": "refused",
+}
+
+
 def _cost_text(cost: dict[str, Any]) -> str:
     return (
-        f"{cost['mode']} by default, {show_bytes(cost['budget_bytes'])} of memory, "
+        f"{_MODES[cost['mode']]} by default, {show_bytes(cost['budget_bytes'])} of memory, "
         f"{show_bytes(cost['scratch_bytes'])} of scratch"
     )
