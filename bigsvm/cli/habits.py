@@ -38,6 +38,7 @@ _OTHER_FLAGS = {
     "--loss_function": "--loss",
     "--noconstant": "--bias none",
     "--oaa": "--multi-class ovr: the classes are those of the labels",
+    "--task": "--loss epsilon_insensitive or squared_epsilon_insensitive, which fit targets",
 }
 """Flag of scikit-learn or Vowpal Wabbit -> hint."""
 _SOLVERS = {

@@ -72,6 +72,11 @@ class Session:
         if not self.quiet and self.log_format == "text":
             click.echo(message, err=True)
 
+    def note_of_typing(self, *sources: str) -> None:
+        """Print a line if one of the sources is standard input and that is a terminal: the wait looks like a hang."""
+        if "-" in sources and sys.stdin is not None and sys.stdin.isatty():
+            self.note("reading svmlight text from the terminal; Ctrl-D ends it")
+
     def warn_of(self, source: Any) -> None:
         """Print the warnings of a store or a result."""
         for message in getattr(source, "warnings", None) or []:

@@ -35,6 +35,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
         ("--penalty l1", "L1 is out of scope: see docs/scope.md"),
         ("--l2 1e-6", "did you mean --lambda"),
         ("--oaa 3", "did you mean --multi-class ovr"),
+        ("--task regression", "did you mean --loss epsilon_insensitive"),
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "plan"])

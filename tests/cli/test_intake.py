@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 
+from bigsvm.cli.session import Session
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import load_model
 from bigsvm.store.ingest.ingest import ingest
@@ -266,3 +268,19 @@ def test_empty_chunks_are_vouched_for_on_the_command_line(bigsvm: Bigsvm, tmp_pa
     assert "1 empty" in bigsvm("verify", "s.zarr").out
     assert "1 of the 8 chunks of X are absent" in bigsvm("inspect", "s.zarr").out
     assert bigsvm("verify", "s.zarr", "--json").document["result"]["n_empty"] == 1
+
+
+@pytest.mark.parametrize(
+    ("sources", "terminal", "quiet", "lines"),
+    [(["-"], True, False, 1), (["a.svm", "-"], True, False, 1), (["-"], False, False, 0), (["a"], True, False, 0),
+     (["-"], True, True, 0)],
+)  # fmt: skip
+def test_who_is_to_type_rows_is_told(
+    sources: list[str], terminal: bool, quiet: bool, lines: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Without a word the command would wait for ever, as it seems."""
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: terminal))
+    Session("predict", quiet=quiet).note_of_typing(*sources)
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", lines)

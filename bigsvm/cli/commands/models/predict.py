@@ -83,6 +83,7 @@ def command(
     rows: Any = source
     if is_text(source):
         check_text(label, weight, chosen)
+        session.note_of_typing(source)
     else:
         rows = open_store(
             source, label=label, weight=weight, empty_chunks=empty_chunks, labelled=False,

@@ -99,6 +99,7 @@ def command(
         raise UsageError("Missing argument 'SRC...'", hint=_with_both(store))
     if threads is not None and threads < 1:
         raise UsageError(f"threads must be at least 1, not {threads}")
+    session.note_of_typing(*sources)
     with that_is_done_once(store):
         return _ingest(session, sources, store, chunk_bytes, memory, threads, options)
 
