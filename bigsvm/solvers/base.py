@@ -278,6 +278,13 @@ class Solver(Protocol):
         """Called after `learn`.  proved : bool, (n_models,), models that the last proof found within the tolerance"""
         ...
 
+    def change(self, state: Any) -> str:
+        """Called when the fit seems hopeless: train by another method from the next step on, if there is one.
+
+        Returns the warning that says so; '' if there is none, so that the fit ends.
+        """
+        ...
+
     def finish(self, state: Any) -> None:
         """Release the memory that only training needs."""
         ...
@@ -320,3 +327,7 @@ class SolverBase:
 
     def take_proved(self, state: Any, proved: np.ndarray) -> None:
         """Nothing to do: all models are trained until the last one is proved."""
+
+    def change(self, state: Any) -> str:
+        """There is no other method."""
+        return ""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import bigsvm
 from bigsvm.config import FitConfig
@@ -19,6 +20,7 @@ from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
 from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.weights import columns
+from bigsvm.store.formats.opener import open_store
 from tests.run.test_checkpoint import comes_to_the_same
 from tests.solvers.newton_ws_problems import bench, cloud, unscaled
 
@@ -277,3 +279,25 @@ def test_classes_that_rest_come_back_whoever_trains_them(loss: str, bias: str, s
     result = bigsvm.fit((X, labels), solver=solver, loss=loss, bias=bias, **options)
     assert result.status == "converged"
     assert result.figures["relative_gap"] <= 1e-3
+
+
+def counts_of_cells() -> tuple[sp.csr_array, np.ndarray]:
+    """1500 x 300 counts of three classes, as they come: dcd hardly moves, and working sets count as dear."""
+    X = sp.random_array((1500, 300), density=0.1, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
+    X.data = np.ceil(X.data * 20)
+    return X, np.argmax(X[:, :10] @ np.random.default_rng(5).standard_normal((10, 3)), axis=1)
+
+
+def test_working_sets_take_over_before_dcd_is_called_hopeless() -> None:
+    """The fit ended as stalled with a gap of 0.8 after half a second, where working sets take three epochs."""
+    rows, said = counts_of_cells(), []
+    result = bigsvm.fit(rows, loss="hinge", memory="64MiB", emit=said.append)
+    assert (result.model.about["plan"]["solver"], result.status) == ("newton-ws", "converged")
+    taken = [event.message for event in said if isinstance(event, Warned)]
+    assert "newton-ws: dcd would not reach the tolerance: working sets take over" in taken
+    alone = bigsvm.fit(rows, loss="hinge", memory="64MiB", solver="newton-ws")
+    assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
+
+
+def test_a_fit_that_was_given_up_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    comes_to_the_same(open_store(counts_of_cells()), FitConfig.of(loss="hinge", memory="64MiB"), tmp_path, 9)

@@ -209,7 +209,7 @@ class Loop:
         coming = 1.0 if self.ctx.resident else 2.0 * info.readings
         out_of_passes = self._spent() + coming > self._limit or at.steps >= self.most_steps
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
-        exhausted = exhausted or (config.max_passes is None and self._hopeless())
+        exhausted = exhausted or (config.max_passes is None and self._hopeless() and not self._changed())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
@@ -289,6 +289,15 @@ class Loop:
             hopeless = hopeless[at.pace.least > targets]
             return spent > self.limits.most or (len(hopeless) > 0 and bool(hopeless.all()))
         return spent > self.limits.most or bool(hopeless.any())
+
+    def _changed(self) -> bool:
+        """Whether the solver goes on by another method, of which the rate so far tells nothing."""
+        message = self.solver.change(self.state)
+        if message:
+            self.emit(Warned(message))
+            self.at.pace = Pace.of(len(self.at.pace.least))
+            self.at.fruitless = 0
+        return bool(message)
 
     def _read_enough(self) -> bool:
         """Whether a self-paced solver has read streamed rows as often as the limit allows."""

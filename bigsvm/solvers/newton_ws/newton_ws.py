@@ -25,6 +25,7 @@ over.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -247,6 +248,16 @@ class NewtonWS(PrimalSolver):
         needs = needs if left < _ENDLESS else "the gap of dcd hardly falls"
         message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
+
+    def change(self, state: WorkingState) -> str:
+        """Let working sets take over from dcd, if they have not done so yet.
+
+        `worth` may call them dear (many features, few entries) where dcd never arrives.
+        """
+        if state.opening is None or state.given_up:
+            return ""
+        state.given_up, state.left = True, math.inf
+        return "newton-ws: dcd would not reach the tolerance: working sets take over"
 
     def _grow_or_hand_over(self, problem: Problem, state: WorkingState, ctx: Context, found: Measured) -> str:
         """If the gap does not fall, enlarge the capacity or let dcd take over; the message of a hand-over, else ''."""
