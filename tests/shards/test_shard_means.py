@@ -13,7 +13,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from tests.run.test_checkpoint import stopped
 from tests.shards.test_shard_momentum import rows_of
 

@@ -11,8 +11,8 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.workers import worker_memory
-from bigsvm.solvers.dcd import shard_state
-from bigsvm.solvers.dcd.shard_state import Round, ShardRows, ShardState, moved_bytes
+from bigsvm.solvers.dcd.shards import shard_state
+from bigsvm.solvers.dcd.shards.shard_state import Round, ShardRows, ShardState, moved_bytes
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.products import pairs_of

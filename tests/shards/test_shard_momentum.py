@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 import bigsvm
-from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, ShareMomentum
+from bigsvm.solvers.dcd.shards.shard_momentum import MomentumSchedule, ShareMomentum
 from bigsvm.store.formats.array_rows import ArrayRows
 from tests.products import on_request, pairs_of
 from tests.shards.test_sharded_fits import CLASSES, TARGETS

@@ -14,8 +14,8 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
-from bigsvm.solvers.dcd.shard_stiffness import N_BUCKETS, FeatureCounts, StiffnessSchedule, by_bucket, of_features
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
+from bigsvm.solvers.dcd.shards.stiffness import N_BUCKETS, FeatureCounts, StiffnessSchedule, by_bucket, of_features
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr
 from tests.run.test_checkpoint import stopped

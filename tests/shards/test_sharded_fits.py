@@ -18,8 +18,8 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.solvers import shard_tasks
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
-from bigsvm.solvers.dcd.shard_state import ShardState
+from bigsvm.solvers.dcd.shards.shard_state import ShardState
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem

@@ -13,8 +13,8 @@ from bigsvm.config import FitConfig
 from bigsvm.problem.certificate import Accumulator
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.dcd.shard_bias import SharedBias
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
+from bigsvm.solvers.dcd.shards.shared_bias import SharedBias
 from bigsvm.store.formats.array_rows import ArrayRows
 from tests.run.test_checkpoint import stopped
 from tests.shards.apart import Apart

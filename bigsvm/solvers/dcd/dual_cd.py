@@ -3,7 +3,8 @@
 Rows in memory are swept many times in a step, and shrunk as in LIBLINEAR.  Rows that stream are visited once in a pass;
 those that violate also enter a row buffer in memory, which is swept between reads (`dual_cd_stream.py`).  Rows that
 stream are not shrunk, because the cost is reading (a9a, hinge, to 1e-3: 704 passes with shrinking, 133 without).  Rows
-on several shards are trained where they are, and the changes of w are added up many times in a pass (`shard_pass.py`).
+on several shards are trained where they are, and the changes of w are added up many times in a pass
+(`shards/sharded_pass.py`).
 
 With --stop paper it ends by the rule of Hsieh et al.: the projected gradients of a sweep over all rows lie within `eps`
 of one another.  Rows that stream then have neither row buffer nor momentum, because the published method has neither.
@@ -47,8 +48,8 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.momentum import Momentum
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup, sharded_pass
-from bigsvm.solvers.dcd.shard_state import RESCALED, moved_bytes
+from bigsvm.solvers.dcd.shards.shard_state import RESCALED, moved_bytes
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup, sharded_pass
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector

@@ -11,7 +11,7 @@ from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
-from bigsvm.solvers.dcd.shard_pass import ShardedGroup
+from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from bigsvm.store.state.vectors import RowVector
 
 FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end

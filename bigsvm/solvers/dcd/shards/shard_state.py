@@ -20,8 +20,8 @@ from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffl
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, parts_due
-from bigsvm.solvers.dcd.shard_momentum import ShareMomentum, by_model, products
-from bigsvm.solvers.dcd.shard_stiffness import FeatureCounts, by_bucket, by_feature, of_features
+from bigsvm.solvers.dcd.shards.shard_momentum import ShareMomentum, by_model, products
+from bigsvm.solvers.dcd.shards.stiffness import FeatureCounts, by_bucket, by_feature, of_features
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
 from bigsvm.store.addresses import in_groups
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
@@ -42,7 +42,7 @@ class ShardRows(NamedTuple):
     block_rows, blocks : its consecutive blocks are `data.refs(block_rows)[blocks]`
     group_blocks : blocks that are read and worked on together
     row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : size, coding, and sweeps in a pass, of its row buffer
-    leaps : passes may begin with a step of momentum (`momentum.py`)
+    leaps : passes may begin with a step of momentum (`dcd/momentum.py`)
     """
 
     data: RowBlocks
@@ -188,7 +188,7 @@ class ShardState:
     """The state of a shard between two rounds.
 
     alpha : float64, (n_rows, n_models);  streams : uint8, (n_rows,), 0 for rows in the row buffer
-    before : alpha before the last step of momentum (`momentum.py`); None without momentum
+    before : alpha before the last step of momentum (`dcd/momentum.py`); None without momentum
     rounds : number of rounds so far
     """
 

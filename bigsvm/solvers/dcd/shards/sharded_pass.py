@@ -8,10 +8,10 @@ is a parabola; the step length theta leads to its maximum, but not beyond d itse
 
 so the dual never falls, and alpha stays in its box.  Shards that all push the same features go too far together.  Each
 local problem is therefore made stiffer by a measured factor, |d|^2 / sum_k |d_k|^2: it is 1 for changes that have
-nothing in common and L for equal ones, and differs between features (`shard_stiffness.py`).  Changes that cancel
+nothing in common and L for equal ones, and differs between features (`stiffness.py`).  Changes that cancel
 between shards are accelerated by momentum (`shard_momentum.py`).  With many rounds in a pass, a pass makes nearly as
 much progress as on one machine.  Without a row buffer a pass begins with a step of momentum, which may leave the box
-(`momentum.py`): 60,000 rows x 5,000 features on 16 shards took 24 passes instead of 30 (hinge) and 22 instead of 39
+(`dcd/momentum.py`): 60,000 rows x 5,000 features on 16 shards took 24 passes instead of 30 (hinge) and 22 instead of 39
 (squared hinge); 20,000 x 50 dense rows had gaps of 4e-2 instead of 0.5 after 60 passes.
 
 The model is not the last w but the mean of w over the last quarter of the rounds of a pass.  Each round fits its own
@@ -43,10 +43,10 @@ from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import with_beside
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
-from bigsvm.solvers.dcd.shard_bias import SharedBias
-from bigsvm.solvers.dcd.shard_momentum import MomentumSchedule, by_model, products
-from bigsvm.solvers.dcd.shard_state import Found, Round, ShardRows, ShardState, moved_bytes
-from bigsvm.solvers.dcd.shard_stiffness import StiffnessSchedule
+from bigsvm.solvers.dcd.shards.shard_momentum import MomentumSchedule, by_model, products
+from bigsvm.solvers.dcd.shards.shard_state import Found, Round, ShardRows, ShardState, moved_bytes
+from bigsvm.solvers.dcd.shards.shared_bias import SharedBias
+from bigsvm.solvers.dcd.shards.stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.solvers.weights import columns
@@ -261,7 +261,7 @@ class ShardedGroup:
                 self.mean[piece] += (w[piece] - self.mean[piece]) / w.dtype.type(n)
 
     def _leap(self, sweep: int) -> np.ndarray:
-        """A step of momentum for w (`momentum.py`); returns its length, by which the shards move alpha, or (0,)."""
+        """A step of momentum for w (`dcd/momentum.py`); returns its length, by which the shards move alpha, or (0,)."""
         momentum, w, alpha = self.models.momentum, self.models.w, self.models.alpha
         if momentum is None:
             return np.empty(0)
@@ -283,7 +283,7 @@ class ShardedGroup:
         return np.atleast_1d(self.models.w[-1]).astype(np.float64) * self.models.problem.constant_feature
 
     def _refuse_divergence(self, where: str, *found: np.ndarray) -> None:
-        """Raise DataError if some value is about to overflow: the bias oscillates ever wider (`shard_bias.py`)."""
+        """Raise DataError if some value is about to overflow: the bias oscillates ever wider (`shared_bias.py`)."""
         if all(np.all(np.abs(np.asarray(values, np.float64)) < _BEYOND) for values in found):
             return
         raise DataError(
@@ -321,7 +321,7 @@ class ShardedGroup:
         return terms_of(total.each, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray, rode: bool) -> None:
-        """Remove rounding errors from w and from the sum of alpha_i y_i.  The bias is left to `shard_bias.py`.
+        """Remove rounding errors from w and from the sum of alpha_i y_i.  The bias is left to `shared_bias.py`.
 
         rebuilt : w(alpha) as a proof computed it
         rode : the proof was deferred, so that its alpha is that of the beginning of the last pass
