@@ -11,8 +11,11 @@ import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.run.fit.plan import make_plan
 from bigsvm.run.workers import worker_memory
-from bigsvm.solvers.dcd.shards import shard_state
-from bigsvm.solvers.dcd.shards.shard_state import Round, ShardRows, ShardState, moved_bytes
+from bigsvm.solvers.dcd.shards import moved_alpha, shard_state
+from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
+from bigsvm.solvers.dcd.shards.round_messages import Round
+from bigsvm.solvers.dcd.shards.shard_rows import ShardRows
+from bigsvm.solvers.dcd.shards.shard_state import ShardState
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.products import pairs_of
@@ -41,13 +44,13 @@ def held_by(state: ShardState) -> tuple[int, int]:
 @pytest.mark.usefixtures("streaming")
 @pairs_of(
     loss=LOSSES, n_classes=[2, 4], weights=[False, True], shards=[2, 5], rounds=[1, 4, 16], buffer=BUFFERS,
-    at_once=[64, shard_state._PIECE],
+    at_once=[64, moved_alpha._PIECE],
 )  # fmt: skip
 def test_rounds_hold_what_is_counted(
     loss: str, n_classes: int, weights: bool, shards: int, rounds: int, buffer: str, at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(shard_state, "_PIECE", at_once)
+    monkeypatch.setattr(moved_alpha, "_PIECE", at_once)
     held: dict[int, tuple[int, int]] = {}
     most, slots = [0, 0], 0
     work, plain = ShardState.work, shard_state.make_row_buffer

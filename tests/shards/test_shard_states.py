@@ -17,7 +17,8 @@ from bigsvm.errors import DataError, OutputError, ReadFailed
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.dask_shards import Placement
 from bigsvm.solvers import shard_tasks
-from bigsvm.solvers.dcd.shards.shard_state import Round, ShardRows
+from bigsvm.solvers.dcd.shards.round_messages import Round
+from bigsvm.solvers.dcd.shards.shard_rows import ShardRows
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from bigsvm.solvers.dcd.shards.stiffness import N_BUCKETS
 from bigsvm.solvers.shard_tasks import Shard, log_round, round_task, save_task

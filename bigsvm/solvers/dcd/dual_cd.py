@@ -48,7 +48,8 @@ from bigsvm.solvers.dcd.dual_cd_state import (
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.momentum import Momentum
-from bigsvm.solvers.dcd.shards.shard_state import RESCALED, moved_bytes
+from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
+from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup, sharded_pass
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix

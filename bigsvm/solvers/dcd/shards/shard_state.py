@@ -8,180 +8,30 @@ step (`settle`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bigsvm.compiled.linear.dual_cd import GAP, LOSS, BlockRows, Stiffness, dual_cd_visit
 from bigsvm.compiled.linear.momentum import leap
 from bigsvm.compiled.shared.rows import sqnorms
-from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of, shuffled
+from bigsvm.compiled.shared.visiting import VisitingOrder, mixed_runs_of
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, make_row_buffer, parts_due
+from bigsvm.solvers.dcd.shards.moved_alpha import MovedAlpha, dual_changes, number_type
+from bigsvm.solvers.dcd.shards.round_messages import Found, Round
 from bigsvm.solvers.dcd.shards.shard_momentum import ShareMomentum, by_model, products
 from bigsvm.solvers.dcd.shards.stiffness import FeatureCounts, by_bucket, by_feature, of_features
-from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved, rows_within
-from bigsvm.store.addresses import in_groups
-from bigsvm.store.blocks import Block, BlockGroup, RowBlocks, readonly_view
-from bigsvm.store.join import part, read_group
+from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of, proved
+from bigsvm.store.blocks import Block, readonly_view
 from bigsvm.tasks import ShardSum
 
-_ORDER = 1 << 60  # in the key of the order of a shard's blocks, where other keys have a first row
-_PIECE = 1 << 14  # steps that are looked at together, each of a row and a model
+if TYPE_CHECKING:
+    from bigsvm.solvers.dcd.shards.shard_rows import ShardRows
 
 RESCALED = True
 """Proofs are those of the best multiple of w: its direction converges sooner than its length."""
-
-
-class ShardRows(NamedTuple):
-    """The rows of a shard, and how to work on them; the same in every round.
-
-    number, n_shards : this shard, and how many there are
-    block_rows, blocks : its consecutive blocks are `data.refs(block_rows)[blocks]`
-    group_blocks : blocks that are read and worked on together
-    row_buffer_bytes, row_buffer_packed, row_buffer_sweeps : size, coding, and sweeps in a pass, of its row buffer
-    leaps : passes may begin with a step of momentum (`dcd/momentum.py`)
-    """
-
-    data: RowBlocks
-    problem: Problem
-    number: int
-    n_shards: int
-    block_rows: int
-    blocks: range
-    group_blocks: int
-    seed: int
-    row_buffer_bytes: int
-    row_buffer_packed: bool
-    row_buffer_sweeps: int
-    leaps: bool = False
-
-    @property
-    def first(self) -> int:
-        """The number of the shard's first row in working order."""
-        return rows_within(self.data, self.block_rows, self.blocks).start
-
-    @property
-    def n_rows(self) -> int:
-        return len(rows_within(self.data, self.block_rows, self.blocks))
-
-    def new_state(self) -> ShardState:
-        """The state before the first round: alpha = 0, an empty row buffer."""
-        return ShardState(self, np.zeros((self.n_rows, self.problem.n_models)), np.ones(self.n_rows, np.uint8))
-
-    def told(self, tree: dict[str, Any]) -> Round:
-        """The round that `Round.tree` saved."""
-        return Round(**tree)
-
-
-class Round(NamedTuple):
-    """The message that all shards receive with a round.
-
-    number : of the round since the fit began;  sweep : of the pass;  part : of the round within its pass of `parts`
-    stiffness : float64, (N_BUCKETS + 1,)   factors for the local problems, by bucket of features; the last: the bias
-    theta : float64, (n_models,)   step length of the round before
-    afresh : bool, (n_models,)   models that restart at alpha = 0 with this round
-    beta : float64, (n_models,)   momentum of the shards' parts of w (`shard_momentum.py`)
-    proves : 1 in the first round, and 2 in the other rounds, of a pass that computes a deferred certificate; else 0
-    buckets : uint8, (n_features,)   bucket of each feature, if it is new with this round; else (0,)
-    ahead : float64, (n_models,)   in the first round of a pass, the length of the step of momentum that was made in w
-        and that the shard makes in its alpha; (0,) in other rounds, and without momentum
-    point : the w to be proved, in the first round of a pass that computes a deferred certificate; else (0,)
-    """
-
-    number: int
-    sweep: int
-    part: int
-    parts: int
-    stiffness: np.ndarray
-    theta: np.ndarray
-    afresh: np.ndarray
-    beta: np.ndarray
-    proves: int = 0
-    buckets: np.ndarray = np.empty(0, np.uint8)
-    ahead: np.ndarray = np.empty(0)
-    point: np.ndarray = np.empty(0)
-
-    def tree(self) -> dict[str, Any]:
-        """The round as the log saves it."""
-        return self._asdict()
-
-
-class Found(NamedTuple):
-    """The answer of a shard to a round, for the line search and the estimate of the gap.  float64, (n_models,) unless
-    said otherwise.
-
-    gap, loss : sums over the visited rows, as they showed them when visited
-    kept_gap, kept_loss : the same for the row buffer, extrapolated from the part that was swept
-    linear, cross, square : sums over i of t_i d_i - epsilon (|new_i| - |old_i|), of D_i old_i d_i, and of D_i d_i^2,
-        where d is the change of alpha, t the target (1 for classes) and D the diagonal of the dual
-    balance : sum of y_i d_i, the change of sum alpha_i y_i (y is 1 for regression)
-    response, kept_response : how much `balance` would rise at once if the bias fell by 1: the sum of
-        1 / (|x_i|^2 + D_i) over the rows that moved or are inside their box, of visited and of kept rows
-    norm : (n_models, N_BUCKETS), for each bucket of features the squared norm of change - beta e (`shard_momentum.py`)
-    agreed : inner product of change - beta e with e
-    visits, bytes_read : int
-    proof : with the last round of a pass that computes a deferred certificate, its sums, as `terms_of` takes them
-    """
-
-    gap: np.ndarray
-    loss: np.ndarray
-    kept_gap: np.ndarray
-    kept_loss: np.ndarray
-    linear: np.ndarray
-    cross: np.ndarray
-    square: np.ndarray
-    balance: np.ndarray
-    response: np.ndarray
-    kept_response: np.ndarray
-    norm: np.ndarray
-    agreed: np.ndarray
-    visits: int
-    bytes_read: int
-    proof: tuple[np.ndarray, int, int] | None = None
-
-
-class _Moved(NamedTuple):
-    """Rows whose alpha a round may have moved.
-
-    at : number within the shard;  y : class code or target;  weight : sample weight, (0,) if rows have none
-    sqnorm : |x|^2;  old : alpha before the round;  kept : they are in the row buffer
-    """
-
-    at: np.ndarray
-    y: np.ndarray
-    weight: np.ndarray
-    sqnorm: np.ndarray
-    old: np.ndarray
-    kept: bool
-
-    def pieces(self) -> Iterator[_Moved]:
-        """Views of some rows at a time, so that what is computed from them stays small."""
-        rows = max(_PIECE // self.old.shape[1], 1)
-        for start in range(0, len(self.at), rows):
-            these = slice(start, start + rows)
-            at, y, weight, sqnorm, old, kept = self
-            yield _Moved(at[these], y[these], weight[these], sqnorm[these], old[these], kept)
-
-    def cost(self, problem: Problem) -> np.ndarray:
-        """float64, (n, n_models): C of each model times class weight and sample weight."""
-        cost = np.ones(len(self.at)) if problem.regression else problem.class_weight[self.y]
-        return problem.C * (cost * self.weight if len(self.weight) else cost)[:, None]
-
-
-def moved_bytes(models: int, weighted: bool, regression: bool, n_rows: int) -> int:
-    """Bytes that a round remembers of each row that it visits or keeps: those of `_Moved`.
-
-    n_rows : those of the shard, or more
-    """
-    return _number_type(n_rows).itemsize + (8 if regression else 4) + 8 * weighted + 8 + 8 * models
-
-
-def _number_type(n_rows: int) -> np.dtype:
-    """The type of numbers of rows that are remembered."""
-    return np.dtype(np.uint32 if n_rows < 1 << 32 else np.int64)
 
 
 class ShardState:
@@ -202,7 +52,7 @@ class ShardState:
         if rows.row_buffer_bytes and rows.n_rows:
             # Admission is not limited, even for a smooth loss: with limits a fit took one more pass.
             self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
-        self._moved: list[_Moved] = []
+        self._moved: list[MovedAlpha] = []
         self.momentum = ShareMomentum()
         self.buckets = np.empty(0, np.uint8)
         self.proof: DeferredCertificate | None = None
@@ -273,7 +123,7 @@ class ShardState:
                 self.momentum.settle(theta)
         self._moved = []
 
-    def _within(self, part: _Moved, alpha: np.ndarray) -> np.ndarray:
+    def _within(self, part: MovedAlpha, alpha: np.ndarray) -> np.ndarray:
         """alpha clipped to its box: a shortened step may leave rows where the step of momentum put them, outside."""
         box = self._problem.box
         cost = part.cost(self._problem)
@@ -310,7 +160,7 @@ class ShardState:
                 buffer.begin_pass()
             self._remember_kept(buffer)  # `_visit` relies on these being the first of `_moved`
         key = (rows.seed, told.sweep)
-        for block, at in self._part(rows, told):
+        for block, at in rows.blocks_of(told):
             if self.proof is not None:
                 self.proof.add(block, at)
             if counts is not None:
@@ -332,7 +182,7 @@ class ShardState:
         change[:-1] /= by_feature(stiffness, W)
         change[-1] /= w.dtype.type(stiffness.bias or 1.0)
         self.rounds = told.number + 1
-        linear, cross, square, balance, response, kept_response = self._terms(problem)
+        linear, cross, square, balance, response, kept_response = dual_changes(self._moved, self.alpha, problem)
         added = change - by_model(told.beta, W) * apart
         self.momentum.remember(change, W)
         found = Found(
@@ -345,38 +195,6 @@ class ShardState:
         sums, n_rows, v = self.proof.found()
         self.proof = self.proved = None
         return ShardSum((found._replace(proof=(sums, n_rows, 0)),), (*vectors, v))
-
-    def _part(self, rows: ShardRows, told: Round) -> Iterator[tuple[Block, np.ndarray]]:
-        """Blocks of the rows of a round, with the number of each row within the shard.
-
-        A group of blocks on the border of two rounds is read in both, since none stays in memory between rounds.  While
-        a group is worked on, the next one is already requested from the disk.
-        """
-        wanted = list(self._groups(rows, told))
-        for group, _, _ in wanted[:1]:
-            _request(rows.data, group)
-        for number, (group, a, b) in enumerate(wanted):
-            for following, _, _ in wanted[number + 1 : number + 2]:
-                _request(rows.data, following)
-            at = np.concatenate([np.arange(ref.start, ref.stop) for ref in group.refs])[a:b] - rows.first
-            block = _read(rows.data, group)
-            yield part(block, block.start + a, block.start + b), at
-
-    def _groups(self, rows: ShardRows, told: Round) -> Iterator[tuple[BlockGroup, int, int]]:
-        """The groups of blocks of a round, each with the range [a, b) of its rows that belong to the round."""
-        order = shuffled(len(rows.blocks), rows.seed, told.sweep, _ORDER + rows.number) + rows.blocks.start
-        begin, end = (rows.n_rows * t // told.parts for t in (told.part, told.part + 1))
-        if begin == end:
-            return
-        together = max(min(rows.group_blocks, (end - begin) // rows.block_rows), 1)
-        start = 0
-        for group in in_groups(rows.data.refs(rows.block_rows), order, together):
-            stop = start + group.n_rows
-            if stop > begin and start < end:
-                yield group, max(begin - start, 0), min(end, stop) - start
-            start = stop
-            if start >= end:
-                return
 
     def _visit(
         self, rows: ShardRows, block: Block, at: np.ndarray, told: Round, stiffness: Stiffness, w: np.ndarray
@@ -397,9 +215,9 @@ class ShardState:
         streaming = self.streams[at] == 1
         if self.row_buffer is not None and self.row_buffer.full:  # rows evicted in this round are in `_moved` already
             streaming &= ~np.isin(at, self._moved[0].at)
-        which = at[streaming].astype(_number_type(len(self.alpha)))
+        which = at[streaming].astype(number_type(len(self.alpha)))
         of_weight = weight[streaming] if len(weight) else weight
-        self._moved.append(_Moved(which, y[streaming], of_weight, sqnorm[streaming], self.alpha[which], False))
+        self._moved.append(MovedAlpha(which, y[streaming], of_weight, sqnorm[streaming], self.alpha[which], False))
         given = BlockRows(X, y, weight, sqnorm, at)
         mixed = mixed_runs_of(X, problem.constant_feature != 0.0)
         key = VisitingOrder(mixed, rows.seed, told.sweep, rows.first + int(at[0]))
@@ -414,43 +232,6 @@ class ShardState:
     def _remember_kept(self, buffer: ActiveRowBuffer) -> None:
         """Note alpha of the buffered rows before the round moves it; slots are used again for rows that come in."""
         slots, n = buffer.slots, buffer.n
-        at = slots.row[:n].astype(_number_type(len(self.alpha)))
+        at = slots.row[:n].astype(number_type(len(self.alpha)))
         y, weight, sqnorm = slots.y[:n].copy(), slots.sample_weight[:n].copy(), slots.sqnorm[:n].copy()
-        self._moved.append(_Moved(at, y, weight, sqnorm, self.alpha[at], True))
-
-    def _terms(self, problem: Problem) -> np.ndarray:
-        """(linear, cross, square, balance, response, kept_response) of what the round moved; see `Found`."""
-        total, box = np.zeros((6, problem.n_models)), problem.box
-        for piece in (piece for whole in self._moved for piece in whole.pieces()):
-            new = self.alpha[piece.at]
-            cost = piece.cost(problem)
-            diagonal = np.divide(box.diag_factor, cost, out=np.zeros_like(cost), where=cost > 0.0)
-            inside = (new != 0.0) & (cost > 0.0)
-            if box.diag_factor == 0.0:
-                inside &= np.abs(new) < cost
-            firm = piece.sqnorm[:, None] + diagonal
-            np.divide(1.0, firm, out=firm, where=firm > 0.0)
-            change = new - piece.old
-            total[5 if piece.kept else 4] += (firm * (inside | (change != 0.0))).sum(axis=0)
-            if problem.regression:
-                total[0] += piece.y @ change - box.epsilon * (np.abs(new) - np.abs(piece.old)).sum(axis=0)
-                total[3] += change.sum(axis=0)
-            else:
-                total[0] += change.sum(axis=0)
-                total[3] += (problem.signs(piece.y) * change).sum(axis=0)
-            total[1] += (diagonal * piece.old * change).sum(axis=0)
-            total[2] += (diagonal * change * change).sum(axis=0)
-        return total
-
-
-def _request(data: RowBlocks, group: BlockGroup) -> None:
-    for ref in group.refs:
-        data.will_need(ref)
-
-
-def _read(data: RowBlocks, group: BlockGroup) -> Block:
-    block = read_group(data, group)
-    if len(group.refs) > 1:  # the block is a copy, so the pages of the store may go
-        for ref in group.refs:
-            data.release(ref)
-    return block
+        self._moved.append(MovedAlpha(at, y, weight, sqnorm, self.alpha[at], True))

@@ -43,8 +43,11 @@ from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import with_beside
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
+from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
+from bigsvm.solvers.dcd.shards.round_messages import Found, Round
 from bigsvm.solvers.dcd.shards.shard_momentum import MomentumSchedule, by_model, products
-from bigsvm.solvers.dcd.shards.shard_state import Found, Round, ShardRows, ShardState, moved_bytes
+from bigsvm.solvers.dcd.shards.shard_rows import ShardRows
+from bigsvm.solvers.dcd.shards.shard_state import ShardState
 from bigsvm.solvers.dcd.shards.shared_bias import SharedBias
 from bigsvm.solvers.dcd.shards.stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
