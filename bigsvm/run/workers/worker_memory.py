@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bigsvm.run.fit.plan import Plan
 from bigsvm.run.fit.sizes import READ_DEPTH
-from bigsvm.solvers.dcd.dual_cd import LEAP_ALPHA
+from bigsvm.solvers.dcd.dual_cd_arrays import LEAP_ALPHA
 from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
 
 _WEIGHTS = 9  # vectors of the size of w: published ones of two rounds, of a proof, local ones, a change, two of a sum

@@ -29,32 +29,22 @@ from bigsvm.compiled.linear.dual_cd import widest_spread
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
-from bigsvm.problem.deferred import DEFERRED_ALPHA
-from bigsvm.problem.problem import Problem, zero_weights
-from bigsvm.solvers.base import WEIGHTS, DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
+from bigsvm.solvers.dcd.dual_cd_arrays import needs_of, new_state
 from bigsvm.solvers.dcd.dual_cd_memory import MemorySweeps, sweeps_in_a_step
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
-from bigsvm.solvers.dcd.dual_cd_state import (
-    FIRST_EPS,
-    DualCDState,
-    ModelGroup,
-    all_live,
-    bytes_active,
-    groups_of_models,
-    open_thresholds,
-)
+from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
-from bigsvm.solvers.dcd.momentum import Momentum
-from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
-from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup, sharded_pass
+from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import FAN_IN, side_by_side
+from bigsvm.tasks import side_by_side
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
 _MANY_SWEEPS = 16  # from so many sweeps on, a step of a search ends with a proof, which costs as much as two sweeps
@@ -64,7 +54,6 @@ _ROOM = 1.2  # safety factor on forecasts that go by the last proof
 _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of shards showed
 _PIECE = 1 << 16  # features updated at a time
 _NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
-LEAP_ALPHA = "alpha of the last leap"
 _RULE = "largest less smallest projected gradient of a sweep"
 
 
@@ -152,40 +141,8 @@ class DualCD(SolverBase):
         return None
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Bytes by name; per-row needs may go to disk."""
-        n, m = shape.n_samples, shape.n_models
-        groups = groups_of_models(m, shape.shards, resident and shape.folded, shape.joint)
-        each, streams = [bytes_active(g, resident, shape.joint) for g in groups], not resident and shape.shards == 1
-        needs = [
-            Need(WEIGHTS, shape.weight_bytes * (shape.n_features + 1) * m),
-            Need("alpha", 8 * n * m, may_spill=True),
-            *([Need("folds of the rows", 2 * n)] if shape.folded else []),  # by store row, and by working row
-            Need("active rows", n * (each[0] if streams else sum(each)), may_spill=True),
-        ]
-        costs = self._leaps and shape.weighted and not (shape.regression or shape.joint)
-        if resident:
-            needs.append(Need("row norms", 8 * n, may_spill=True))
-            if shape.folded and self._leaps and not (shape.regression or shape.joint):
-                needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
-                needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
-                needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
-        elif shape.shards > 1:
-            held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
-            share = shape.shards + 6  # the last change of each shard; six for work, among them the mean of w
-            needs.append(Need("sums of shards", (held + share) * shape.weight_bytes * (shape.n_features + 1) * m))
-            needs.append(Need("stiffness of features", shape.shards * (4 + 1) * shape.n_features))  # and their buckets
-            needs.append(Need("sums of a deferred proof", (shape.shards + held) * 8 * (shape.n_features + 1) * m))
-            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
-            a_row = sum(moved_bytes(g.stop - g.start, shape.weighted, shape.regression, n) for g in groups)
-            needs.append(Need("steps of a round", -(-n // shape.rounds) * a_row))
-            if self._leaps and self.row_buffer == "off":
-                needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
-                needs.append(Need(LEAP_ALPHA, 8 * n * m, may_spill=True))
-        else:
-            needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # alpha before the pass, for momentum too
-            if costs:
-                needs.append(Need("row costs", 8 * n, may_spill=True))
-        return needs
+        """Bytes by name (`dual_cd_arrays.py`); per-row needs may go to disk."""
+        return needs_of(shape, resident, self._leaps, self.row_buffer != "off")
 
     @property
     def _leaps(self) -> bool:
@@ -207,53 +164,8 @@ class DualCD(SolverBase):
     def init(self, problem: Problem, ctx: Context) -> DualCDState:
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
-        leaps = (
-            self._leaps
-            and (not ctx.resident or problem.axis is not None)
-            and (ctx.shards == 1 or (self.row_buffer == "off" and problem.bias == "none"))
-            and not (problem.regression or problem.joint)
-        )
-        if ctx.shards > 1:  # the calling process takes the step of momentum, and does not know the weights of rows
-            leaps = leaps and not (ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0)))
-        # Momentum knows one cost of each row, the same for all models.
-        leaps = leaps and (problem.axis is None or problem.axis.same_weights)
-        groups: list[ModelGroup] = []
-        searched = ctx.resident and problem.axis is not None
-        streams = not ctx.resident and ctx.shards == 1
-        for models in groups_of_models(problem.n_models, ctx.shards, searched, problem.joint):
-            m = models.stop - models.start
-            part = problem.of_models(models)
-            proofs = part.n_proofs
-            w = zero_weights(ctx.data.n_features, m, dtype)
-            groups.append(
-                ModelGroup(
-                    problem=part,
-                    w=w,
-                    alpha=ctx.vector("alpha", m),
-                    active=groups[0].active
-                    if streams and groups
-                    else ctx.vector(
-                        "active rows",
-                        1,
-                        np.dtype(f"u{bytes_active(models, ctx.resident, problem.joint)}"),
-                        all_live(proofs) if ctx.resident else 1,
-                    ),
-                    thresholds=open_thresholds(proofs),
-                    floor=np.zeros(proofs),
-                    eps=self.eps if self._by_rule else FIRST_EPS,
-                    target=_NO_TARGET if self._by_rule else ctx.tol,
-                    spread=np.tile([-math.inf, math.inf], (proofs, 1)),
-                    momentum=Momentum.new(w, ctx.vector(DEFERRED_ALPHA if ctx.shards == 1 else LEAP_ALPHA, m))
-                    if leaps
-                    else None,
-                    moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
-                )
-            )
-        sqnorm = ctx.vector("row norms", 1, fill=-1) if ctx.resident else None
-        weighted = ctx.data.has_weights or bool(np.any(problem.class_weight != 1.0))
-        cost = ctx.vector("row costs", 1) if leaps and weighted else None
-        shards = [ShardedGroup(group, ctx, len(groups)) for group in groups] if ctx.shards > 1 else None
-        return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
+        eps, target = (self.eps, _NO_TARGET) if self._by_rule else (FIRST_EPS, ctx.tol)
+        return new_state(problem, ctx, dtype, self._leaps, self.row_buffer != "off", eps, target)
 
     def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
         """Put w in the state, to be proved as a primal point; `learn` then replaces it by w(alpha)."""
