@@ -11,9 +11,9 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _num_samples
 
 from bigsvm.sklearn.estimator import all_or_nothing, epochs_of, errors_of_scikit_learn, take_width
-from bigsvm.sklearn.kernel import Kernelised
 from bigsvm.sklearn.rows import alone, checked_X, is_source, open_source, row_weights
 from bigsvm.sklearn.svm import SVC, SVR
+from bigsvm.sklearn.svm.base import Kernelised
 from bigsvm.store.formats.opener import open_store
 
 _NU = [Interval(Real, 0.0, 1.0, closed="right")]

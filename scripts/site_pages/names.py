@@ -27,7 +27,7 @@ _GROUPS = {
     "bigsvm.sklearn": (
         "Estimators; [Estimators for scikit-learn](../scikit-learn.md) has examples, and what differs.",
         {"LinearSVC": "bigsvm.sklearn.linear.linear_svc", "LinearSVR": "bigsvm.sklearn.linear.linear_svr",
-         "SVC": "bigsvm.sklearn.svm", "SVR": "bigsvm.sklearn.svm",
+         "SVC": "bigsvm.sklearn.svm.svc", "SVR": "bigsvm.sklearn.svm.svr",
          **dict.fromkeys(("NuSVC", "NuSVR", "OneClassSVM"), "bigsvm.sklearn.nu_svm"),
          **dict.fromkeys(("search", "Search"), "bigsvm.sklearn.search")},
     ),

@@ -14,6 +14,7 @@ pytest.importorskip("sklearn")
 
 from sklearn.exceptions import ConvergenceWarning
 
+import bigsvm.sklearn
 from bigsvm.sklearn import SVC, LinearSVC, LinearSVR
 from tests.sklearn.estimators import ALL, fitted, rows, scores
 
@@ -44,6 +45,16 @@ def test_pickles_are_arrays_and_small(estimator: Any) -> None:
     saved = pickle.dumps(found)
     assert len(saved) < 100_000
     np.testing.assert_array_equal(scores(pickle.loads(saved), sparse), scores(found, sparse))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("linear", "LinearSVC"), ("linear", "LinearSVR"), ("svm", "SVC"), ("svm", "SVR"),
+     ("nu_svm", "NuSVC"), ("nu_svm", "NuSVR"), ("nu_svm", "OneClassSVM")],
+)  # fmt: skip
+def test_pickles_of_earlier_versions_find_their_class(module: str, name: str) -> None:
+    """A pickle names the module that the class was in when it was written."""
+    assert pickle.loads(f"cbigsvm.sklearn.{module}\n{name}\n.".encode()) is getattr(bigsvm.sklearn, name)
 
 
 @pytest.mark.parametrize("estimator", ALL, ids=str)

@@ -171,10 +171,10 @@ def test_dask_frames_and_kernel_fits_leave_their_rows_on_disk(tmp_path: Path, mo
     wanted = [clone(estimator).fit(plain_frame, y, given) for estimator, given in cases]
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path))
     asked = sys.modules["bigsvm.sklearn.rows"].checked_X
-    for module in ("linear.base", "linear.linear_svc", "linear.linear_svr", "kernel"):
+    for module in ("linear.base", "linear.linear_svc", "linear.linear_svr", "svm.base"):
         monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", None)
     found = [clone(estimator).fit(frame, labels, given) for estimator, given in cases]
-    for module in ("linear.base", "linear.linear_svc", "linear.linear_svr", "kernel"):
+    for module in ("linear.base", "linear.linear_svc", "linear.linear_svr", "svm.base"):
         monkeypatch.setattr(sys.modules[f"bigsvm.sklearn.{module}"], "checked_X", asked)
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(scores(one, frame), scores(other, plain_frame), rtol=1e-9, atol=1e-9)

@@ -20,9 +20,9 @@ from bigsvm.run.fit.gamma import scale_gamma
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.appended import Seen, seen_by
 from bigsvm.sklearn.collections import is_large, on_disk, rows_at, take_names
-from bigsvm.sklearn.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
 from bigsvm.sklearn.estimator import UNCONVERGED, Certified, errors_of_scikit_learn, relative_gap_for
 from bigsvm.sklearn.rows import FLOATS, checked_X
+from bigsvm.sklearn.svm.dual_coef import as_libsvm, as_pairs, classes_of_support, support_of
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import MIB
 
