@@ -23,8 +23,8 @@ from bigsvm.store.ingest.ingest import ingest
 from pipelines import arrivals, journal, steps
 from pipelines.config import Job, read_job
 from pipelines.start import Start
+from tests.pipelines.jobs import Place, Retrain, job, retrain
 from tests.pipelines.test_killed import MANY_EPOCHS, Killed, killed_in_the_fit, night
-from tests.pipelines.test_retrain import Place, Retrain, job, retrain
 from tests.products import pairs_of
 
 __all__ = ["job", "retrain"]

@@ -14,7 +14,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.store.formats.opener import open_store
 from pipelines.gates.paired import compare
-from tests.pipelines.test_retrain import Retrain, retrain
+from tests.pipelines.jobs import Retrain, retrain
 
 __all__ = ["retrain"]
 

@@ -21,7 +21,7 @@ from bigsvm.store.ingest.ingest import ingest  # noqa: E402
 from pipelines import journal  # noqa: E402
 from pipelines.dagster_demo import three_nights  # noqa: E402
 from pipelines.definitions import NIGHTS, definitions  # noqa: E402
-from tests.pipelines.test_retrain import Place, job, write_store  # noqa: E402
+from tests.pipelines.jobs import Place, job, write_store  # noqa: E402
 
 __all__ = ["job"]
 pytestmark = pytest.mark.filterwarnings("default")  # its own libraries warn of each other

@@ -28,7 +28,7 @@ from pipelines.gates.drift import psi, psi_of_histograms
 from pipelines.gates.paired import Paired, compare
 from pipelines.gates.profile import Profile, counts, profile_of
 from pipelines.tables import Notify
-from tests.pipelines.test_retrain import Place, Retrain, current, job, retrain, write_store
+from tests.pipelines.jobs import Place, Retrain, current, job, retrain, write_store
 
 __all__ = ["job", "retrain"]
 

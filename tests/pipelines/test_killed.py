@@ -23,7 +23,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from pipelines import journal, steps
 from pipelines.config import Job, read_job
 from pipelines.retrain import retrain
-from tests.pipelines.test_retrain import ROOT, Place, current, job, write_store
+from tests.pipelines.jobs import ROOT, Place, current, job, write_store
 
 __all__ = ["job"]
 

@@ -17,7 +17,7 @@ from bigsvm.model.linear_model import load_model
 from bigsvm.store.ingest.ingest import ingest
 from pipelines import steps
 from pipelines.config import read_job
-from tests.pipelines.test_retrain import Place, Retrain, job, retrain
+from tests.pipelines.jobs import Place, Retrain, job, retrain
 
 __all__ = ["job", "retrain"]
 

@@ -15,7 +15,7 @@ from bigsvm.config import OPTIONS
 from bigsvm.report import mlflow_run
 from bigsvm.report.runs import read_run
 from bigsvm.report.track import TRACKED, track
-from tests.pipelines.test_retrain import Place, Retrain, job, retrain
+from tests.pipelines.jobs import Place, Retrain, job, retrain
 
 __all__ = ["job", "retrain"]
 INSTALLED = importlib.util.find_spec("mlflow") is not None
