@@ -1,4 +1,4 @@
-"""Every fit ends: hopeless ones `stalled`, by counters alone; and a rule is said to hold only where it does."""
+"""Every fit ends: hopeless ones `stalled`, by counters alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ import scipy.sparse as sp
 import bigsvm
 from bigsvm.config import LOSSES, FitConfig
 from bigsvm.errors import DataError
-from bigsvm.events import EpochEnd, Event
-from bigsvm.model.kernel_model import KernelModel
-from bigsvm.problem.kernel import Kernel
 from bigsvm.run.fit import loop as looping
 from bigsvm.run.fit import sizes
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.run.fit.outcome import FitResult, how_it_ended
 from bigsvm.run.proof import kernel_prover
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.pace import IN_MEMORY, Limits, Pace, kernel_limits
@@ -27,40 +23,8 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
+from tests.run.counted_fits import Rows, fit, noisy, opposite, unscaled
 from tests.run.test_checkpoint import comes_to_the_same
-
-Rows = tuple[np.ndarray, np.ndarray]
-
-
-def fit(rows: Any, **options: Any) -> FitResult:
-    """A fit that may not go on for ever: by its steps, not by the clock."""
-    steps = 0
-
-    def count(event: Event) -> None:
-        nonlocal steps
-        steps += isinstance(event, EpochEnd)
-        assert steps < 120_000, "this fit does not end"
-
-    return bigsvm.fit(rows, emit=count, **options)
-
-
-def opposite(width: int, value: float) -> Rows:
-    """Two equal rows of different classes."""
-    return np.full((2, width), value), np.array([1, -1])
-
-
-def unscaled(n: int = 100, n_classes: int = 2) -> Rows:
-    """scikit-learn issue 4648: four columns of the usual scale, five of 0 and 99999."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n, 9))
-    X[:, 4:] = rng.integers(0, 2, (n, 5)) * 99999.0
-    return X, rng.integers(0, n_classes, n)
-
-
-def noisy(n: int = 100) -> Rows:
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((n, 4))
-    return X, np.where(X[:, 0] + rng.standard_normal(n) > 0, 1, -1)
 
 
 @pytest.mark.parametrize(
@@ -225,150 +189,6 @@ def test_a_stalled_kernel_run_that_was_interrupted_ends_at_the_same_bytes(
     comes_to_the_same(store, FitConfig.of(kernel="poly", memory="64MiB", **options), tmp_path, every)
 
 
-# What a rule is worth.
-
-SOLVED: list[tuple[str, dict[str, Any], bool]] = [
-    ("smo", {}, False),
-    ("smo", {"wss": "1"}, False),
-    ("smo", {"working_set": 2, "wss": "3"}, False),
-    ("smo", {"wss": "keerthi2"}, False),
-    ("smo", {"wss": "wr+3"}, False),
-    ("smo", {"wss": "wr"}, True),
-    ("rosen", {}, False),
-    ("rosen-block", {}, False),
-    ("simplified-smo", {}, True),
-    ("simplified-smo", {"solver_options": {"second": "max"}}, True),
-    ("simplified-smo-km", {"solver_options": {"maxepoch": "1"}}, False),
-    ("platt-smo", {}, True),
-    ("platt-smo", {"solver_options": {"maxepoch": "1"}}, False),
-]
-"""Solver, its options, and whether the paper's algorithm may end of its own, optimal or not."""
-
-
-def violation_of(model: KernelModel, kernel: Kernel, X: np.ndarray, y: np.ndarray, C: float) -> float:
-    """b_low - b_up from its definition: K beta - y of the saved coefficients."""
-    beta = np.zeros(len(y))
-    beta[model.support_rows] = model.dual_coef[0]
-    f = kernel.matrix(X, X) @ beta - y
-    upper, lower = np.where(y > 0, C, 0.0), np.where(y > 0, 0.0, -C)
-    return max(float(f[beta > lower].max() - f[beta < upper].min()), 0.0)
-
-
-@pytest.mark.parametrize("stop", ["gap", "paper"])
-@pytest.mark.parametrize("indefinite", [False, True])
-@pytest.mark.parametrize(("name", "options", "own_end"), SOLVED)
-def test_status_and_exit_follow_from_the_true_violation(
-    name: str, options: dict[str, Any], own_end: bool, indefinite: bool, stop: str
-) -> None:
-    X, y = noisy(80)
-    kernel = Kernel("sigmoid", gamma=0.4, coef0=-0.5) if indefinite else Kernel("rbf", gamma=0.5)
-    how = {"kernel": kernel.name, "gamma": kernel.gamma, "coef0": kernel.coef0, "C": 10.0, "stop": stop}
-    result = fit((X, y), solver=name, **how, **options)
-    assert isinstance(result.model, KernelModel)
-    violation = violation_of(result.model, kernel, X, y, 10.0)
-    assert result.figures["violation"] == pytest.approx(violation, rel=1e-6, abs=1e-9)
-    tolerance = SOLVERS[name].rule_factor * 1e-3
-    small = violation <= tolerance
-    if stop == "gap" and not indefinite:
-        assert result.status == ("converged" if result.figures["relative_gap"] <= 1e-3 else "stalled")
-        assert "rule" not in result.figures
-        return
-    kept = "paper_rule" if stop == "paper" else "kkt"
-    assert result.status == (kept if small or (own_end and stop == "paper") else "stalled")
-    assert result.exit_code() == (0 if result.status == kept else 4)
-    if result.status == "stalled":
-        assert "rule" not in result.figures
-        assert result.figures["hint"]
-        return
-    rule = result.figures["rule"]
-    assert (rule["value"], rule["tolerance"]) == (pytest.approx(violation, rel=1e-6, abs=1e-9), tolerance)
-    assert rule["name"] == ("violation of the optimality conditions" if small else "the algorithm's own end")
-
-
-def test_solvers_that_end_above_the_tolerance_are_among_those_that_were_tried() -> None:
-    """Or the test above would show nothing."""
-    X, y = noisy(80)
-    options = {"kernel": "sigmoid", "gamma": 0.4, "coef0": -0.5, "C": 10.0}
-    assert fit((X, y), solver="smo", wss="wr", **options).status == "stalled"
-    literal = fit((X, y), solver="simplified-smo", solver_options={"second": "max"}, stop="paper", **options)
-    assert literal.figures["rule"]["name"] == "the algorithm's own end"
-    assert literal.figures["rule"]["value"] > 1.0
-
-
-@pytest.mark.parametrize(
-    ("name", "name_of_rule"),
-    [
-        ("newton", "length of the last step"),
-        ("pcd", "length of the last step"),
-        ("ssvm", "norm of the smoothed gradient"),
-        ("hyperpass", "shortest subgradient, relative to w"),
-    ],
-)
-def test_the_rule_of_a_linear_solvers_paper_is_told(name: str, name_of_rule: str) -> None:
-    result = fit(noisy(), solver=name, loss=SOLVERS[name].losses[0], bias="none", stop="paper")
-    assert result.status == "paper_rule"
-    rule = result.figures["rule"]
-    assert rule["name"] == name_of_rule
-    assert 0.0 <= rule["value"] <= rule["tolerance"]
-
-
-# Columns of different scale.
-
-
-def warnings_of(rows: Any, **options: Any) -> list[str]:
-    return [text for text in fit(rows, max_passes=3, **options).warnings if "badly scaled" in text]
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_coordinate_descent_alone_warns_of_smaller_differences(stored: bool, tmp_path: Path) -> None:
-    """No solver can take over of targets, and of many features rare ones do no harm."""
-    rng = np.random.default_rng(2)
-    X = rng.uniform(-1.0, 1.0, (60, 4)) * np.array([1.0, 1.0, 50.0, 1.0])
-    rows: Any = (X, X[:, 0] + X[:, 2])
-    if stored:
-        bigsvm.ingest(rows, tmp_path / "s.zarr", task="regression")
-        rows = tmp_path / "s.zarr"
-    few = {"max_passes": 3, "loss": "epsilon_insensitive"}
-    (said,) = [text for text in fit(rows, **few).warnings if 'scale="maxabs"' in text]
-    assert "columns differ in scale by 5" in said
-    assert "dual coordinate descent" in said
-    assert not any("scale=" in text for text in fit(rows, max_passes=3, loss="squared_epsilon_insensitive").warnings)
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_badly_scaled_columns_go_by_their_names_where_they_have_names(stored: bool, tmp_path: Path) -> None:
-    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 6)) * np.array([1.0, 1e6, 1.0, 1.0, 1.0, 1.0])
-    lines = [",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(rows)]
-    path = tmp_path / "rows.csv"
-    path.write_text("\n".join(["age,income,c,d,e,f,y", *lines]))
-    if stored:
-        bigsvm.ingest(path, tmp_path / "s.zarr", label="y")
-        (said,) = warnings_of(tmp_path / "s.zarr")
-    else:
-        (said,) = warnings_of(path, label="y")
-    assert "such as 'income'; scale" in said
-
-
-def test_badly_scaled_columns_are_warned_of_before_training() -> None:
-    (said,) = warnings_of(unscaled())
-    for word in ("4, 5, 6", "[-1, 1]", "differ in scale by"):
-        assert word in said
-    (of_sparse,) = warnings_of((sp.csr_matrix(unscaled()[0]), unscaled()[1]))
-    assert of_sparse == said
-    assert warnings_of(unscaled(), memory="12MiB", solver="dcd") == [said]
-
-
-def test_ordinary_columns_are_not_warned_of() -> None:
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 200)
-    pictures = rng.integers(0, 256, (200, 30)).astype(np.float32)
-    pictures[:, 3] = np.arange(200) == 7  # a pixel that is hardly ever touched
-    assert warnings_of((pictures, y)) == []
-    assert warnings_of((rng.standard_normal((200, 5)) * [1e-2, 1, 1, 10, 100], y)) == []
-    assert warnings_of((sp.random(200, 1000, 0.05, "csr", random_state=0), y)) == []
-    assert warnings_of((np.full((200, 200), 1e6) * np.eye(200), y), kernel="precomputed") == []
-
-
 # Several classes with the hinge loss and a free bias.
 
 
@@ -408,22 +228,6 @@ def test_a_fit_whose_proofs_say_other_than_its_solver_ends(name: str, monkeypatc
     monkeypatch.setattr(kernel_prover, "scores_of", other_scores)
     result = fit(noisy(60), solver=name, kernel="rbf", C=1.0, tol=1e-2)
     assert result.status == "stalled"
-
-
-@pytest.mark.parametrize("limited", [False, True])
-def test_what_may_help_a_fit_whose_rows_stream_is_memory_first(limited: bool) -> None:
-    assert how_it_ended("stalled", (), limited, True, True)["hint"].startswith("give it more --memory")
-    assert "--memory" not in how_it_ended("stalled", (), limited, False, True)["hint"]
-
-
-@pytest.mark.parametrize("loss", ["hinge", "nu_svc"])
-def test_a_fit_that_its_limit_ended_says_how_to_go_on(loss: str) -> None:
-    X, y = random_problem(200, 3, seed=4, noise=0.3)
-    options = {"kernel": "rbf", "loss": loss, "tol": 1e-9, "memory": "64MiB"}
-    result = bigsvm.fit(X, y, max_passes=1, **options)
-    assert result.status == "stopped"
-    assert "more --max-passes or --max-time" in result.figures["hint"]
-    assert ("--warm-start" in result.figures["hint"]) == (loss == "hinge")
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -1,0 +1,67 @@
+"""Columns of different scale are warned of, by their names, and ordinary columns are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import bigsvm
+from tests.run.counted_fits import fit, unscaled
+
+
+def warnings_of(rows: Any, **options: Any) -> list[str]:
+    return [text for text in fit(rows, max_passes=3, **options).warnings if "badly scaled" in text]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_coordinate_descent_alone_warns_of_smaller_differences(stored: bool, tmp_path: Path) -> None:
+    """No solver can take over of targets, and of many features rare ones do no harm."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-1.0, 1.0, (60, 4)) * np.array([1.0, 1.0, 50.0, 1.0])
+    rows: Any = (X, X[:, 0] + X[:, 2])
+    if stored:
+        bigsvm.ingest(rows, tmp_path / "s.zarr", task="regression")
+        rows = tmp_path / "s.zarr"
+    few = {"max_passes": 3, "loss": "epsilon_insensitive"}
+    (said,) = [text for text in fit(rows, **few).warnings if 'scale="maxabs"' in text]
+    assert "columns differ in scale by 5" in said
+    assert "dual coordinate descent" in said
+    assert not any("scale=" in text for text in fit(rows, max_passes=3, loss="squared_epsilon_insensitive").warnings)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_badly_scaled_columns_go_by_their_names_where_they_have_names(stored: bool, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 6)) * np.array([1.0, 1e6, 1.0, 1.0, 1.0, 1.0])
+    lines = [",".join([*map(str, row), str(k % 2)]) for k, row in enumerate(rows)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(["age,income,c,d,e,f,y", *lines]))
+    if stored:
+        bigsvm.ingest(path, tmp_path / "s.zarr", label="y")
+        (said,) = warnings_of(tmp_path / "s.zarr")
+    else:
+        (said,) = warnings_of(path, label="y")
+    assert "such as 'income'; scale" in said
+
+
+def test_badly_scaled_columns_are_warned_of_before_training() -> None:
+    (said,) = warnings_of(unscaled())
+    for word in ("4, 5, 6", "[-1, 1]", "differ in scale by"):
+        assert word in said
+    (of_sparse,) = warnings_of((sp.csr_matrix(unscaled()[0]), unscaled()[1]))
+    assert of_sparse == said
+    assert warnings_of(unscaled(), memory="12MiB", solver="dcd") == [said]
+
+
+def test_ordinary_columns_are_not_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    pictures = rng.integers(0, 256, (200, 30)).astype(np.float32)
+    pictures[:, 3] = np.arange(200) == 7  # a pixel that is hardly ever touched
+    assert warnings_of((pictures, y)) == []
+    assert warnings_of((rng.standard_normal((200, 5)) * [1e-2, 1, 1, 10, 100], y)) == []
+    assert warnings_of((sp.random(200, 1000, 0.05, "csr", random_state=0), y)) == []
+    assert warnings_of((np.full((200, 200), 1e6) * np.eye(200), y), kernel="precomputed") == []
