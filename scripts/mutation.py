@@ -4,6 +4,7 @@
     scripts/mutation.py --json mutation.json --work DIR      all; with the same file it goes on where it stopped
     scripts/mutation.py --only 'proof-*' --work DIR          those whose names fit
     scripts/mutation.py --check                              whether all can still be planted; runs nothing
+    scripts/mutation.py --places                             where the mutants of the record are now; runs nothing
     scripts/mutation.py --smoke                              two, for the test suite
 
 `scripts/mutants/*.toml` lists them: the file, its old text (which occurs once), the new one, the tests that should
@@ -14,7 +15,8 @@ survived    all tests passed: one is missing, or the mutant changes nothing
 undecided   the tests used up their CPU seconds (of a process, not of the clock: load decides nothing)
 equivalent  it survives, and beside it stands why no test could tell
 
-A line of the JSON file counts as long as the mutant, its file and its tests are what they were.
+A line of the JSON file counts as long as the mutant, its file and its tests are what they were.  The `file` of a line
+is where the mutant is now; at the commit of the line it may have been elsewhere.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = ROOT / "scripts" / "mutants"
+RECORD = ROOT / "docs" / "figures" / "mutation.json"
 COPIED = ("bigsvm", "tests", "pipelines", "scripts", "pyproject.toml", "README.md")
 SMOKE = ("decide-zero-is-a-vote-for-the-first", "sealed-json-unchecked")
 KERNELS = "bigsvm/compiled"
@@ -205,7 +208,7 @@ def run(
     known: dict[str, dict[str, object]] = {}
     former: dict[str, dict[str, object]] = {}
     if record is not None and record.exists():
-        lines = json.loads(record.read_text())["rows"]
+        lines = placed(json.loads(record.read_text())["rows"], mutants)
         known, former = {str(line["digest"]): line for line in lines}, {str(line["name"]): line for line in lines}
     digests = {mutant.name: mutant.digest(ROOT) for mutant in mutants}
     waiting = [mutant for mutant in chosen if digests[mutant.name] not in known]
@@ -237,6 +240,18 @@ def write(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
+def placed(rows: list[dict[str, object]], mutants: list[Mutant]) -> list[dict[str, object]]:
+    """Lines of a record with the files that their mutants are in now, and without lines of mutants that are gone."""
+    files = {mutant.name: mutant.file for mutant in mutants}
+    return [{**row, "file": files[str(row["name"])]} for row in rows if row["name"] in files]
+
+
+def misplaced(mutants: list[Mutant]) -> bool:
+    """Whether the record names files that its mutants are not in; False where there is no record."""
+    rows = json.loads(RECORD.read_text())["rows"] if RECORD.exists() else []
+    return placed(rows, mutants) != rows
+
+
 def report(mutants: list[Mutant], rows: list[dict[str, object]]) -> str:
     """How many of each outcome by part of the program, then those that were not killed, with a reason."""
     parts: dict[str, Counter[str]] = {}
@@ -266,13 +281,21 @@ def main() -> None:
     add("--work", type=Path, help="folder for the copy; what is compiled there is of use again [a temporary one]")
     add("--json", type=Path, help="file of the outcomes; what it has is not run again")
     add("--check", action="store_true", help="only look whether every mutant can be planted")
+    add("--places", action="store_true", help="only write into the record where its mutants are now")
     add("--smoke", action="store_true", help="two mutants")
     options = parser.parse_args()
     mutants = read_mutants()
     faults = [fault for fault in map(faults_of, mutants) if fault]
     if faults:
         raise SystemExit("\n".join(faults))
+    if options.places:
+        document = json.loads(RECORD.read_text())
+        document["rows"] = placed(document["rows"], mutants)
+        RECORD.write_text(json.dumps(document, indent=1) + "\n")
+        return
     if options.check:
+        if misplaced(mutants):
+            raise SystemExit(f"{RECORD.name} names files that its mutants have left: scripts/mutation.py --places")
         sys.stdout.write(f"{len(mutants)} mutants can be planted\n")
         return
     chosen = [mutant for mutant in mutants if fnmatch.fnmatch(mutant.name, options.only)]
