@@ -31,7 +31,7 @@ HYPERPASS = {"solver": "hyperpass", "loss": "hinge", "tol": 1e-5}
 @pytest.mark.parametrize(
     ("n_classes", "own", "rounds_of", "name", "mapper_of"),
     [
-        (3, {"solver": "dcd", "C": 0.1, "rounds_per_pass": 8}, ShardedGroup, "round", lambda group: group._mapper),
+        (3, {"solver": "dcd", "C": 0.1, "rounds_per_pass": 8}, ShardedGroup, "round", lambda one: one._states._mapper),
         (2, {"solver": "newton-ws", "C": 10.0, "max_passes": 2}, ShardedRows, "tell", lambda rows: rows._ctx.mapper),
         *on_request((2, HYPERPASS, ShardedRows, "tell", lambda rows: rows._ctx.mapper)),
     ],

@@ -27,31 +27,26 @@ Sources: the sum over parts and its line search: Lee and Roth, ICML 2015; safe s
 from __future__ import annotations
 
 import math
-import shutil
-import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bigsvm.compiled.linear.momentum import leap
-from bigsvm.errors import BigSVMError, DataError
+from bigsvm.errors import DataError
 from bigsvm.problem.certificate import RowsTerms
 from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.solvers import shard_tasks
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import with_beside
 from bigsvm.solvers.dcd.dual_cd_stream import PassSums
+from bigsvm.solvers.dcd.shards.kept_states import KeptStates
 from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
 from bigsvm.solvers.dcd.shards.round_messages import Found, Round
 from bigsvm.solvers.dcd.shards.shard_momentum import MomentumSchedule, by_model, products
 from bigsvm.solvers.dcd.shards.shard_rows import ShardRows
-from bigsvm.solvers.dcd.shards.shard_state import ShardState
 from bigsvm.solvers.dcd.shards.shared_bias import SharedBias
 from bigsvm.solvers.dcd.shards.stiffness import StiffnessSchedule
 from bigsvm.solvers.shard_reading import terms_of
-from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.solvers.weights import columns
 from bigsvm.tasks import ShardSum
 
@@ -59,8 +54,6 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 
 _ARRAYS = ("theta", "seen")
-_ROWS = ("alpha", "streams")  # parts of a shard's saved state of which the caller has its own arrays
-_BESIDE = ("rounds", "row_buffer", "change", "proof")  # the other parts, which a checkpoint must hold
 _AVERAGED = 4  # the mean of w is over the last 1/4 of the rounds of a pass
 _PIECE = 1 << 16  # features updated at a time
 _BEYOND = 1e150  # values whose square overflows
@@ -115,8 +108,6 @@ class _Line(NamedTuple):
 class ShardedGroup:
     """A group of models that is trained on shards: the side of the calling process, which has w.
 
-    The state of a shard is in `_states` if tasks run in this process; otherwise it is on a worker, and below `_home`.
-
     rounds : rounds since the fit began;  theta : float64, (n_models,), step length of the last round
     stiffness : of the local problems;  bias : how it moves between rounds;  momentum : of the shards' parts of w
     given : the w that the last round began at
@@ -136,15 +127,7 @@ class ShardedGroup:
         self.stood: np.ndarray | None = None
         self.seen = np.empty((0, m, 4))
         self._rows = [_rows_of(number, models, ctx, n_groups) for number in range(ctx.shards)]
-        self._states: list[ShardState] | None = None
-        self._home = ""
-        self._unsaved: list[Any] | None = None
-        self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
-        if ctx.mapper.in_process:
-            self._states = [ShardState(rows, *self._of(rows), self._before(rows)) for rows in self._rows]
-        else:
-            self._home = shard_tasks.new_home(ctx.workdir)
-            self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, True)
+        self._states = KeptStates(self._rows, models, ctx)
 
     def round(
         self, sweep: int, part: int, parts: int, ctx: Context, riding: DeferredCertificate | None = None
@@ -154,7 +137,7 @@ class ShardedGroup:
         sweep : number of the pass;  part, parts : number of the round within the pass, and of all its rounds
         riding : a deferred certificate, of the mean and alpha at the end of the last pass, to be computed in this pass
         """
-        self._restore(riding if part else None)
+        self._states.restore(self._shared(), riding if part else None)
         if part == 0:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
             self.stood = None if riding is None else self.models.w.copy()
@@ -193,7 +176,7 @@ class ShardedGroup:
             proves=0 if riding is None else 2 if part else 1,
             buckets=self.stiffness.buckets if self.rounds == 1 else np.empty(0, np.uint8),
             ahead=ahead,
-            point=riding.w if riding is not None and part == 0 and self._home else np.empty(0),
+            point=riding.w if riding is not None and part == 0 and self._states.home else np.empty(0),
         )  # fmt: skip
 
     def _sent(self, told: Round, riding: DeferredCertificate | None) -> ShardSum:
@@ -201,11 +184,11 @@ class ShardedGroup:
         self.given = self.models.w.copy()  # shards keep a reference to it
         if told.afresh.any():
             columns(self.models.w)[:, told.afresh] = 0.0
-        if self._home:
-            shard_tasks.log_round(self._home, told, self.given)
+        if self._states.home:
+            shard_tasks.log_round(self._states.home, told, self.given)
         elif riding is not None:
-            self._lend(riding)
-        return self._on_shards(shard_tasks.round_task, (told, self.given))
+            self._states.lend(riding)
+        return self._states.ask(shard_tasks.round_task, (told, self.given))
 
     def _line(self, each: list[Found], change: np.ndarray) -> _Line:
         """The dual along the changes of all shards, whose sum is `change`."""
@@ -271,15 +254,9 @@ class ShardedGroup:
         if sweep:
             momentum.decide(self.models.problem, w, alpha, np.empty(0))
         leap(columns(w), columns(momentum.w), momentum.theta)
-        if self._home:  # in this process the shards copy alpha themselves, into this very array
+        if self._states.home:  # in this process the shards copy alpha themselves, into this very array
             momentum.alpha.values[:] = alpha.values
         return momentum.theta.copy()
-
-    def _lend(self, riding: DeferredCertificate) -> None:
-        for rows, state in zip(self._rows, self._states or (), strict=True):
-            if state.proof is None:
-                at = slice(rows.first, rows.first + rows.n_rows)
-                state.lend(rows.problem, riding.w, riding.alpha.values[at])
 
     def _bias(self) -> np.ndarray:
         """Of each model, float64."""
@@ -304,23 +281,12 @@ class ShardedGroup:
 
     def collect(self) -> None:
         """Apply the last step length on the shards, and copy alpha and flags to the arrays of this process."""
-        if self._states is not None:
-            for state in self._states:
-                state.settle(self.theta)
-            return
-        if self._unsaved is not None:  # no round since the checkpoint was loaded
-            return
-        self._on_shards(shard_tasks.save_task, (self.rounds, self.theta))
-        for rows in self._rows:
-            tree = shard_tasks.saved_tree(self._home, rows.number, self.rounds, _ROWS)
-            alpha, streams = self._of(rows)
-            alpha[...], streams[...] = tree["alpha"], tree["streams"]
-        shard_tasks.drop_log(self._home, self.rounds)
+        self._states.collect(self.rounds, self.theta)
 
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
         """The terms of a certificate, computed by the shards on their rows.  `collect` must have been called before."""
-        self._restore(None)
-        total = self._on_shards(shard_tasks.ask_task, (self.rounds, rescaled, w))
+        self._states.restore(self._shared(), None)
+        total = self._states.ask(shard_tasks.ask_task, (self.rounds, rescaled, w))
         return terms_of(total.each, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray, rode: bool) -> None:
@@ -341,12 +307,6 @@ class ShardedGroup:
 
     def dump(self) -> dict[str, Any]:
         """The state for a checkpoint, except for alpha and flags of the rows; to be called after `collect`."""
-        if self._states is not None:
-            states = [state.dump() for state in self._states]
-        elif self._unsaved is not None:
-            states = self._unsaved
-        else:
-            states = [self._kept(rows) for rows in self._rows]
         return {
             "rounds": self.rounds,
             "visits": self.visits,
@@ -357,7 +317,7 @@ class ShardedGroup:
             "given": self.given,
             "mean": self.mean,
             "stood": self.stood,
-            "states": states,
+            "states": self._states.dump(self.rounds),
         }
 
     def load(self, tree: dict[str, Any]) -> None:
@@ -369,57 +329,15 @@ class ShardedGroup:
         self.bias.load(tree["bias"])
         self.momentum.rounds, self.given = np.array(tree["momentum"]), np.array(tree["given"])
         self.mean, self.stood = (None if tree[name] is None else np.array(tree[name]) for name in ("mean", "stood"))
-        if self._states is None:
-            self._unsaved = list(tree["states"])
-            return
-        for state, saved in zip(self._states, tree["states"], strict=True):
-            state.load({**saved, "given": self.given, "buckets": self.stiffness.buckets})
+        self._states.load(tree["states"], self._shared())
 
     def finish(self) -> None:
         """Release what only training needs, here and on the workers."""
-        self._states = [] if self._states is not None else None
-        if self._home:
-            with suppress(BigSVMError):  # if the cluster is lost, so is what it kept
-                self._on_shards(shard_tasks.forget_task, None)
-            self._remove_home()
+        self._states.finish()
 
-    def _kept(self, rows: ShardRows) -> dict[str, Any]:
-        tree: dict[str, Any] = shard_tasks.saved_tree(self._home, rows.number, self.rounds, _BESIDE)
-        return tree
-
-    def _restore(self, riding: DeferredCertificate | None) -> None:
-        """Save the states of a loaded checkpoint below `_home`, where workers look for them.
-
-        riding : the deferred certificate that an unfinished pass computes, whose point is saved with them
-        """
-        if self._unsaved is None:
-            return
-        for rows, saved in zip(self._rows, self._unsaved, strict=True):
-            alpha, streams = self._of(rows)
-            at = slice(rows.first, rows.first + rows.n_rows)
-            point = None if riding is None else [riding.w, riding.alpha.values[at]]
-            shared = {"given": self.given, "buckets": self.stiffness.buckets}
-            tree = {
-                "alpha": alpha, "streams": streams, "point": point, "before": self._before(rows), **shared, **saved
-            }  # fmt: skip
-            shard_tasks.write_home(self._home, rows.number, tree)
-        self._unsaved = None
-
-    def _on_shards(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:
-        states: Sequence[ShardState | None] = self._states or [None] * len(self._rows)
-        shards = [Shard(rows, state, self._home) for rows, state in zip(self._rows, states, strict=True)]
-        mapper = self._mapper
-        return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))
-
-    def _of(self, rows: ShardRows) -> tuple[np.ndarray, np.ndarray]:
-        """Views of alpha and of the flags of a shard's rows."""
-        at = slice(rows.first, rows.first + rows.n_rows)
-        return self.models.alpha.values[at], self.models.active.values[at, 0]
-
-    def _before(self, rows: ShardRows) -> np.ndarray | None:
-        """A view of a shard's alpha before the last step of momentum; None without momentum."""
-        momentum = self.models.momentum
-        return None if momentum is None else momentum.alpha.values[rows.first : rows.first + rows.n_rows]
+    def _shared(self) -> dict[str, Any]:
+        """The parts of a shard's state that are the same on all shards."""
+        return {"given": self.given, "buckets": self.stiffness.buckets}
 
 
 def _rows_of(number: int, models: ModelGroup, ctx: Context, n_groups: int) -> ShardRows:
