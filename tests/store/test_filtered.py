@@ -18,6 +18,7 @@ import zarr
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.content import ContentHash
+from bigsvm.store.formats import kept_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.transforms.expression import Column, parse
 from bigsvm.testing.contracts import RowBlocksContract, dense
@@ -100,6 +101,33 @@ def test_rows_chosen_in_several_ways_at_one_time_are_each_their_own(folder: Path
             for store in (stores[rows], received[rows], copy.copy(stores[rows])):
                 labels = np.concatenate([store.classes[store.read(ref).y] for ref in store.refs(4)])
                 assert labels.tolist() == KIND[mine].tolist()
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_rows_far_apart_are_looked_up_in_parts(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels and columns of few rows of many: not all rows between the first and the last are held at one time."""
+    ends = "n_genes in (10, 390)"
+    store = opened(folder, name, ends)
+    whole = store.labels_between(0, 2), store.columns_between(["kind", "n_genes"], 0, 2)
+    monkeypatch.setattr(kept_rows, "_STEP", 8)
+    store = opened(folder, name, ends)
+    asked: list[int] = []
+
+    def watched(read, rows):
+        def called(*args):
+            asked.append(args[rows + 1] - args[rows])
+            return read(*args)
+
+        return called
+
+    for method, rows in (("labels_between", 0), ("columns_between", 1)):
+        monkeypatch.setattr(store.below, method, watched(getattr(store.below, method), rows))
+    np.testing.assert_array_equal(store.labels_between(0, 2), whole[0])
+    found = store.columns_between(["kind", "n_genes"], 0, 2)
+    for column, parts in whole[1].items():
+        for ours, theirs in zip(found[column], parts, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert asked == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", STORES)

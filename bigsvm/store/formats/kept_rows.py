@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -104,20 +104,22 @@ class KeptRows(StoreBase):
 
     def labels_between(self, start: int, stop: int) -> np.ndarray:
         """Class codes or targets of rows [start, stop)."""
-        places = self._places(start, stop)
-        first = int(places[0])
-        found: np.ndarray = cast(Any, self._store).labels_between(first, int(places[-1]) + 1)
-        return found[places - first]
+        read = cast(Any, self._store).labels_between
+        return np.concatenate([read(a, b)[some - a] for a, b, some in _spans(self._places(start, stop))])
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:
         """The named columns of rows [start, stop), if the store has columns."""
         read = getattr(self._store, "columns_between", None)
         if read is None:
             raise DataError("has no columns beside its rows", self.uri)
-        places = self._places(start, stop)
-        first = int(places[0])
-        found = read(names, first, int(places[-1]) + 1)
-        return {name: Column(*(part[places - first] for part in column)) for name, column in found.items()}
+        found = []
+        for a, b, some in _spans(self._places(start, stop)):
+            there = read(names, a, b)
+            found.append({name: [part[some - a] for part in column] for name, column in there.items()})
+        return {
+            name: Column(*(np.concatenate(parts) for parts in zip(*(one[name] for one in found), strict=True)))
+            for name in found[0]
+        }
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
@@ -208,6 +210,16 @@ def _chosen(block: Block, rows: np.ndarray) -> Block:
     X = gather_rows(block.X, rows) if isinstance(block.X, CSR) else np.ascontiguousarray(block.X[rows])
     weight = None if block.sample_weight is None else block.sample_weight[rows]
     return Block(0, len(rows), X, block.y[rows], weight)
+
+
+def _spans(places: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """(a, b, places within [a, b)): the places in parts, so that rows between those far apart are not held together."""
+    at = 0
+    while at < len(places):
+        first = int(places[at])
+        end = int(np.searchsorted(places, first + _STEP))
+        yield first, int(places[end - 1]) + 1, places[at:end]
+        at = end
 
 
 def _runs(places: np.ndarray) -> list[tuple[int, int]]:
