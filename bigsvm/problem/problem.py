@@ -133,6 +133,13 @@ class Problem:
             return np.where(y[:, None] == self.positive, 1.0, -1.0)
         return np.where(self.sides.T[y] != 0, 1.0, -1.0)
 
+    def signs_of(self, y: np.ndarray, m: int) -> np.ndarray:
+        """The column of `signs` of model m, float64, (n_rows,), without computing the others."""
+        if self.regression:
+            return np.ones(len(y))
+        has = y == self.positive[m] if self.member is None else self.member[self.positive[m]][y] != 0
+        return np.where(has, 1.0, -1.0)
+
     @property
     def n_costs(self) -> int:
         """The number of models of each class, which differ only in C."""

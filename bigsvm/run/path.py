@@ -128,8 +128,10 @@ def part_of_path(whole: FitResult, number: int, config: FitConfig) -> FitResult:
     certificate = _certificate_of(whole.certificate, part)
     proved = config.stop == "gap" and certificate.relative_gap <= config.tol
     status = "converged" if proved else whole.status
+    # How the path ended is not how a model ended that was proved before.
+    about_all = {name: value for name, value in whole.figures.items() if not proved or name not in ("hint", "rule")}
     figures = {
-        **whole.figures,
+        **about_all,
         "C": config.C_path[number],
         "objective": math.fsum(certificate.primal),
         "dual_objective": math.fsum(certificate.dual),

@@ -105,3 +105,20 @@ def test_config_names_unknown_options() -> None:
 def test_a_precomputed_kernel_is_square() -> None:
     with pytest.raises(DataError, match=r"column for each row, and the store is 4 x 3"):
         make_problem(FitConfig.of(kernel="precomputed"), open_store((np.ones((4, 3)), np.array([0, 1, 0, 1]))))
+
+
+@pytest.mark.parametrize("kind", ["two", "rest", "pairs", "labels", "targets"])
+def test_signs_of_a_model_are_a_column_of_all_signs(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    X, y = random_problem(30, 4, seed=1, n_classes=2 if kind == "two" else 4)
+    rows = (X, rng.integers(0, 2, (30, 3))) if kind == "labels" else (X, y)
+    config = FitConfig()
+    if kind == "pairs":
+        config = FitConfig.of(loss="hinge", bias="free", solver="smo", multi_class="ovo")
+    elif kind == "targets":
+        config = FitConfig.of(loss="epsilon_insensitive")
+    data = open_store(rows, **({"task": "regression"} if kind == "targets" else {}))
+    problem = make_problem(config, data)
+    codes = problem.y_of(data.read(data.refs(30)[0]))
+    columns = [problem.signs_of(codes, m) for m in range(problem.n_models)]
+    np.testing.assert_array_equal(np.stack(columns, axis=1), problem.signs(codes))

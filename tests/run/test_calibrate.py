@@ -146,6 +146,15 @@ def test_a_class_without_held_out_rows_is_named() -> None:
         bigsvm.fit(X, np.where(held, 3, np.where(y == y.max(), 7, 3)), calibrate="sigmoid")
 
 
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_held_out_rows_that_all_weigh_nothing_are_refused_by_class(method: str) -> None:
+    X, y = random_problem(N, 5, seed=21)
+    weight = np.where(HashedShare(0.2, 0).withheld(0, N), 0.0, 1.0)
+    with pytest.raises(DataError, match="no held-out row is of class 1"):
+        bigsvm.fit(ArrayRows(X, y, sample_weight=weight), calibrate=method)
+
+
+
 def test_a_model_without_calibration_says_so() -> None:
     X, y, _ = rows_of(2, False)
     with pytest.raises(UsageError, match="gives no probabilities"):

@@ -80,6 +80,25 @@ def test_a_fit_of_hundreds_of_models_in_memory_stays_within_it(solver: str, loss
     assert traced_peak(rows, memory=least, **options) <= least
 
 
+@pytest.mark.parametrize(("solver", "loss"), [("newton", "squared_hinge"), ("dcd", "hinge")])
+def test_a_model_of_many_classes_is_saved_within_the_memory(solver: str, loss: str, tmp_path: Path) -> None:
+    """The rows are sorted by class, so a fit shuffles them, and alpha comes back to their order as it is saved."""
+    rng = np.random.default_rng(17)
+    rows = ArrayRows(rng.standard_normal((120_000, 40), np.float32), np.sort(rng.integers(0, 60, 120_000)))
+    options: dict[str, Any] = {"solver": solver, "loss": loss, "threads": 1}
+    least = make_plan(rows, FitConfig.of(memory="1GiB", **options)).min_memory_bytes
+    result = bigsvm.fit(rows, memory=least, max_passes=1, **options)
+    assert result.working_row is not None  # or the test would show nothing
+    tracemalloc.start()
+    try:
+        result.save_model(tmp_path / "m")
+        assert tracemalloc.get_traced_memory()[1] <= least
+    finally:
+        tracemalloc.stop()
+    ordered = [np.concatenate(list(vector.in_store_order(result.working_row))) for vector in result.alpha]
+    np.testing.assert_array_equal(np.load(tmp_path / "m" / "alpha.npy"), np.hstack(ordered).T)
+
+
 @pytest.mark.parametrize("no_dual", [False, True])
 def test_a_proof_of_many_models_stays_within_its_memory(no_dual: bool, tmp_path: Path) -> None:
     """alpha of the rows in work is in memory once; where it was not saved, the arrays that it is computed from, too."""

@@ -124,6 +124,7 @@ def test_a_limit_leaves_each_C_its_own_status(streaming: None) -> None:
     X, y = random_problem(400, 20, seed=37, noise=0.4)
     easy, hard = bigsvm.fit_path((X, y), [1e-4, 1e3], solver="dcd", loss="hinge", tol=1e-4, max_passes=8)
     assert (easy.status, hard.status) == ("converged", "stopped")
+    assert ("hint" in easy.figures, "hint" in hard.figures) == (False, True)
     assert easy.certificate.relative_gap <= 1e-4 < hard.certificate.relative_gap
     assert (easy.model.about["status"], hard.exit_code()) == ("converged", 4)
 

@@ -23,6 +23,7 @@ from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.resident import ResidentRows
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
+from bigsvm.units import MIB
 
 
 @pytest.mark.parametrize("layout", ["csr", "dense"])
@@ -93,6 +94,23 @@ def test_vectors_in_memory_and_on_disk_behave_alike(tmp_path: Path) -> None:
     inside.close()
     outside.close()
     assert budget.report() == []
+
+
+@pytest.mark.parametrize("width", [1, 3, 256, 257, 1000])
+@pytest.mark.parametrize("moved", [False, True])
+def test_tiles_cover_a_vector_once_and_stay_small(width: int, moved: bool, tmp_path: Path) -> None:
+    n = (1 << 17) + 5 if width == 1 else 1100
+    vector = RowVector("alpha", n, width, np.float64, MemoryBudget(MIB << 10), tmp_path)
+    vector.values[:] = np.arange(n * width).reshape(n, width)
+    order = np.random.default_rng(width).permutation(n) if moved else None
+    found = np.full((n, width), -1.0)
+    for row, column, values in vector.tiles_in_store_order(order):
+        assert values.nbytes <= MIB
+        place = found[row : row + values.shape[0], column : column + values.shape[1]]
+        assert (place == -1.0).all()
+        place[...] = values
+    np.testing.assert_array_equal(found, vector.values if order is None else vector.values[order])
+    vector.close()
 
 
 def scattered(n_groups: int = 4) -> tuple[np.ndarray, Any, list[BlockGroup]]:

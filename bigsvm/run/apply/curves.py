@@ -36,7 +36,8 @@ def points_of(score: np.ndarray, positive: np.ndarray, weight: np.ndarray | None
     weight = np.ones(len(score)) if weight is None else weight[order]
     largest = np.abs(score[[0, -1]]).max() if len(score) else 0.0
     apart = np.diff(score)
-    first = np.flatnonzero(np.append(True, (apart > 0.0) & (apart >= _SAME * min(largest, 1.0))))
+    new = np.append(True, (apart > 0.0) & (apart >= _SAME * min(largest, 1.0)))
+    first = np.flatnonzero(new[: len(score)])  # there may be no row at all
     ours = np.add.reduceat(np.where(positive, weight, 0.0), first)
     others = np.add.reduceat(np.where(positive, 0.0, weight), first)
     return Points(score[first], ours, others)

@@ -106,15 +106,18 @@ class FitResult:
             self.memory["peak_rss_bytes"] = max(self.memory["peak_rss_bytes"], peak.peak_rss_bytes)
 
     def _write_alpha(self, file: BinaryIO) -> None:
-        """alpha.npy: (n_models, n_samples) float64 in store order, written model by model."""
+        """alpha.npy: (n_models, n_samples) float64 in store order, written tile by tile."""
         n_samples = len(self.alpha[0].values)
         n_models = sum(vector.values.shape[1] for vector in self.alpha)
         header = {"descr": "<f8", "fortran_order": False, "shape": (n_models, n_samples)}
         np.lib.format.write_array_header_1_0(file, header)
+        begin = file.tell()
         for vector in self.alpha:
-            for m in range(vector.values.shape[1]):
-                for rows in vector.in_store_order(self.working_row):
-                    file.write(np.ascontiguousarray(rows[:, m]).astype("<f8", copy=False).data)
+            for row, column, values in vector.tiles_in_store_order(self.working_row):
+                for m, of_model in enumerate(values.T, column):
+                    file.seek(begin + 8 * (m * n_samples + row))
+                    file.write(np.ascontiguousarray(of_model).astype("<f8", copy=False).data)
+            begin += 8 * vector.values.shape[1] * n_samples
 
     def close(self) -> None:
         """Give back the memory or scratch file of alpha; the model stays usable."""

@@ -66,6 +66,10 @@ class RowState:
         """y_i of some rows, float64, (n_rows, n_models); 1 for targets."""
         return problem.signs(self.y.values[rows, 0])
 
+    def signs_of(self, problem: Problem, rows: slice, m: int) -> np.ndarray:
+        """y_i of some rows for model m, float64, (n_rows,); 1 for targets."""
+        return problem.signs_of(self.y.values[rows, 0], m)
+
     def losses(self, problem: Problem) -> np.ndarray:
         """sum_i C_i loss(s_i) of each model, float64, (n_models,)."""
         parts = [
@@ -97,7 +101,7 @@ class RowState:
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for rows in self.pieces():
                 s = self.s.values[rows, m]
-                p = way * self.signs(problem, rows)[:, m] if way else self.p.values[rows, m]
+                p = way * self.signs_of(problem, rows, m) if way else self.p.values[rows, m]
                 yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
 
         return pieces
@@ -177,7 +181,7 @@ class RowState:
         """Update s of model m after its bias has moved by `step` in the direction `way`, 1 or -1."""
         for rows in self.pieces():
             s = self.s.values[rows, m]
-            p = way * self.signs(problem, rows)[:, m]
+            p = way * self.signs_of(problem, rows, m)
             kinks = step.on_kink & (s / p == step.length)
             s -= step.length * p
             s[kinks] = 0.0

@@ -20,6 +20,7 @@ from bigsvm.files.atomic import cannot_write
 from bigsvm.files.mapped import zeros_map
 from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 
+_TILE_WIDTH, _TILE = 256, 1 << 17  # most values of a row, and values, of a tile
 
 class RowVector:
     """n_samples rows with `width` values of one dtype each, all initialised to `fill`.
@@ -99,6 +100,17 @@ class RowVector:
         """
         for start, stop in tile(len(self.values), rows):
             yield self.values[start:stop] if working_row is None else self.values[working_row[start:stop]]
+
+    def tiles_in_store_order(self, working_row: np.ndarray | None) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(first row, first column, values) of tiles of at most 1 MiB, whose rows are in the order of the store.
+
+        They cover all values once, however many columns there are, and each page of a file is read about once.
+        """
+        n_rows, width = self.values.shape
+        for start, stop in tile(n_rows, _TILE // max(min(width, _TILE_WIDTH), 1)):
+            rows = slice(start, stop) if working_row is None else working_row[start:stop]
+            for first, last in tile(width, _TILE_WIDTH):
+                yield start, first, self.values[rows, first:last]
 
     def clear(self) -> None:
         """Set all values to 0 before they are overwritten, so that the content of a file need not be read back.
