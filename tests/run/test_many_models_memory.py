@@ -80,6 +80,16 @@ def test_a_fit_of_hundreds_of_models_in_memory_stays_within_it(solver: str, loss
     assert traced_peak(rows, memory=least, **options) <= least
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("bias", ["free", "none"])
+def test_pieces_of_rows_of_many_models_are_small(bias: str, shards: int) -> None:
+    """The memory of a fit with so many features is little, and beside it several arrays of a piece would show."""
+    rng = np.random.default_rng(17)
+    rows = ArrayRows(rng.standard_normal((60_000, 40), np.float32), rng.integers(0, 60, 60_000))
+    peak, least = peak_of(rows, solver="newton-cg", loss="squared_hinge", bias=bias, shards=shards)
+    assert peak <= least
+
+
 @pytest.mark.parametrize(("solver", "loss"), [("newton", "squared_hinge"), ("dcd", "hinge")])
 def test_a_model_of_many_classes_is_saved_within_the_memory(solver: str, loss: str, tmp_path: Path) -> None:
     """The rows are sorted by class, so a fit shuffles them, and alpha comes back to their order as it is saved."""

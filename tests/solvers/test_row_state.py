@@ -10,6 +10,7 @@ import pytest
 from bigsvm.problem.loss import loss_named
 from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.row_state import total_of
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
 
@@ -56,3 +57,15 @@ def test_a_dual_point_of_a_free_bias_is_balanced_where_the_bias_is_not_its_best(
     for sign in (-1.0, 1.0):
         share = alpha[y == sign] / natural[y == sign]
         np.testing.assert_allclose(share, share[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_parts", [0, 1, 7, 3000])
+def test_sums_of_pieces_are_added_however_many_there_are(n_parts: int) -> None:
+    parts = np.random.default_rng(0).normal(size=(n_parts, 3, 50))
+    total = total_of(iter(parts), (3, 50))
+    np.testing.assert_allclose(total, parts.sum(axis=0), rtol=0, atol=1e-11)
+
+
+def test_few_sums_of_pieces_are_rounded_only_once() -> None:
+    parts = [np.array([1e17]), np.array([1.0]), np.array([-1e17])]
+    assert total_of(parts, (1,)).tolist() == [1.0]

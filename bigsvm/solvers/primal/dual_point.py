@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.primal.row_pass import Weights
-from bigsvm.solvers.primal.row_state import RowState
+from bigsvm.solvers.primal.row_state import RowState, total_of
 from bigsvm.solvers.weights import inner, squared_norm
 
 if TYPE_CHECKING:
@@ -109,23 +108,27 @@ class RowMixing:
 
     def sides(self) -> np.ndarray:
         """See `Mixing`."""
-        problem, rows, sums = self._problem, self._rows, []
-        for piece in rows.pieces():
+        problem, rows = self._problem, self._rows
+
+        def of(piece: slice) -> np.ndarray:
             alpha = _alpha(problem, rows, self._weights, self._known, piece)
             positive, alpha = _of_positive(problem, rows, alpha, piece), np.abs(alpha)
-            sums.append([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
-        return _added(sums, problem.n_models, 2)
+            return np.array([np.where(positive, alpha, 0.0).sum(axis=0), np.where(positive, 0.0, alpha).sum(axis=0)])
+
+        return total_of(map(of, rows.pieces()), (2, problem.n_models))
 
     def sums(self, shares: np.ndarray | None) -> np.ndarray:
         """See `Mixing`."""
-        problem, rows, sums = self._problem, self._rows, []
+        problem, rows = self._problem, self._rows
         diag = 2.0 * problem.loss.diag_factor  # squares = sum diag alpha^2 / (4 C)
-        for piece in rows.pieces():
+
+        def of(piece: slice) -> np.ndarray:
             new, old, C = self._new(shares, piece), rows.alpha.values[piece], rows.costs(problem, piece)
             quarter = np.divide(0.5 * diag, 2.0 * C, out=np.zeros_like(C), where=C > 0)
             linear = _linear(problem, rows, new, piece)
-            sums.append([linear, (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)])
-        return _added(sums, problem.n_models, 3)
+            return np.array([linear, (quarter * new * new).sum(axis=0), (quarter * new * old).sum(axis=0)])
+
+        return total_of(map(of, rows.pieces()), (3, problem.n_models))
 
     def move(self, shares: np.ndarray | None, theta: np.ndarray) -> None:
         """See `Mixing`."""
@@ -136,12 +139,6 @@ class RowMixing:
 
     def _new(self, shares: np.ndarray | None, piece: slice) -> np.ndarray:
         return _scaled(self._problem, self._rows, self._weights, self._known, shares, piece)
-
-
-def _added(sums: list[list[np.ndarray]], n_models: int, n: int) -> np.ndarray:
-    """The sums of all pieces of rows, float64, (n, n_models)."""
-    parts = np.array(sums).reshape(-1, n, n_models).transpose(1, 2, 0)
-    return np.array([[math.fsum(column) for column in part] for part in parts])
 
 
 def _linear(problem: Problem, rows: RowState, alpha: np.ndarray, piece: slice) -> np.ndarray:

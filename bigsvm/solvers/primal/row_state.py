@@ -6,7 +6,7 @@ Functions here read two or three numbers for each row, piece by piece in the ord
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from bigsvm.solvers.primal.dual_point import Mixing
 
 _PIECE = 1 << 14  # most rows in a piece
-_PIECE_BYTES = 4 << 20  # most bytes of an array with a number for each row of a piece and each model
-_LEAST_PIECE = 1 << 11  # rows in a piece however many models there are: sums of all pieces are in memory together
+_PIECE_BYTES = 1 << 20  # most bytes of an array with a number for each row of a piece and each model
+_LEAST_PIECE = 1 << 9  # rows in a piece however many models there are: short pieces take long
+_HELD = 1 << 16  # numbers in sums over pieces that wait to be added up
 _Y = "row labels"  # name, in plans, of class codes or targets
 
 
@@ -72,10 +73,10 @@ class RowState:
 
     def losses(self, problem: Problem) -> np.ndarray:
         """sum_i C_i loss(s_i) of each model, float64, (n_models,)."""
-        parts = [
+        parts = (
             (self.costs(problem, rows) * problem.loss.value(self.s.values[rows])).sum(axis=0) for rows in self.pieces()
-        ]
-        return np.array([math.fsum(column) for column in np.transpose(parts)])
+        )
+        return total_of(parts, (problem.n_models,))
 
     def search(
         self, problem: Problem, linear: np.ndarray, quadratic: np.ndarray, longest: float = np.inf
@@ -201,6 +202,23 @@ class RowState:
         """Release all vectors but alpha."""
         for vector in (self.s, self.p, self.cost, self.y):
             vector.close()
+
+
+def total_of(parts: Iterable[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """The sum of arrays of this shape, float64, such as sums over pieces of rows.
+
+    It is rounded only once, unless there are so many numbers that they must not all wait in memory.
+    """
+    held: list[np.ndarray] = []
+    for part in parts:
+        held.append(np.ravel(part))
+        if len(held) * held[0].size >= _HELD:
+            held = [_rounded_sum(held)]
+    return _rounded_sum(held).reshape(shape) if held else np.zeros(shape)
+
+
+def _rounded_sum(parts: list[np.ndarray]) -> np.ndarray:
+    return np.array([math.fsum(column) for column in np.transpose(parts)])
 
 
 def row_needs(shape: DataShape, with_slopes: bool = True) -> list[Need]:
