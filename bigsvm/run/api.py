@@ -114,7 +114,7 @@ def fit(
             scale=scale, normalize=normalize, rows=rows, split="recorded" if split is None else split,
             positive=positive, label_map=label_map,
         )  # fmt: skip
-    result = fit_store(store, config, emit)
+    result = fit_store(store, config, emit).heed_a_late_stop()
     add_held_out(result, store, config, emit)
     return result
 

@@ -80,7 +80,7 @@ def fit_path(
         with rows_on_disk(X, options, beside, config.regression, emit) as (path, options):
             return fit_path(path, Cs, split=split, emit=emit, **options)
     store = open_store(source, label=label, weight=weight, split="recorded" if split is None else split)
-    results = fit_path_store(store, costs_of(Cs), config, emit)
+    results = [result.heed_a_late_stop() for result in fit_path_store(store, costs_of(Cs), config, emit)]
     for result in results:
         add_held_out(result, store, config, emit)
     return results
@@ -150,6 +150,7 @@ def part_of_path(whole: FitResult, number: int, config: FitConfig) -> FitResult:
         whole.identity,
         seconds=dict(whole.seconds),
         memory=dict(whole.memory),
+        stopped_by=whole.stopped_by,
     )
 
 

@@ -178,6 +178,35 @@ def test_groups_stay_together_and_columns_are_folds() -> None:
     np.testing.assert_array_equal(by_column.values, group > 3)
 
 
+def at_the_last_proof(event: Event) -> None:
+    """Stop the fit when nothing is left to do but to make its model."""
+    if isinstance(event, CertificateMade) and event.relative_gap <= 1e-3:
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("what", ["fit", "path"])
+def test_a_signal_during_the_last_step_of_a_fit_is_not_lost(what: str) -> None:
+    """A program that fits again and again would go on with the next fit."""
+    rows = random_problem(80, 3, seed=3)
+    with pytest.raises(Interrupted, match="SIGTERM") as stopped:
+        if what == "fit":
+            bigsvm.fit(rows, loss="hinge", emit=at_the_last_proof)
+        else:
+            bigsvm.fit_path(rows, [1.0, 2.0], loss="hinge", emit=at_the_last_proof)
+    assert stopped.value.by == "SIGTERM"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_signal_during_the_last_step_of_a_fit_ends_a_search_and_the_fit_is_kept(kept: bool, tmp_path: Path) -> None:
+    store, config = ArrayRows(*random_problem(80, 3, seed=3)), FitConfig.of(kernel="rbf", memory="64MiB")
+    asked, run = Asked([bigsvm_candidate(C) for C in CS], Folds(2, "rows"), "accuracy"), tmp_path / "run"
+    with pytest.raises(Interrupted, match="SIGTERM"):
+        tune_store(store, config, asked, at_the_last_proof, run if kept else None)
+    if kept:
+        assert len(list((run / "fits").iterdir())) == 1
+        tune_store(store, config, asked, run=run)
+
+
 @pytest.mark.parametrize("killed_at", [1, 4])
 def test_a_search_that_was_stopped_goes_on_to_the_same_numbers(streaming: None, tmp_path: Path, killed_at: int) -> None:
     X, y = random_problem(300, 5, seed=13, noise=0.2)

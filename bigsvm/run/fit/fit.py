@@ -183,6 +183,7 @@ def _trained(
         )
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
+    result.stopped_by = stop.by
     result.seconds = {
         "total": time.monotonic() - began,
         "plan": ready.planned - began,

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import told_outside
+from bigsvm.errors import Interrupted, told_outside
 from bigsvm.model.linear_model import Model
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
@@ -79,6 +79,16 @@ class FitResult:
     """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+    stopped_by: str | None = None
+    """The signal that asked for a stop so late that the fit ended all the same, such as SIGTERM; None without one."""
+
+    def heed_a_late_stop(self) -> FitResult:
+        """The result itself.  Raises Interrupted if a signal came during the last step, which nobody has acted on."""
+        if self.stopped_by is not None:
+            error = Interrupted(f"stopped by {self.stopped_by}", hint="the same command goes on")
+            error.by = self.stopped_by
+            raise error
+        return self
 
     def __repr__(self) -> str:
         """One line, however large the model."""

@@ -42,6 +42,7 @@ class KeptFits:
         """
         if self._run is None:
             results = fit(None, False)
+            results[0].heed_a_late_stop()  # or the next fit would begin
             return _figures(results), _models(results)
         folder = self._run / "fits" / name
         if folder.is_dir():
@@ -56,6 +57,7 @@ class KeptFits:
             write_sealed(made / _FILE, {**figures, "n_models": len(models)})
         checkpoints.clear()
         shutil.rmtree(self._run / "checkpoint", ignore_errors=True)
+        results[0].heed_a_late_stop()  # the fit is kept
         # Return what was saved, so that a search that is continued gets exactly the same numbers.
         return _read(folder)
 
