@@ -154,7 +154,6 @@ def test_held_out_rows_that_all_weigh_nothing_are_refused_by_class(method: str) 
         bigsvm.fit(ArrayRows(X, y, sample_weight=weight), calibrate=method)
 
 
-
 def test_a_model_without_calibration_says_so() -> None:
     X, y, _ = rows_of(2, False)
     with pytest.raises(UsageError, match="gives no probabilities"):

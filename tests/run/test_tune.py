@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import signal
@@ -184,15 +185,12 @@ def at_the_last_proof(event: Event) -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("what", ["fit", "path"])
-def test_a_signal_during_the_last_step_of_a_fit_is_not_lost(what: str) -> None:
+@pytest.mark.parametrize("fit", [bigsvm.fit, functools.partial(bigsvm.fit_path, Cs=[1.0, 2.0])])
+def test_a_signal_during_the_last_step_of_a_fit_is_not_lost(fit: Any) -> None:
     """A program that fits again and again would go on with the next fit."""
     rows = random_problem(80, 3, seed=3)
     with pytest.raises(Interrupted, match="SIGTERM") as stopped:
-        if what == "fit":
-            bigsvm.fit(rows, loss="hinge", emit=at_the_last_proof)
-        else:
-            bigsvm.fit_path(rows, [1.0, 2.0], loss="hinge", emit=at_the_last_proof)
+        fit(rows, loss="hinge", emit=at_the_last_proof)
     assert stopped.value.by == "SIGTERM"
 
 

@@ -22,6 +22,7 @@ from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 
 _TILE_WIDTH, _TILE = 256, 1 << 17  # most values of a row, and values, of a tile
 
+
 class RowVector:
     """n_samples rows with `width` values of one dtype each, all initialised to `fill`.
 
