@@ -90,6 +90,16 @@ def test_pieces_of_rows_of_many_models_are_small(bias: str, shards: int) -> None
     assert peak <= least
 
 
+def test_the_model_of_many_pairs_of_classes_is_made_within_the_memory() -> None:
+    """Its coefficients have a number for each pair and support vector, as alpha has, and are in memory once."""
+    rng, k = np.random.default_rng(0), 90
+    y = np.concatenate([np.arange(k), rng.integers(0, k, 3000 - k)])
+    rows = ArrayRows((rng.standard_normal((3000, 400)) + 2.0 * rng.standard_normal((k, 400))[y]).astype(np.float32), y)
+    options: dict[str, Any] = {"kernel": "rbf", "tol": 0.1, "threads": 1}
+    least = make_plan(rows, FitConfig.of(memory="2GiB", **options)).min_memory_bytes
+    assert traced_peak(rows, memory=least, **options) <= least
+
+
 @pytest.mark.parametrize(("solver", "loss"), [("newton", "squared_hinge"), ("dcd", "hinge")])
 def test_a_model_of_many_classes_is_saved_within_the_memory(solver: str, loss: str, tmp_path: Path) -> None:
     """The rows are sorted by class, so a fit shuffles them, and alpha comes back to their order as it is saved."""

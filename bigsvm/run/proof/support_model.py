@@ -13,7 +13,7 @@ from bigsvm.solvers.kernel.state import KernelState
 from bigsvm.solvers.kernel.values.support_rows import SupportRoom, gathered_support
 from bigsvm.store.blocks import RowBlocks, tile
 
-_PIECE_ROWS = 1 << 14
+_PIECE_ROWS, _PIECE_BYTES = 1 << 14, 1 << 22  # most rows, and bytes of coefficients, that are copied at one time
 
 
 def kernel_model(
@@ -38,7 +38,7 @@ def kernel_model(
     rank[order] = np.arange(len(order))
     room = SupportRoom(state.data.ctx)
     coefficients = room.array(state.n_models, len(support), np.float64)
-    for start, stop in tile(len(support), _PIECE_ROWS):
+    for start, stop in tile(len(support), _rows_at_once(state.n_models)):
         coefficients[:, rank[start:stop]] = state.alpha.values[support[start:stop]].T
     named = problem.kernel.name == "precomputed"
     return KernelModel(
@@ -54,12 +54,17 @@ def kernel_model(
     )
 
 
+def _rows_at_once(n_models: int) -> int:
+    """Rows whose coefficients are copied at one time."""
+    return max(min(_PIECE_ROWS, _PIECE_BYTES // (8 * n_models)), 16)
+
+
 def _support_of(state: KernelState) -> np.ndarray:
     """Rows with beta != 0 in any model, int64, ascending."""
     alpha = state.alpha.values
     found = [
         start + np.flatnonzero(np.any(alpha[start:stop] != 0.0, axis=1))
-        for start, stop in tile(len(alpha), _PIECE_ROWS)
+        for start, stop in tile(len(alpha), _rows_at_once(state.n_models))
     ]
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
