@@ -14,7 +14,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported, UsageError
-from bigsvm.events import silent
+from bigsvm.events import EpochEnd, silent
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.execute.local import SerialMapper
@@ -216,6 +216,30 @@ def test_a_class_that_is_done_rests_until_a_proof_says_otherwise(
         told.append(fit.model.coef.tobytes())
     assert told[0] == told[1]
     assert max(resting) >= 1  # some rested while others went on
+
+
+def noisy_classes(seed: int, n: int, n_features: int, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of classes that no plane separates, so that `dcd` needs many epochs."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, n_features)).astype(np.float32)
+    scores = X @ rng.standard_normal((n_features, n_classes)) + 3.0 * rng.standard_normal((n, n_classes))
+    return X, scores.argmax(axis=1)
+
+
+@pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
+def test_classes_that_all_rest_are_proved_and_come_back(loss: str, tol: float) -> None:
+    """The estimates of all classes met the target, a proof did not: such fits ended as stalled, just above it."""
+    seen: list[Any] = []
+    fit = bigsvm.fit(noisy_classes(1, 1000, 5, 6), solver="dcd", loss=loss, tol=tol, emit=seen.append)
+    assert fit.status == "converged"
+    visited = [event.active_rows for event in seen if isinstance(event, EpochEnd)]
+    assert min(visited) > 0  # the proof follows at once, not after a step without rows
+
+
+def test_proofs_that_show_shrunk_rows_do_not_make_a_fit_hopeless() -> None:
+    """Proofs after twice as many epochs each are so few that one with a larger gap made the rate of the fit 0."""
+    fit = bigsvm.fit(noisy_classes(8, 300, 60, 6), solver="dcd", loss="squared_hinge", C=100.0, tol=1e-2)
+    assert fit.status == "converged"
 
 
 def test_one_class_alone_never_rests(monkeypatch: pytest.MonkeyPatch) -> None:

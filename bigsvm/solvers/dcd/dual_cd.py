@@ -48,7 +48,6 @@ from bigsvm.tasks import side_by_side
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
 _MANY_SWEEPS = 16  # from so many sweeps on, a step of a search ends with a proof, which costs as much as two sweeps
-_MOST_SHORT = 2.0  # largest factor by which an estimate is taken to be too small, after a proof that found it to be so
 _FLOAT32_FROM = 1e-4  # smallest tolerance for which w is float32
 _ROOM = 1.2  # safety factor on forecasts that go by the last proof
 _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of shards showed
@@ -227,14 +226,9 @@ class DualCD(SolverBase):
         On shards it is twice what the pass showed, or more if the last proof found more: during a round the rows of a
         shard do not see the changes by other shards.  Caution pays, because a proof that fails has cost a pass, and a
         deferred one costs none.
-
-        Of rows in memory the estimate does not see those that were shrunk away.  If the last proof found more than its
-        estimate, the next one is expected to do so, too.
         """
         if state.shards is not None:
             return _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
-        if state.shrinks and state.share > 1.0:
-            return min(state.share, _MOST_SHORT) * state.estimates[0]
         return _forecast(*state.estimates, state.share)
 
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
@@ -248,14 +242,15 @@ class DualCD(SolverBase):
         state.estimates = (estimate, state.estimates[0])
         widest = max(swept.widest for swept in done)
         searched = state.groups[0].problem.axis is not None  # models of a search rest once they are proved
+        # Of a group whose models all rest, only a proof can tell whether they come back.
+        trains = [group.moves.any() for group in hardest_first]
+        ended = any(swept.exhausted and moves for swept, moves in zip(done, trains, strict=True))
         return StepInfo(
             gap_estimate=estimate,
             n_active=max(swept.last_visits for swept in done),
             visits=sum(swept.visits for swept in done) // len(done),
-            ask_certificate=(searched and n_sweeps >= _MANY_SWEEPS)
-            or any(swept.exhausted for swept in done)
-            or self.forecast(state) <= ctx.tol,
-            exhausted=all(swept.exhausted for swept in done),
+            ask_certificate=(searched and n_sweeps >= _MANY_SWEEPS) or ended or estimate <= ctx.tol,
+            exhausted=any(trains) and all(swept.exhausted for swept in done),
             rule=Rule.where(widest <= self.eps, _RULE, widest, self.eps),
         )
 
@@ -290,7 +285,7 @@ class DualCD(SolverBase):
         moved = any(w is not point for w, point in zip(of, own, strict=True))
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
-            state.share = proved / estimate
+            state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         first = 0
         for place, (group, v, w) in enumerate(zip(state.groups, rebuilt, of, strict=True)):
             if state.shards is not None:
