@@ -14,7 +14,7 @@ import pytest
 import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import BlockRef
-from bigsvm.store.formats import kept_rows
+from bigsvm.store.formats import kept_rows, parquet_files
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import dense
 from tests.store import formats
@@ -116,3 +116,21 @@ def test_the_remedy_of_a_missing_value_is_one(name: str, tmp_path: Path) -> None
     found = bigsvm.fit(str(path), rows="`f1` is not null", **options)
     expected = bigsvm.fit((X[there], LABELS[there]), memory="300MiB", tol=1e-6)
     np.testing.assert_array_equal(found.model.coef, expected.model.coef)
+
+
+def test_a_row_group_is_not_read_anew_for_each_bad_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt to read across a bad value began at the row group again: time grew with the square of the rows."""
+    path, bad = tmp_path / "rows.parquet", list(range(10, 4000, 50))
+    hole = np.isin(np.arange(4000), bad)
+    columns = {
+        "x": pa.array(RNG.normal(size=4000), mask=hole),
+        "label": np.arange(4000) % 2,
+        "keep": (~hole).astype(int),
+    }
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    store = open_store(path, rows="keep == 1", columns=("x",), label="label")
+    begun, read = [], parquet_files._read
+    monkeypatch.setattr(parquet_files, "_read", lambda *given: begun.append(given) or read(*given))
+    for ref in store.refs(500):
+        store.read(ref)
+    assert 0 < len(begun) <= 4

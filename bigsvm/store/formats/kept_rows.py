@@ -46,6 +46,7 @@ class KeptRows(StoreBase):
 
     def __init__(self, store: RowBlocks, kept: np.ndarray) -> None:
         self._store, self._kept = store, kept
+        self._bad_between = False  # rows that are left out have values that the store refuses
         self._before = np.concatenate([[0], np.cumsum([self._bits(a).sum() for a in range(0, store.n_samples, _STEP)])])
         self.n_samples = int(self._before[-1])
         if self.n_samples == 0:
@@ -148,18 +149,19 @@ class KeptRows(StoreBase):
     def _rows_at(self, places: np.ndarray) -> list[Block]:
         """The rows of the store at ascending places, in parts.
 
-        The store checks the values of all rows that it reads.  Where it refuses one between the places, which does not
-        count, the places are read in two parts, and these alike, until the row lies between two parts.
+        The store checks the values of all rows that it reads.  Once it has refused one between the places, which does
+        not count, only rows that are kept are read, run by run: each failed attempt leaves the reader's place in a
+        compressed file or a row group, so that the next read begins there anew.
         """
         first, stop = int(places[0]), int(places[-1]) + 1
-        try:
-            return [_chosen(self._store.read(BlockRef(first, stop, 0)), places - first)]
-        except DataError:
-            if stop - first == len(places):
-                raise
-        gaps = np.flatnonzero(np.diff(places) > 1) + 1
-        cut = int(gaps[len(gaps) // 2])
-        return self._rows_at(places[:cut]) + self._rows_at(places[cut:])
+        if not self._bad_between:
+            try:
+                return [_chosen(self._store.read(BlockRef(first, stop, 0)), places - first)]
+            except DataError:
+                if stop - first == len(places):
+                    raise
+            self._bad_between = True
+        return [self._store.read(BlockRef(a, b, 0)) for a, b in _runs(places)]
 
     def _bits(self, start: int) -> np.ndarray:
         """Whether rows [start, start + _STEP) are kept; `start` must be a multiple of _STEP."""
