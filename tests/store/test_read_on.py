@@ -137,6 +137,15 @@ def every(n: int, step: int) -> np.ndarray:
     return np.packbits(np.arange(n) % step == 0)
 
 
+def test_places_may_be_forgotten_during_a_read(tmp_path: Path) -> None:
+    """Another thread calls `forget` while this one reads: the read failed with KeyError."""
+    files = open_store(written(tmp_path / "t.parquet", table(100, holes=False)), label="y")._files
+    for _, batch in files.batches(0, 100, ["a"]):
+        assert batch.num_rows == 100
+        files.forget()
+    assert sum(batch.num_rows for _, batch in files.batches(40, 100, ["a"])) == 60
+
+
 def test_rows_that_were_left_out_take_no_memory_when_rows_are_numbered() -> None:
     n = 1 << 22
     few = KeptRows(ArrayRows(np.zeros((n, 1), np.uint8), np.arange(n) % 2), every(n, 1 << 14))

@@ -126,7 +126,7 @@ class Places(Generic[T]):
 
     def put(self, columns: Sequence[str], place: T) -> None:
         """Keep a place for the next read of these columns; call `take` before."""
-        vars(self._threads)["kept"][tuple(columns)] = place
+        vars(self._threads).setdefault("kept", {})[tuple(columns)] = place  # another thread may have called `forget`
 
     def forget(self) -> None:
         """Release the places of all threads."""
