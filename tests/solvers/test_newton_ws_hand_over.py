@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +14,13 @@ import scipy.sparse as sp
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.events import EpochEnd, Warned
+from bigsvm.run.fit import loop
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.newton_ws import hand_over
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
-from bigsvm.solvers.pace import Pace
+from bigsvm.solvers.pace import Limits, Pace
 from bigsvm.solvers.weights import columns
 from bigsvm.store.formats.opener import open_store
 from tests.run.test_checkpoint import comes_to_the_same
@@ -297,6 +299,12 @@ def test_working_sets_take_over_before_dcd_is_called_hopeless() -> None:
     assert "newton-ws: dcd would not reach the tolerance: working sets take over" in taken
     alone = bigsvm.fit(rows, loss="hinge", memory="64MiB", solver="newton-ws")
     assert result.figures["objective"] == pytest.approx(alone.figures["objective"], rel=2e-3)
+
+
+def test_working_sets_that_take_over_have_a_limit_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where dcd had used up the limit of work, the fit ended after one working set, as stalled."""
+    monkeypatch.setattr(loop, "IN_MEMORY", Limits(most=300, patience=math.inf))
+    assert bigsvm.fit(counts_of_cells(), loss="hinge", memory="64MiB").status == "converged"
 
 
 def test_a_fit_that_was_given_up_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class LoopState:
     work : passes, as self-paced solvers report them
     pace : how fast the gap of each model falls;  primals : P of each model, which makes its gap relative
     rule : the stop rule that ended the run, as [name, value, tolerance]; empty if none did
+    changed : passes (in memory: epochs) at which the solver went over to another method
     """
 
     visits: int = 0
@@ -84,6 +85,7 @@ class LoopState:
     primals: np.ndarray = field(default_factory=lambda: np.ones(1))
     relative: float = math.inf
     rule: list[Any] = field(default_factory=list)
+    changed: float = 0.0
 
 
 class Loop:
@@ -287,12 +289,12 @@ class Loop:
         at, spent = self.at, self._spent()
         if self.solver.self_paced:
             return self._read_enough()
-        targets = self.config.tol * at.primals
+        targets, too_long = self.config.tol * at.primals, spent - at.changed > self.limits.most
         hopeless = at.pace.hopeless(targets, self.limits)
         if self.problem.axis is not None:  # a search goes on as long as any of its models is not hopeless
             hopeless = hopeless[at.pace.least > targets]
-            return spent > self.limits.most or (len(hopeless) > 0 and bool(hopeless.all()))
-        return spent > self.limits.most or bool(hopeless.any())
+            return too_long or (len(hopeless) > 0 and bool(hopeless.all()))
+        return too_long or bool(hopeless.any())
 
     def _changed(self) -> bool:
         """Whether the solver goes on by another method, of which the rate so far tells nothing."""
@@ -300,7 +302,7 @@ class Loop:
         if message:
             self.emit(Warned(message))
             self.at.pace = Pace.of(len(self.at.pace.least))
-            self.at.fruitless = 0
+            self.at.fruitless, self.at.changed = 0, self._spent()
         return bool(message)
 
     def _read_enough(self) -> bool:
