@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +237,30 @@ def test_a_large_chunk_is_decoded_once_for_all_blocks(
         assert decoded[name] <= 3 * n_chunks[name] + 3  # once to count, once to read, and the ends of the pointers
     store.forget()
     assert all(part._last is None for part in vars(store).values() if isinstance(part, h5ad_rows.H5Array))
+
+
+def test_two_threads_decode_a_large_chunk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both decoded it, and for a moment there were two."""
+    import h5py
+
+    monkeypatch.setattr(h5ad_rows, "_CHUNK_CACHE", 0)
+    X = np.ones((200, 30), np.float32)
+    path = formats.anndata(tmp_path / "a.h5ad", {"X": X, "obs/label": np.arange(200) % 2})
+    with h5py.File(path, "r+") as root:
+        del root["X"]
+        root.create_dataset("X", data=X, chunks=X.shape, compression="gzip")
+    store = open_store(path)
+    decode, decoded, both = h5ad_rows.H5Array._decoded, [], threading.Barrier(2)
+
+    def met(self: h5ad_rows.H5Array, start: int, stop: int) -> np.ndarray:
+        if self.path == "X":
+            decoded.append(start)
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(0.2)  # both are here at a time if nothing keeps one of them out
+        return decode(self, start, stop)
+
+    monkeypatch.setattr(h5ad_rows.H5Array, "_decoded", met)
+    with ThreadPoolExecutor(2) as pool:
+        blocks = list(pool.map(store.read, store.refs(100)))
+    np.testing.assert_array_equal(np.concatenate([block.X for block in blocks]), X)
+    assert decoded == [0]

@@ -226,14 +226,15 @@ class H5Array:
         return found
 
     def _chunk(self, number: int) -> np.ndarray:
-        """All rows of one chunk, which is kept."""
-        last = self._last
-        if last is not None and last[0] == number:
-            return last[1]
-        last = self._last = None  # free it first, so that two chunks are never held at a time
-        values = self._decoded(number * self.unit_rows, min((number + 1) * self.unit_rows, len(self)))
-        self._last = (number, values)
-        return values
+        """All rows of one chunk, which is kept.  A thread that wants the one being decoded waits for it."""
+        with _LOCK:
+            last = self._last
+            if last is not None and last[0] == number:
+                return last[1]
+            last = self._last = None  # free it first, so that two chunks are never held at a time
+            values = self._decoded(number * self.unit_rows, min((number + 1) * self.unit_rows, len(self)))
+            self._last = (number, values)
+            return values
 
     def _decoded(self, start: int, stop: int) -> np.ndarray:
         with _LOCK, _h5_errors(f"{self._told.path}/{self.path}"):
