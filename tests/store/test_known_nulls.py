@@ -105,8 +105,8 @@ def test_a_null_is_refused_before_anything_is_compiled(
     path = written(kind, ["whole", empty] if empty != "whole" else ["real", empty], empty, tmp_path)
     with pytest.raises(DataError) as caught:
         work(path, tmp_path)
-    remedy = f"repair or drop the row; of files --rows '`{empty}` is not null' leaves out all such rows"
-    told = str(caught.value).replace("files rows='", "files --rows '")  # as the Python interface writes the option
+    remedy = f"repair or drop the row; for a file, --rows '`{empty}` is not null' leaves out all such rows"
+    told = str(caught.value).replace("file, rows='", "file, --rows '")  # as the Python interface writes the option
     assert told == f"{path}, column {empty!r}: row {ROW} holds a null ({remedy})"
 
 

@@ -97,8 +97,9 @@ def refuse_missing(column: pa.Array, name: str, where: str, first_row: int) -> N
 
 def missing_at(row: int, name: str, where: str) -> DataError:
     """The error of a row without a value in the column `name`, which is one feature."""
-    left_out = f"; of files --rows '`{name}` is not null' leaves out all such rows" if name and "`" not in name else ""
-    hint = f"repair or drop the row{left_out}"
+    hint = "repair or drop the row"
+    if name and "`" not in name:
+        hint += f"; for a file, --rows '`{name}` is not null' leaves out all such rows"
     return DataError(f"row {row} holds a null", f"{where}, column {name!r}", hint)
 
 
