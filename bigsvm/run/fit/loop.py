@@ -42,7 +42,7 @@ from bigsvm.store.state.state_files import dump, load
 _FIRST_CHECK = 4.0  # passes after which the first certificate is deferred; the next one when they have doubled
 # Epochs over rows in memory after which another proof is due at the latest.  `_hopeless` judges by proofs, and one that
 # finds rows wrongly shrunk shows a larger gap than the one before; a proof costs as much as two epochs.
-_SELDOM = 50.0
+_EPOCHS_A_PROOF = 50.0
 _STALLED = 20  # proofs in a row without a better primal or dual point after which the fit has stalled
 _PRECISION = 2.0**-52  # relative gaps below this are less than the rounding error of P
 _DEFER_BELOW = 6.0  # certificates are deferred from a forecast of this many times the tolerance
@@ -54,7 +54,7 @@ class LoopState:
 
     visits, steps : row visits and steps so far
     next_check : passes (in memory: epochs) at which the next certificate is due: twice as many as at the last one, or
-        in memory `_SELDOM` more
+        in memory `_EPOCHS_A_PROOF` more
     alone : a proof may still have a pass of its own
     primal, dual, relative : sums of the last certificate, and its relative gap
     fruitless : certificates in a row that found neither a better primal nor a better dual point
@@ -226,7 +226,7 @@ class Loop:
         counted = at.visits / self.ctx.data.n_samples if self.ctx.resident else at.steps
         due = self.solver.can_defer and counted >= at.next_check  # solvers that cannot defer know their gap
         if due:
-            at.next_check = min(2.0 * counted, counted + _SELDOM) if self.ctx.resident else 2.0 * counted
+            at.next_check = min(2.0 * counted, counted + _EPOCHS_A_PROOF) if self.ctx.resident else 2.0 * counted
         forecast = self.solver.forecast(self.state)
         hopeful = info.ask_certificate or forecast <= tol
         defers = self.solver.can_defer and not self.ctx.resident

@@ -82,10 +82,13 @@ class FitResult:
     stopped_by: str | None = None
     """The signal that asked for a stop so late that the fit ended all the same, such as SIGTERM; None without one."""
 
-    def heed_a_late_stop(self) -> FitResult:
-        """The result itself.  Raises Interrupted if a signal came during the last step, which nobody has acted on."""
+    def heed_a_late_stop(self, hint: str = "") -> FitResult:
+        """The result itself.  Raises Interrupted if a signal came during the last step, which nobody has acted on.
+
+        hint : how to go on, if something was kept to go on from
+        """
         if self.stopped_by is not None:
-            error = Interrupted(f"stopped by {self.stopped_by}", hint="the same command goes on")
+            error = Interrupted(f"stopped by {self.stopped_by}", hint=hint)
             error.by = self.stopped_by
             raise error
         return self

@@ -57,7 +57,7 @@ class KeptFits:
             write_sealed(made / _FILE, {**figures, "n_models": len(models)})
         checkpoints.clear()
         shutil.rmtree(self._run / "checkpoint", ignore_errors=True)
-        results[0].heed_a_late_stop()  # the fit is kept
+        results[0].heed_a_late_stop(checkpoints.goes_on)  # the fit is kept
         # Return what was saved, so that a search that is continued gets exactly the same numbers.
         return _read(folder)
 
