@@ -42,9 +42,10 @@ class Job:
 
     def open(self) -> RowBlocks:
         """Open the store."""
-        from bigsvm.store.formats.opener import open_store
+        from bigsvm.run.start.targets import open_for
 
-        return open_store(self.store, label=self.label, weight=self.weight, **{"split": "recorded", **self.rows})
+        columns = {"label": self.label, "weight": self.weight}
+        return open_for(self.store, self.config.regression, **columns, **{"split": "recorded", **self.rows})
 
     def document(self) -> dict[str, Any]:
         """As JSON, paths absolute."""

@@ -197,6 +197,12 @@ def rows_of_model(path: str | Path) -> dict[str, Any]:
     return read_rows(folder, read_document(folder, str(path)).get("digests"))
 
 
+def is_regression(path: str | Path) -> bool:
+    """Whether a saved model was fitted to targets, without loading its arrays.  Raises what `load_model` raises."""
+    problem = read_document(Path(path).resolve(), str(path)).get("problem")
+    return isinstance(problem, dict) and problem.get("regression") is True
+
+
 def load_alpha(path: str | Path, model: Model) -> FileArray | None:
     """The saved dual variables, float64, (n_models, n_samples), which stay in their file; None if they were left out.
 

@@ -321,7 +321,9 @@ def pairwise(config: FitConfig) -> bool:
 def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
     """The problem of a regression: one model for each C, no classes; the class code of each row is 0."""
     if store.classes is not None:
-        hint = "ingest with --task regression, which keeps whole numbers as targets"
+        hint = (
+            "name a column of numbers with --label; in Python open_store(..., task='regression') reads them as targets"
+        )
         raise DataError(f"{config.loss} needs targets and the store holds classes", store.uri, hint)
     if config.class_weight is not None:
         raise UsageError("class weights need classes", hint="weights of rows: --weight NAME")

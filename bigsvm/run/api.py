@@ -13,16 +13,16 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
-from bigsvm.model.linear_model import load_model, rows_of_model
+from bigsvm.model.linear_model import is_regression, rows_of_model
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
-from bigsvm.store.formats.opener import open_store
+from bigsvm.run.start.targets import open_for
 from bigsvm.store.frames.values import refuse_unread
 from bigsvm.store.ingest.collections.lazy import is_lazy
-from bigsvm.store.labels import Missing, Task
+from bigsvm.store.labels import Missing
 from bigsvm.store.remote.place import storing_by
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.transforms.scaling import Scale
@@ -108,11 +108,11 @@ def fit(
     config = FitConfig.of(**options)
     with storing_by(config, given, emit):
         joined = joined_source(source, y, sample_weight)
-        store = open_store(
-            joined, label=label, labels=labels, weight=weight, task=_task_of(joined, config.regression),
-            empty_chunks=empty_chunks, columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing,
-            scale=scale, normalize=normalize, rows=rows, split="recorded" if split is None else split,
-            positive=positive, label_map=label_map,
+        store = open_for(
+            joined, config.regression, label=label, labels=labels, weight=weight, empty_chunks=empty_chunks,
+            columns=columns, hash_bits=hash_bits, matrix=matrix, missing=missing, scale=scale,
+            normalize=normalize, rows=rows, split="recorded" if split is None else split, positive=positive,
+            label_map=label_map,
         )  # fmt: skip
     result = fit_store(store, config, emit).heed_a_late_stop()
     add_held_out(result, store, config, emit)
@@ -143,7 +143,7 @@ def certify(
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
-        regression = load_model(model).regression  # a collection does not say whether y are classes or targets
+        regression = is_regression(model)  # a collection does not say whether y are classes or targets
         with rows_on_disk(source, options, beside, regression) as (path, options):
             return certify(model, path, **options)
     given = options.pop("storage_options", None)
@@ -152,17 +152,12 @@ def certify(
     part: Any = "train" if "split" in like else None
     with storing_by(config, given):
         joined = joined_source(source, y, sample_weight)
-        task = _task_of(joined, load_model(model).regression)
         rows = rows or like.get("chosen", {}).get("rows")
-        store = open_store(
-            joined, label=label, labels=labels, weight=weight, task=task, rows=rows, like=like, part=part
-        )
+        store = open_for(
+            joined, is_regression(model), label=label, labels=labels, weight=weight, rows=rows, like=like,
+            part=part,
+        )  # fmt: skip
     return certify_model(Path(model), store, config)
-
-
-def _task_of(source: Any, regression: bool) -> Task:
-    """Whether y of arrays are targets follows from the loss, even if all are whole numbers; a store knows by itself."""
-    return "regression" if regression and isinstance(source, tuple) else "auto"
 
 
 def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:

@@ -17,8 +17,8 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
+from bigsvm.run.start.targets import open_for
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
@@ -79,7 +79,9 @@ def fit_path(
         beside = {"y": y, "sample_weight": weights, "label": label, "weight": weight}
         with rows_on_disk(X, options, beside, config.regression, emit) as (path, options):
             return fit_path(path, Cs, split=split, emit=emit, **options)
-    store = open_store(source, label=label, weight=weight, split="recorded" if split is None else split)
+    store = open_for(
+        source, config.regression, label=label, weight=weight, split="recorded" if split is None else split
+    )
     results = [result.heed_a_late_stop() for result in fit_path_store(store, costs_of(Cs), config, emit)]
     for result in results:
         add_held_out(result, store, config, emit)

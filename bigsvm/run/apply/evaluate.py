@@ -92,7 +92,9 @@ def counted(
             "name a column of labels with --label",
         )
     if store.classes is not None and model.regression:
-        hint = "ingest with --task regression"
+        hint = (
+            "name a column of numbers with --label; in Python open_store(..., task='regression') reads them as targets"
+        )
         raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
     if not isinstance(store, TextLabels) and (told := other_labels(model.about, store)):
         emit(Warned(told))

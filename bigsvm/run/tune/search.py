@@ -20,13 +20,13 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
+from bigsvm.run.start.targets import open_for
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
 from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
 from bigsvm.run.tune.train import check_room, together, train
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.formats.opener import open_store
 from bigsvm.store.identity import first_difference
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
@@ -124,7 +124,7 @@ def tune(
                 path, Cs=Cs, folds=folds, group=group, fold=fold, class_weights=class_weights, gammas=gammas,
                 metric=metric, run=run, emit=emit, one_se=one_se, refit=refit, **opened, **options,
             )  # fmt: skip
-    store = open_store(joined_source(source, y, sample_weight), **opened)
+    store = open_for(joined_source(source, y, sample_weight), config.regression, **opened)
     asked = Asked(
         grid_of(config, Cs, class_weights, gammas),
         make_folds(store, source, folds, group, fold, config.seed, opened),

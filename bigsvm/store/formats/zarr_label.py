@@ -79,8 +79,10 @@ class LabelColumn(_ValuesAndMask):
         self._categories = categories
         if len(values.shape) != 1:
             raise DataError("a label column must have one dimension", where)
-        if categories is not None and (values.dtype.kind not in "iu" or task == "regression"):
-            raise DataError("categories cannot be a regression target", where)
+        if categories is not None and values.dtype.kind not in "iu":
+            raise DataError("the codes of categories must be whole numbers", where)
+        if categories is not None and task == "regression" and categories.dtype.kind not in "iuf":
+            raise DataError("categories that are not numbers cannot be a regression target", where)
         self.n_samples = len(values)
         self._positions: np.ndarray | None = None
         self._bits: np.ndarray | None = None
@@ -154,9 +156,10 @@ class LabelColumn(_ValuesAndMask):
         """The labels that occur, ascending; None for a regression target.  Reads the column once."""
         if not self._scanned:
             self.labelled_rows()
-            self._classes = (
-                self._occurring() if self._categories is not None else scan_classes(self._pieces(), self._task)
-            )
+            if self._categories is None:
+                self._classes = scan_classes(self._pieces(), self._task)
+            elif self._task != "regression":
+                self._classes = self._occurring()
             self._scanned = True
         return self._classes
 
@@ -195,7 +198,8 @@ class LabelColumn(_ValuesAndMask):
     def _coded(self, values: np.ndarray, classes: np.ndarray | None, start: int) -> np.ndarray:
         """Codes or targets of present values; the first row is for messages."""
         if classes is None:
-            return as_targets(as_labels(values, self._where, start), self._where, start)
+            named = values if self._categories is None else self._categories[values]
+            return as_targets(as_labels(named, self._where, start), self._where, start)
         if self._categories is None and is_text(values):
             distinct, which = distinct_texts(values, self._where)
             return label_codes(distinct, classes)[which]

@@ -35,16 +35,18 @@ def command(
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
-    from bigsvm.model.linear_model import rows_of_model
+    from bigsvm.model.linear_model import is_regression, rows_of_model
     from bigsvm.run.proof.certify import certify_model
-    from bigsvm.store.formats.opener import open_store
+    from bigsvm.run.start.targets import open_for
 
     like = rows_of_model(model)
     if "chosen" in like:
         chosen.setdefault("rows", like["chosen"]["rows"])
     if "split" in like:
         chosen["part"] = "train"
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, like=like, **chosen)
+    data = open_for(
+        store, is_regression(model), label=label, weight=weight, empty_chunks=empty_chunks, like=like, **chosen
+    )
     session.warn_of(data)
     with session.watching() as emit:
         result = certify_model(model, data, config, emit)

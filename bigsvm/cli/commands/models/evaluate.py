@@ -47,7 +47,8 @@ def command(
     from bigsvm.model.linear_model import load_model
     from bigsvm.run.apply.evaluate import evaluate
     from bigsvm.run.apply.held_out import check_kept_back
-    from bigsvm.store.formats.opener import check_text, is_text, open_store
+    from bigsvm.run.start.targets import open_for
+    from bigsvm.store.formats.opener import check_text, is_text
     from bigsvm.store.remote.names import here
 
     loaded = load_model(model)
@@ -63,11 +64,11 @@ def command(
     if is_text(store):
         check_text(label, weight, {"split": True} if split else chosen)
     else:
-        rows = open_store(store, **columns, **chosen)
+        rows = open_for(store, loaded.regression, **columns, **chosen)
         session.warn_of(rows)
     with here(rows) as text_or_rows, session.watching() as emit:
         if split:
-            check_kept_back(loaded, open_store(store, **columns, **for_training), config, emit)
+            check_kept_back(loaded, open_for(store, loaded.regression, **columns, **for_training), config, emit)
         result = evaluate(loaded, text_or_rows, config, emit, zero_based)
     result = {"model": str(model), "store": store, **result}
     return session.finish(result, describe(result))

@@ -113,7 +113,8 @@ def _tried(
     from bigsvm.report.about.data import data_sections
     from bigsvm.run.apply.evaluate import counted
     from bigsvm.run.apply.label_tally import LabelTally
-    from bigsvm.store.formats.opener import check_text, is_text, open_store
+    from bigsvm.run.start.targets import open_for
+    from bigsvm.store.formats.opener import check_text, is_text
 
     if model.multi_label:
         raise UsageError("pages cannot show rows with several labels", data, "use bigsvm evaluate")
@@ -121,7 +122,7 @@ def _tried(
     if is_text(data):
         check_text(opening["label"], opening["weight"], chosen)
     else:
-        rows = open_store(data, like=model.about.get("rows"), **opening, **chosen)
+        rows = open_for(data, model.regression, like=model.about.get("rows"), **opening, **chosen)
         session.warn_of(rows)
     with session.watching() as emit:
         result, tally = counted(model, rows, config, emit, zero_based)

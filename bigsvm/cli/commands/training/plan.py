@@ -46,10 +46,10 @@ def command(
     config = config_of(ctx, options)
 
     from bigsvm.run.fit.plan import make_plan
+    from bigsvm.run.start.targets import open_for
     from bigsvm.run.workers.cluster_plan import cluster_plan, described
-    from bigsvm.store.formats.opener import open_store
 
-    data = open_store(store, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
+    data = open_for(store, config.regression, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
     session.warn_of(data)
     plan = make_plan(data, config)
     document, rows = plan.document(), plan.describe()

@@ -135,17 +135,17 @@ def command(
     model, run = _places(store, own)
 
     from bigsvm.files.outputs import check_plain_output, new_output
+    from bigsvm.run.start.targets import open_for
     from bigsvm.run.tune.folds import make_folds
     from bigsvm.run.tune.grid import grid_of
     from bigsvm.run.tune.search import Asked, metric_of, tune_store
-    from bigsvm.store.formats.opener import open_store
 
     grid = grid_of(config, own["costs"], list(own["class_weights"]) or None, own["gammas"])
     if table is not None:
         check_plain_output(table, own["overwrite"])
     if model is not None:
         check_output(model, own["overwrite"] or (run is not None and run.exists()), ("model.json",), "model")
-    data = open_store(store, **opened)
+    data = open_for(store, config.regression, **opened)
     session.warn_of(data)
     folds = make_folds(data, store, own["folds"], own["group"], own["fold"], config.seed, opened)
     metric = metric_of(own["metric"], data)
