@@ -130,10 +130,11 @@ class LiveProgress:
             if not self._tasks:  # rows in memory have no bar, and certificates may be far apart
                 self._tasks[_TRAINING] = self._progress.add_task(_TRAINING, total=None, unit="passes", note="")
             if _TRAINING in self._tasks:
-                number = int(event.passes) + 1 if self._streams else round(event.epochs)
+                # Rows in memory were read once, and what goes on there are epochs.
+                at = f"pass {int(event.passes) + 1}" if self._streams else f"epoch {round(event.epochs)}"
                 self._progress.update(
                     self._tasks[_TRAINING], completed=event.epochs,
-                    description=f"{_TRAINING}: pass {number}, {counted(event.active_rows, 'row', commas=True)} active",
+                    description=f"{_TRAINING}: {at}, {counted(event.active_rows, 'row', commas=True)} active",
                 )  # fmt: skip
             for task in self._tasks.values():
                 self._progress.update(task, note=self._note)

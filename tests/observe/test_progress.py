@@ -113,7 +113,7 @@ def test_a_fit_in_memory_shows_that_it_goes_on_between_proofs() -> None:
         live(FitStarted({}, {}, "f", {}))
         live(EpochEnd(7.0, 0.0, 1234, 0.025, 2.5))
         live._progress.refresh()
-        assert "training: pass 7, 1,234 rows active" in out.getvalue()
+        assert "training: epoch 7, 1,234 rows active" in out.getvalue()
         assert "gap about 2.5e-02" in out.getvalue()
         assert "0 %" not in out.getvalue()  # nobody knows of how much
         live(FitEnded("converged"))
