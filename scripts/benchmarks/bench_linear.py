@@ -95,6 +95,8 @@ def parse() -> argparse.Namespace:
     add("--plot", type=Path, help="such as gaps.svg")
     add("--smoke", action="store_true", help="a few seconds, to see that it works")
     options = parser.parse_args()
+    if options.work is not None:
+        options.work.mkdir(parents=True, exist_ok=True)
     options.tols = options.tols or (TOLS if options.suite else (1e-2, 1e-3, 1e-4))
     if options.suite:
         if options.smoke:

@@ -364,6 +364,7 @@ PASSAGES = {
     "linear": Passage("linear", linear),
     "linear-at-a-glance": Passage("linear", linear_at_a_glance),
     "linear-gaps": Passage("linear", linear_gaps),
+    "linear-squared": Passage("linear-squared", linear),
     "linear-earlier": Passage("linear-earlier", linear),
     "linear-classes": Passage("linear-earlier", linear_classes),
     "best-solvers": Passage("solvers", best_solvers),
