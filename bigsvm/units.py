@@ -96,6 +96,15 @@ def shortened(text: str, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
+def columns_there(name: str, columns: Iterable[str]) -> str:
+    """The hint about a column that does not exist: one that is called nearly the same, and the first ones there are."""
+    import difflib  # here, because only errors need it
+
+    there = list(columns)
+    meant = "".join(f"did you mean {close!r}? " for close in difflib.get_close_matches(name, there, 1))
+    return f"{meant}columns there: {', '.join(there[:20])}"
+
+
 def plural(n: int, one: str, many: str = "") -> str:
     """The noun for `n` things: `one` if n is 1, else `many`, which is `one` with an s if it is not given."""
     return one if n == 1 else many or f"{one}s"

@@ -13,6 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.units import columns_there
 
 _MAX_NAMES = 1 << 20
 
@@ -82,7 +83,7 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     missing = next((name for name in ours if name not in there), None)
     if missing is not None:
         what = f"no column {missing!r}, which the model was trained on"
-        raise DataError(what, "X", f"columns there: {', '.join(names[:20])}")
+        raise DataError(what, "X", columns_there(missing, names))
     return X[list(ours)]
 
 

@@ -20,6 +20,7 @@ from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dty
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts
+from bigsvm.units import columns_there
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -93,7 +94,7 @@ def find_layout(
     refuse_twice((label, weight), names, where)
     for name in (label, weight):
         if name is not None and name not in names:
-            raise DataError(f"no column {name!r}", where, f"columns there: {', '.join(names[:20])}")
+            raise DataError(f"no column {name!r}", where, columns_there(name, names))
     if weight is None and names.count("weight") == 1 and "weight" not in columns:
         weight = "weight"
     kinds = _kinds_of(schema, {name for name in (label, weight, *apart) if name}, columns, in_order, where)

@@ -38,6 +38,7 @@ from bigsvm.store.formats.tables.table_names import PARQUET, told_of_others
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
 from bigsvm.store.remembered import recall, remember
+from bigsvm.units import columns_there
 
 
 class ParquetRows(ColumnLabels):
@@ -299,9 +300,7 @@ def columns_of(like: Mapping[str, Any] | None, names: Sequence[str], where: str)
     found = () if not like or "encoding" in like else tuple(map(str, like.get("columns", ())))
     for name in found:
         if name not in names:
-            raise DataError(
-                f"no column {name!r}, which the model was trained on", where, f"columns there: {', '.join(names[:20])}"
-            )
+            raise DataError(f"no column {name!r}, which the model was trained on", where, columns_there(name, names))
     return found
 
 

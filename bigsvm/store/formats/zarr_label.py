@@ -23,6 +23,7 @@ from bigsvm.store.labels import (
     scan_classes,
 )
 from bigsvm.store.transforms.expression import Column
+from bigsvm.units import columns_there
 
 _PIECE = 1 << 18
 
@@ -311,7 +312,7 @@ def find(group: Any, path: str) -> Any:
     columns = [
         name for name in told if name in group[frame]
     ]  # a file that was not completely written lists columns that do not exist
-    there = f"; columns there: {', '.join(map(str, columns[:20]))}" if columns else ""
+    there = f"; {columns_there(path.rpartition('/')[2], map(str, columns))}" if columns else ""
     raise DataError("no such column", path, f"name another with --label, --labels, --weight or --rows{there}")
 
 

@@ -27,6 +27,7 @@ from bigsvm.store.labels import (
     scan_classes,
 )
 from bigsvm.store.transforms.expression import Column
+from bigsvm.units import columns_there
 
 _TEXT_TOGETHER = 1 << 20  # bytes of labels that are coded at a time
 
@@ -80,7 +81,7 @@ class ColumnLabels(StoreBase):
         there = list(self._files.schema.names)
         for name in names:
             if there.count(name) != 1:
-                raise DataError(f"no column {name!r}", self.uri, f"columns there: {', '.join(there[:20])}")
+                raise DataError(f"no column {name!r}", self.uri, columns_there(name, there))
         parts: dict[str, list[Column]] = {name: [] for name in names}
         for first, batch in self._files.batches(start, stop, list(names)):
             for name in names:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import pyarrow as pa
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.units import columns_there
 
 
 def is_pattern(name: str) -> bool:
@@ -35,13 +36,9 @@ def chosen_columns(asked: Sequence[str], names: Sequence[str], others: Collectio
     for one in asked:
         here = [one] if one in there else [name for name in matched(one, names) if name not in others]
         if not here:
-            import difflib  # here, because only this error needs it
-
             what = f"no column matches {one!r}" if is_pattern(one) else f"no column {one!r}"
-            close = difflib.get_close_matches(one, names, 1)
-            meant = f"did you mean {close[0]!r}? " if close else ""
             beside = "" if not any(map(is_pattern, asked)) else "; a pattern never selects labels or weights"
-            raise UsageError(what, where, f"{meant}columns there: {', '.join(names[:20])}{beside}")
+            raise UsageError(what, where, f"{columns_there(one, names)}{beside}")
         found.update(here)
     return found
 

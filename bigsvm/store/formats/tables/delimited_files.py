@@ -30,6 +30,7 @@ from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_ca
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import recall, remember
 from bigsvm.store.text.unpacking import unpacking_bytes
+from bigsvm.units import columns_there
 
 _LAYOUT = 3  # version of the remembered document
 
@@ -115,7 +116,7 @@ class DelimitedFiles:
         """
         for name, kind in kinds.items():
             if name not in self.kinds:
-                hint = f"columns there: {', '.join(list(self.kinds)[:20])}"
+                hint = columns_there(name, self.kinds)
                 raise DataError(f"no column {name!r}, which the model was trained on", self.files[0].path, hint)
             if kind == "text" or self.kinds[name] == "text":
                 self.kinds = {**self.kinds, name: kind}

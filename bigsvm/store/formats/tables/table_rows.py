@@ -30,7 +30,7 @@ from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table, told_of_others
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import Missing, Task
-from bigsvm.units import counted
+from bigsvm.units import columns_there, counted
 
 _NUMBER_OTHERWISE = re.compile(
     r"""\s*[-+\u2212]?[$\u20ac\u00a3\u00a5]?\s?           # a sign, a currency
@@ -262,13 +262,14 @@ class TableRows(ParquetRows):
     ) -> Layout:
         """The columns of labels, weights and features, by their names; their types are checked later."""
         names = list(schema.names)
-        hint = f"columns there: {', '.join(names[:20])}"
         if self._labelled:
             label = label or "label"
             refuse_twice((label, weight), names, self.uri)
             for name in (label, weight):
                 if name is not None and name not in names:
-                    raise DataError(f"no column {name!r}", self.uri, f"{hint}; --label names the labels")
+                    raise DataError(
+                        f"no column {name!r}", self.uri, f"{columns_there(name, names)}; --label names the labels"
+                    )
             if weight is None and "weight" in names and "weight" not in columns:
                 weight = "weight"
         others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
@@ -303,7 +304,7 @@ class TableRows(ParquetRows):
             self._files.read_as(kinds)
         for name, kind in kinds.items():
             if name not in schema.names:
-                hint = f"columns there: {', '.join(schema.names[:20])}"
+                hint = columns_there(name, schema.names)
                 raise DataError(f"no column {name!r}, which the model was trained on", self.uri, hint)
             found = self._files.schema.field(name).type
             if kind == "float" and as_number_type(found) is None:

@@ -25,6 +25,7 @@ from bigsvm.store.formats.tables.encoding import (
     too_many_categories,
 )
 from bigsvm.store.labels import Missing
+from bigsvm.units import columns_there
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,12 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
     names = [str(name) for name in collection.columns]
     if len(set(names)) != len(names):
         raise DataError("has two columns with the same name", where, "rename one of them")
-    hint = f"columns there: {', '.join(names[:20])}"
     label = None if beside[0] else options.label or "label"
     weight = None if beside[1] else options.weight
     for name in (label, weight):
         if name is not None and name not in names:
-            raise DataError(f"no column {name!r}", where, f"{hint}; name the column of labels with --label")
+            hint = f"{columns_there(name, names)}; name the column of labels with --label"
+            raise DataError(f"no column {name!r}", where, hint)
     if weight is None and not beside[1] and "weight" in names and "weight" not in options.columns:
         weight = "weight"
     chosen = chosen_columns(options.columns, names, (label, weight), where)
@@ -127,7 +128,7 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
         encoding = Encoding.of_document(before)
         features = [column.name for column in encoding.columns]
         for name in (n for n in features if n not in names):
-            raise DataError(f"no column {name!r}, which the store was made with", where, hint)
+            raise DataError(f"no column {name!r}, which the store was made with", where, columns_there(name, names))
     wanted = collection[[collection.columns[names.index(n)] for n in (*features, label, weight) if n is not None]]
     frame = Frame(wanted, Encoding.of([], None, np.dtype(np.float32)), label, weight, options.missing, where)
     if before is not None:
