@@ -6,6 +6,7 @@ The weights and the best dual point of the one solver are the start of the other
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
-from bigsvm.solvers.newton_ws.capacity import working_bytes
+from bigsvm.solvers.newton_ws.capacity import least_rows, working_bytes
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY
 from bigsvm.solvers.newton_ws.working_problem import Measured
 from bigsvm.solvers.newton_ws.working_state import WorkingState
@@ -25,9 +26,12 @@ from bigsvm.units import MIB
 
 DCD = DualCD()
 _INSIDE = 0.75  # share of the capacity within which all rows inside the margin are kept (`working_set`)
-# The work of working sets, in epochs of dcd: a constant, and _SOLUTIONS times d^3 multiplications over the number of
-# entries.  Sets with scaled columns need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
-_OPENING, _SOLUTIONS = 128, 200
+# The work of working sets, in epochs of dcd: a constant, and the multiplications of a Newton step over the number of
+# entries, times a factor for the number of steps, which is smaller if the first working set holds all rows.  Sets with
+# scaled columns need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
+_OPENING, _STEPS, _STEPS_OF_ALL = 128, 25, 8
+_SPARSE = 2.0  # price of a multiplication of sparse rows, which are scattered into the Hessian
+_FEW_A_FEATURE = 20  # kept rows per feature below which the support vectors of dcd should fit
 _OPENING_PASSES = 40.0  # the same for rows on disk, in passes of dcd
 _PASSES = 8.0  # passes of working sets that count as that work; on disk they need 4 to 8
 
@@ -43,12 +47,24 @@ def shape_of(problem: Problem, ctx: Context) -> DataShape:
     )  # fmt: skip
 
 
-def worth(ctx: Context) -> float:
+def worth(problem: Problem, ctx: Context) -> float:
     """The work that working sets are thought to need: epochs of dcd over rows in memory, or its passes on disk."""
     if not ctx.resident:
         return _OPENING_PASSES
-    data = ctx.data
-    return _OPENING + _SOLUTIONS * float(data.n_features) ** 3 / max(data.nnz or data.n_samples * data.n_features, 1)
+    shape = replace(shape_of(problem, ctx), n_models=1, n_costs=1)  # each model has sets, and epochs, of its own
+    nnz, rows = max(float(shape.nnz), 1.0), least_rows(shape, True)
+    a_row = 0.5 * (nnz / shape.n_samples) ** 2 * (_SPARSE if ctx.data.layout == "csr" else 1.0)
+    step = rows * a_row + float(shape.n_features) ** 3 / 6.0  # the Hessian, and its Cholesky factor
+    return _OPENING + (_STEPS if rows < shape.n_samples else _STEPS_OF_ALL) * step / nnz
+
+
+def is_too_small(capacity: int, n_support: int, ctx: Context) -> bool:
+    """Whether a working set should be larger from the beginning: it has few rows for its features, and dcd found more.
+
+    In such a set a few rows stand for the many that do not fit.  Its solutions take many steps and lead nowhere, while
+    those of a larger one are quick.  With many rows for each feature they lead far enough.
+    """
+    return n_support > capacity and capacity < _FEW_A_FEATURE * (ctx.data.n_features + 1)
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
@@ -59,7 +75,7 @@ def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
     same for some passes and then falls all at once.  By this rule the total time is at most about twice that of the
     faster of the two.
     """
-    turn = min(state.left * _PASSES / worth(ctx), TOO_MANY)
+    turn = min(state.left * _PASSES / worth(state.problem, ctx), TOO_MANY)
     return state.left == 0.0 or state.stuck > STUCK or state.passes >= turn
 
 
@@ -86,18 +102,22 @@ def give_up(state: WorkingState) -> None:
         trim_heap()
 
 
-def hand_over(state: WorkingState) -> None:
+def hand_over(state: WorkingState) -> int:
     """Let working sets take over from dcd: its w becomes the first direction, its alpha the best dual point.
+
+    Returns the number of support vectors that dcd found, of the model with most.
 
     w equals w(alpha) but for rounding, which the first proof removes.  For a smooth loss alpha is not used: D needs the
     costs of the rows too, which are not known yet, and the first pass gives a dual point of its own.
     """
     assert state.opening is not None
-    rows, first = state.rows, 0
+    rows, first, n_support = state.rows, 0, 0
     for group in state.opening.groups:
         models = slice(first, first + group.problem.n_models)
         first = models.stop
         columns(state.direction)[:, models] = columns(group.w)
+        found = sum(np.count_nonzero(group.alpha.values[piece], axis=0) for piece in rows.pieces())
+        n_support = max(n_support, int(np.max(found)))
         if not state.problem.loss.smooth:
             for piece in rows.pieces():
                 rows.alpha.values[piece, models] = group.alpha.values[piece]
@@ -107,6 +127,7 @@ def hand_over(state: WorkingState) -> None:
         state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
     state.started = True
     give_up(state)
+    return n_support
 
 
 def fall_back(state: WorkingState, ctx: Context) -> DualCDState:

@@ -47,6 +47,7 @@ from bigsvm.solvers.newton_ws.hand_over import (
     fall_back,
     give_up,
     hand_over,
+    is_too_small,
     shape_of,
     too_few,
     worth,
@@ -198,7 +199,7 @@ class NewtonWS(PrimalSolver):
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """One pass and the solution of the working set that it found, or one step of dcd."""
         if state.opening is not None and state.given_up and not ctx.deferred:  # deferred proofs use vectors of dcd
-            hand_over(state)
+            self._take_over(problem, state, ctx)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
@@ -237,7 +238,7 @@ class NewtonWS(PrimalSolver):
         state.opened += info.visits
         done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
         state.pace.see(done, np.array([info.gap_estimate]))
-        enough = worth(ctx)
+        enough = worth(problem, ctx)
         told = done >= (_FIRST_EPOCHS if ctx.resident else _FIRST_PASSES)
         left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if told else 0.0
         if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
@@ -248,6 +249,12 @@ class NewtonWS(PrimalSolver):
         needs = needs if left < _ENDLESS else "the gap of dcd hardly falls"
         message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
+
+    def _take_over(self, problem: Problem, state: WorkingState, ctx: Context) -> None:
+        """Go on from dcd, with working sets that hold its support vectors if they would be small and rows are near."""
+        n_support = hand_over(state)
+        if ctx.resident and is_too_small(self._room(ctx, problem, state.growth).most, n_support, ctx):
+            state.growth += 1
 
     def change(self, state: WorkingState) -> str:
         """Let working sets take over from dcd, if they have not done so yet.
