@@ -21,7 +21,7 @@ import click
 
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
-from bigsvm.cli.session import Session, write_failure
+from bigsvm.cli.session import Session, say, write_failure
 from bigsvm.errors import BigSVMError
 from bigsvm.machine import check_address_space
 from bigsvm.model import versions as registry
@@ -204,7 +204,7 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
     document = retrain(read_job(config), session, force, accept_drift)
     status, code = document.pop("status"), document.pop("exit_code")
     if code:
-        click.echo(f"bigsvm: error: {_complaint(status, document)}", err=True)
+        say(f"bigsvm: error: {_complaint(status, document)}")
     return session.finish(document, _sentence(status, document), status, code)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
+import select
 import sys
 import traceback
 import warnings
@@ -21,11 +23,12 @@ import bigsvm
 from bigsvm.cli.command import Call
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
-from bigsvm.cli.session import write_failure
+from bigsvm.cli.session import say, write_failure
 from bigsvm.errors import UsageError
 from bigsvm.files.standard_output import to_standard_output
 
 COMPLETE = "_BIGSVM_COMPLETE"
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})$")
 _OBJECTS_AT_START = 250_000  # imports make some 200,000 objects before a fit begins, and nearly all of them stay
 
 # module under cli/commands -> one-line help, in the order of a first day with the program
@@ -147,11 +150,11 @@ def run(args: list[str], to_the_end: bool = False) -> int:
             with to_standard_output():
                 sys.stdout.flush()
             return code
-        except BrokenPipeError:
-            # The reader of our output has gone, as `head` does.  Python would complain again when it flushes at exit.
-            _silence_stdout()
-            return call.session.exit_code if call.session is not None else 0
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, BrokenPipeError) and _reader_has_gone(args):
+                # As `head` does.  Python would complain again when it flushes at exit.
+                _silence_stdout()
+                return call.session.exit_code if call.session is not None else 0
             if isinstance(error, KeyboardInterrupt) and call.session is not None and call.session.finished:
                 return call.session.exit_code  # the result was already written
             try:
@@ -196,7 +199,7 @@ def _report(error: BaseException, args: list[str], call: Call) -> int:
     said = failure.said
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         if not as_json:
-            click.echo(error.format_message(), err=True)
+            say(error.format_message())
             return failure.code
         said = "a command is needed"
     as_event = session is not None and session.log_format == "json"
@@ -216,7 +219,7 @@ def _warnings_in_one_line(debug: bool) -> Any:
     former = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        click.echo(f"bigsvm: warning: {message}", err=True)
+        say(f"bigsvm: warning: {message}")
 
     if not debug:
         warnings.showwarning = show
@@ -235,6 +238,17 @@ def _open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8")
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8")
+
+
+def _reader_has_gone(args: list[str]) -> bool:
+    """Whether a pipe for the output of this call has no reader: standard output, or one that `args` name (/dev/fd/63).
+
+    Other pipes may break too, such as one to a child process or a server.  Then the command has failed.
+    """
+    pipes = select.poll()
+    for number in {1, *(int(found) for arg in args for found in _DESCRIPTOR.findall(arg))}:
+        pipes.register(number, 0)  # errors are told without being asked for
+    return any(told & (select.POLLERR | select.POLLHUP) for _, told in pipes.poll(0))
 
 
 def _silence_stdout() -> None:

@@ -63,14 +63,14 @@ class Session:
             return
         if self.log_format == "json":
             at_s = round(time.monotonic() - self._began, 6)
-            click.echo(_json_line({"event": "Warned", "at_s": at_s, "message": message}), err=True)
+            say(_json_line({"event": "Warned", "at_s": at_s, "message": message}))
         else:
-            click.echo(f"bigsvm: warning: {message}", err=True)
+            say(f"bigsvm: warning: {message}")
 
     def note(self, message: str) -> None:
         """Print a line on standard error that is neither a warning nor part of the result."""
         if not self.quiet and self.log_format == "text":
-            click.echo(message, err=True)
+            say(message)
 
     def note_of_typing(self, *sources: str) -> None:
         """Print a line if one of the sources is standard input and that is a terminal: the wait looks like a hang."""
@@ -150,6 +150,12 @@ class Session:
         return exit_code
 
 
+def say(line: str) -> None:
+    """Write a line to standard error.  If nobody reads it, or its disk is full, the command does its work without."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+
+
 def _printable(text: str) -> str:
     """The text with a question mark for each character that the encoding of standard output lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
@@ -194,9 +200,9 @@ def write_failure(
     see = f"errors.md#{getattr(error, 'anchor', anchor_of(code))}"
     if as_event:
         told = {"event": "Failed", "code": code, "message": what, "where": where, "hint": hint, "see": see}
-        click.echo(_json_line(told), err=True)
+        say(_json_line(told))
     else:
-        click.echo(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]", err=True)
+        say(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]")
     if as_json:
         detail: dict[str, Any] = {"code": code, "message": what, "where": where, "hint": hint}
         smallest = getattr(error, "min_memory_bytes", None)

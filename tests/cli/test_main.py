@@ -183,6 +183,7 @@ def test_no_command_prints_help_as_an_error(bigsvm: Bigsvm) -> None:
         (ZeroDivisionError("oops"), 1),
         (OSError(errno.ENOSPC, "No space left on device", "x"), 73),
         (OSError(errno.EIO, "Input/output error", "x"), 74),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 74),  # of a server or a child: somebody reads our output
         (MemoryError(), 78),
     ],
 )
@@ -190,7 +191,7 @@ def test_failures(bigsvm: Bigsvm, monkeypatch: pytest.MonkeyPatch, error: BaseEx
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("bigsvm.store.formats.opener.open_store", fail)
+    monkeypatch.setattr("bigsvm.run.start.targets.open_for", fail)
     said = bigsvm("plan", "x.zarr")
     assert (said.code, said.out) == (code, "")
     assert said.err.count("\n") == 1
@@ -211,7 +212,7 @@ def test_a_message_of_many_lines_becomes_one(bigsvm: Bigsvm, monkeypatch: pytest
     def fail(*args: Any, **kwargs: Any) -> Any:
         raise DataError("first\n  second", "a\nb")
 
-    monkeypatch.setattr("bigsvm.store.formats.opener.open_store", fail)
+    monkeypatch.setattr("bigsvm.run.start.targets.open_for", fail)
     assert bigsvm("plan", "x").err == "bigsvm: error: a b: first second [errors.md#bad-data]\n"
 
 

@@ -79,6 +79,28 @@ def test_closed_streams_are_no_failure(store: Path, tmp_path: Path, streams: str
     assert (tmp_path / "m" / "model.json").exists()
 
 
+@pytest.mark.parametrize("where", ["a reader that has gone", "a full disk"])
+@pytest.mark.parametrize("flags", [[], ["--log-format", "json"]], ids=["text", "json"])
+def test_a_warning_that_nobody_can_read_does_not_end_the_work(
+    where: str, flags: list[str], store: Path, tmp_path: Path
+) -> None:
+    """It ended with 0, and there was no model: what reads standard error was taken for what reads the output."""
+    shutil.copytree(store, tmp_path / "unsealed.zarr")
+    for part in (tmp_path / "unsealed.zarr").glob("bigsvm-manifest*"):
+        part.unlink()
+    if where == "a full disk":
+        handle = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reads, handle = os.pipe()
+        os.close(reads)
+    command = [*PROGRAM, "fit", str(tmp_path / "unsealed.zarr"), "-o", str(tmp_path / "m"), "--json", *flags]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=handle, check=False)
+    os.close(handle)
+    warned = [message for message in json.loads(done.stdout)["warnings"] if "was not sealed" in message]
+    assert (done.returncode, len(warned)) == (0, 1)
+    assert (tmp_path / "m" / "model.json").exists()
+
+
 @pytest.mark.parametrize(
     "command",
     [["predict", "MODEL", "STORE"], ["dump", "STORE", "-"], ["dump", "STORE", "-", "--format", "jsonl"],
