@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,20 @@ def test_an_existing_model_is_kept_unless_overwrite(tmp_path: Path) -> None:
     model(3).save(tmp_path / "m", overwrite=True)
     assert load_model(tmp_path / "m").n_models == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m"]
+
+
+@pytest.mark.parametrize("limit", [50, 40_000])
+def test_a_disk_that_becomes_full_within_an_array_is_told_with_its_reason(limit: int, tmp_path: Path) -> None:
+    """It said `7984 requested and 4984 written`, and not that the disk is full."""
+    wide = LinearModel(np.ones((1, 8000)), np.zeros(1), np.array([-1, 1]))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(OutputError, match=f"cannot write: {os.strerror(errno.EFBIG)}, [0-9]+ bytes needed"):
+            wide.save(tmp_path / "m")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["coef.npy", "intercept.npy", "alpha.npy"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bigsvm.files.plain_arrays import parsed
+from bigsvm.files.plain_arrays import parsed, write_array
 from bigsvm.model.exchange import npz
 from bigsvm.model.linear_model import LinearModel, load_model
 from bigsvm.run.api import fit
@@ -119,3 +120,15 @@ def test_no_other_code_has_numpy_parse_headers() -> None:
         and ast.unparse(node.func).startswith(("np.", "numpy.", "ast."))
     }
     assert found == set()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [ARRAY, ARRAY[:, 0], ARRAY.astype(">i4"), np.zeros((0, 3)), np.arange(5) > 2],
+    ids=lambda one: str(one.dtype),
+)
+def test_an_array_is_written_to_the_bytes_of_numpy(array: np.ndarray) -> None:
+    ours, theirs = io.BytesIO(), io.BytesIO()
+    write_array(ours, array)
+    np.save(theirs, array)
+    assert ours.getvalue() == theirs.getvalue()

@@ -31,7 +31,7 @@ def write_page(out: Path, content: bytes, overwrite: bool) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(out, error) from error
-    with new_output(out, overwrite) as file:
+    with new_output(out, overwrite, len(content)) as file:
         file.write(content)
 
 

@@ -50,8 +50,10 @@ def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
+def new_output(final: Path, overwrite: bool, nbytes: int | None = None) -> Iterator[BinaryIO]:
     """A temporary file that is renamed to `final` if the block ends well, and is removed otherwise.
+
+    nbytes : the bytes that will be written, for the error message if the disk is full
 
     A descriptor of this process (/dev/fd/3) and /dev/null are written to directly.
 
@@ -69,7 +71,7 @@ def new_output(final: Path, overwrite: bool) -> Iterator[BinaryIO]:
             yield file
         return
     check_plain_output(final, overwrite)
-    with new_file(final, overwrite=overwrite) as file:
+    with new_file(final, nbytes, overwrite) as file:
         yield file
 
 

@@ -1,4 +1,4 @@
-"""Reading arrays in NumPy's file format, safely from several threads.
+"""Arrays in NumPy's file format: read safely from several threads, and written so that a full disk is told as one.
 
 NumPy parses headers with Python's parser.  In Python 3.11 that parser has one depth counter for all threads.  If a
 garbage collection runs Python code during a parse (as Dask's workers do), another thread may start to parse, and the
@@ -54,6 +54,16 @@ def load_arrays(file: BinaryIO) -> dict[str, np.ndarray]:
     """The arrays of a .npz, in memory.  Python objects are refused.  Raises what np.load, zipfile and zlib raise."""
     with np.load(file, allow_pickle=False) as held:
         return {name: parsed(partial(held.__getitem__, name)) for name in held.files}
+
+
+def write_array(file: BinaryIO, array: np.ndarray) -> None:
+    """Write an array as `np.save` does, to the same bytes.  Raises OSError with the reason.
+
+    `np.save` leaves files to C, and where a disk becomes full it raises an OSError without an error number.
+    """
+    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    file.write(np.ascontiguousarray(array).data)
 
 
 def read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from bigsvm.config import JOINT_RULE
 from bigsvm.errors import BigSVMError, DataError
+from bigsvm.files import plain_arrays
 from bigsvm.files.atomic import bytes_digest, file_digest, new_directory, read_bytes
 from bigsvm.files.file_array import FileArray
 from bigsvm.files.paths import check_own_files, no_model_here, not_permitted
@@ -237,7 +238,7 @@ def write_array(path: Path, array: np.ndarray | FileArray, dtype: Any = None) ->
             for piece in array.pieces(_PIECE):
                 file.write(piece.data)
         else:
-            np.save(file, np.ascontiguousarray(array, dtype=dtype), allow_pickle=False)
+            plain_arrays.write_array(file, np.ascontiguousarray(array, dtype=dtype))
     return file_digest(path)
 
 

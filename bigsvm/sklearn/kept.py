@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bigsvm.errors import DataError, UsageError
+from bigsvm.files.plain_arrays import write_array
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.linear_model import Model
 from bigsvm.run.api import fit as fit_rows
@@ -61,7 +62,7 @@ def folders(kept: list[Kept] | None, n_problems: int) -> Iterator[list[Path | No
 
 
 def _as_file(alpha: np.ndarray) -> Any:
-    return lambda file: np.lib.format.write_array(file, alpha, version=(1, 0), allow_pickle=False)
+    return lambda file: write_array(file, alpha)
 
 
 def fit_from(earlier: Path | None, rows: RowBlocks, **options: Any) -> FitResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -279,3 +280,15 @@ def test_a_report_that_cannot_be_written_says_that_the_model_is(
     assert bigsvm("certify", "a model", store, "--quiet").code == 0
     assert bigsvm("report", "a model.run", "-o", "later.html", "--quiet").code == 0
     assert (tmp_path / "later.html").stat().st_size > 0
+
+
+@pytest.mark.parametrize("command", [["report", "MODEL", "-o", "page.html"], ["promote", "registry", "MODEL"]])
+def test_a_full_disk_is_told_with_the_bytes_that_are_needed(bigsvm: Bigsvm, model: Path, command: list[str]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    try:
+        said = bigsvm(*(str(model) if part == "MODEL" else part for part in command))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert said.code == 73
+    assert " bytes needed" in said.err

@@ -71,7 +71,7 @@ def promote(
                 raise DataError(difference, str(source), "use --allow-other-shape if you mean it")
         version = next_version(root)
         folder = version_folder(root, version)
-        with new_directory(folder) as copy:
+        with new_directory(folder, nbytes=_model_bytes(source, model)) as copy:
             _copy_model(source, model, copy)
             # The source may have changed since it was checked, so check the copy.
             if check_model(copy).about["digests"] != model.about["digests"]:
@@ -147,6 +147,14 @@ def prune(registry: str | Path, keep: int, emit: Emit = silent) -> list[int]:
             except OSError as error:
                 raise cannot_write(folder, error) from error
     return gone
+
+
+def _model_bytes(source: Path, model: Model) -> int | None:
+    """The bytes of the files of a model; None if one has just been taken away, which `_copy_model` reports."""
+    try:
+        return sum((source / name).stat().st_size for name in ["model.json", *model.about["digests"]])
+    except OSError:
+        return None
 
 
 def _copy_model(source: Path, model: Model, copy: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import xxhash
 
 from bigsvm.files.atomic import cannot_write, new_file, sync_directory, temporary_name
+from bigsvm.files.plain_arrays import write_array
 from bigsvm.store.blocks import tile
 
 _MOST_FILES = 256
@@ -67,7 +68,7 @@ class OrderWriter:
 def save_order(path: Path, order: np.ndarray) -> None:
     """Write an order as a .npy file, whole or not at all.  Raises OutputError."""
     with new_file(path, order.nbytes) as file:
-        np.save(file, order)
+        write_array(file, order)
 
 
 def write_inverse(order: np.ndarray, path: Path, memory: int) -> None:
