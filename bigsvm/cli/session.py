@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
-from bigsvm.errors import Interrupted, anchor_of
+from bigsvm.errors import Interrupted, OutputError, anchor_of
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 from bigsvm.files.standard_output import to_standard_output
+from bigsvm.files.undisturbed import is_done
 
 if TYPE_CHECKING:
     from bigsvm.errors import BigSVMError
@@ -140,12 +141,18 @@ class Session:
                 "warnings": self.warnings,
                 "result": plain(result),
             }
-        with to_standard_output():
-            if self.as_json:
-                write_json(document)
-            elif text and not (made and self.quiet and exit_code == 0):
-                click.echo(_printable(text))
-            sys.stdout.flush()
+        try:
+            with to_standard_output():
+                if self.as_json:
+                    write_json(document)
+                elif text and not (made and self.quiet and exit_code == 0):
+                    click.echo(_printable(text))
+                sys.stdout.flush()
+        except OutputError as error:
+            if is_done():  # rows that were added, for example
+                error.what += "; the command itself is done"
+                error.hint = "do not repeat it"
+            raise
         self.finished = True
         return exit_code
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,17 @@ def test_the_exit_code_says_whether_it_was_done(
     if code == 75:  # as told
         assert run([*command, "--json"]) == 0
     assert done()
+
+
+def test_rows_that_were_added_are_told_where_the_result_cannot_be(tmp_path: Path) -> None:
+    """Repeating the command, as one does after exit code 73, adds the rows again."""
+    command, done = appending(tmp_path, [])
+    with open("/dev/full", "wb") as full:
+        program = [sys.executable, "-m", "bigsvm", *command]
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, done()) == (73, True)
+    assert "standard output: cannot write: " in ended.stderr
+    assert "the command itself is done (do not repeat it)" in ended.stderr
 
 
 def test_a_second_signal_ends_a_program_that_cannot_tell_what_it_did(

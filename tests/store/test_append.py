@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import pickle
@@ -187,6 +188,32 @@ def test_verify_tells_of_a_writer_that_died(
     assert run(["ingest", "--compact", str(path)]) == 0
     assert run(["verify", str(path)]) == 0
     assert "mixture" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), OutputError("cannot write", "x")])
+def test_rows_that_were_added_are_not_said_to_be_missing(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with 73, and whoever made room and repeated it had the rows twice."""
+    path = tmp_path / "s.zarr"
+    parts = [rows(30, dense=True), rows(5, (-1, 0, 1), True, 1)]
+    ingest(parts[0], path)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("bigsvm.store.ingest.appending.commit.put_kept", fail)
+        result = ingest(parts[1], path, append=True)
+    assert (result["n_samples"], result["n_appended"], open_store(path).n_samples) == (35, 5, 35)
+    assert any("the rows were added, but not all files" in said for said in result["warnings"])
+    with monkeypatch.context() as patched:
+        patched.setattr("bigsvm.store.sealing.former.put_kept", fail)
+        with pytest.raises(OutputError, match="cannot write"):
+            compact(path)
+    compact(path)
+    assert same(content(path), _labels_and_values(parts))
+    assert verify_store(path)["n_bad"] == 0
 
 
 def _labels_and_values(parts: list[Part]) -> tuple[np.ndarray, np.ndarray]:

@@ -213,7 +213,7 @@ def ingest(
         result = writer.finish()
         held.sample()
         if isinstance(writer, GrownStore):
-            commit(path, writer.root, writer.former.manifest)
+            commit(path, writer.root, writer.former.manifest, warn)
             result["n_appended"] = result["n_samples"] - writer.former.n_samples
     for message in result.pop("warnings"):
         warn(message)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bigsvm.files.atomic import check_replaceable, new_directory, remove_dead
+from bigsvm.files.atomic import cannot_write, check_replaceable, new_directory, remove_dead
 from bigsvm.files.locks import alone
 from bigsvm.files.paths import no_such_store
 from bigsvm.files.undisturbed import it_is_done
@@ -22,7 +22,10 @@ def changing(root: Path) -> Iterator[None]:
     if not root.is_dir():
         raise no_such_store(str(root))
     with alone(root / LOCK, _WHAT):
-        finish_pending(root)
+        try:
+            finish_pending(root)
+        except OSError as error:
+            raise cannot_write(root, error) from error
         final = root.resolve()
         remove_dead(final.parent, final.name)
         yield

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import xxhash
 import zarr
 from zarr.storage import LocalStore
 
-from bigsvm.errors import MissingInput, OutputError
+from bigsvm.errors import MissingInput, OutputError, in_words
 from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
 from bigsvm.files.paths import local_path
 from bigsvm.files.undisturbed import it_is_done, undisturbed
@@ -61,10 +61,13 @@ def compact(root: Path) -> dict[str, Any]:
     return {"store": str(root), "freed_bytes": freed, "store_fingerprint": manifest.fingerprint}
 
 
-def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
+def commit(root: Path, aside: Path, former: Manifest, warn: Callable[[str], object]) -> Manifest:
     """Move the files in `aside` into the store at `root`, whose manifest is `former`; returns the new manifest.
 
     The caller must hold the lock of the store.
+
+    warn : called with a sentence if the rows were added, and a step after that failed; whoever took that for a failure
+        would add the rows again
 
     Raises OutputError if it cannot be written, or the store was replaced meanwhile; the store is then unchanged.
     """
@@ -73,12 +76,12 @@ def commit(root: Path, aside: Path, former: Manifest) -> Manifest:
             raise OutputError(
                 "was replaced by another store while rows were appended to it", str(root), "append the rows again"
             )
-        return _commit(root, aside, former)
+        return _commit(root, aside, former, warn)
     except OSError as error:
         raise cannot_write(root, error) from error
 
 
-def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
+def _commit(root: Path, aside: Path, former: Manifest, warn: Callable[[str], object]) -> Manifest:
     grown = load_manifest(aside)
     changed: dict[str, str] = {}
     places = _places_of_labels(aside)
@@ -112,10 +115,14 @@ def _commit(root: Path, aside: Path, former: Manifest) -> Manifest:
     with undisturbed():
         os.replace(aside / f"{STEM}.json", root / f"{STEM}.json")
         it_is_done(root)
-        sync_directory(root)
-        for key, now in changed.items():
-            put_kept(root, key, now)
-        remove(kept / PENDING)
+        try:
+            sync_directory(root)
+            for key, now in changed.items():
+                put_kept(root, key, now)
+            remove(kept / PENDING)
+        except (OSError, OutputError) as error:
+            what = f"the rows were added, but not all files for programs that read no manifest: {in_words(error)}"
+            warn(f"{root}: {what}; complete them with bigsvm ingest --compact {root}")
     return grown
 
 
