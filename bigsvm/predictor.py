@@ -27,7 +27,7 @@ from bigsvm.files.file_array import FileArray
 from bigsvm.model.decide import Decides, check_width, models_of
 from bigsvm.model.plain_kernel import PlainKernel, given_sums
 from bigsvm.model.plain_products import plain_products
-from bigsvm.model.saved import read_saved_kernel, read_saved_linear, read_whole_document
+from bigsvm.model.saved import read_as_one, read_saved_kernel, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix, tile
 from bigsvm.units import counted
@@ -137,7 +137,7 @@ def load(path: str | Path) -> Predictor:
     DataError : it is not a bigsvm model, is of a newer format, or a file does not match its digest.
     """
     try:
-        return _loaded(path)
+        return read_as_one(path, lambda: _loaded(path))
     except BigSVMError as error:
         from bigsvm.python_api.told import for_python  # few services need it
 

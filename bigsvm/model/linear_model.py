@@ -28,7 +28,7 @@ from bigsvm.model.decide import Decides, check_width, models_of, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
 from bigsvm.model.model_files import json_labels, open_array, read_document, write_array, write_model
-from bigsvm.model.saved import read_saved_linear, read_whole_document
+from bigsvm.model.saved import read_as_one, read_saved_linear, read_whole_document
 from bigsvm.problem.kernel import Kernel
 from bigsvm.store.blocks import Matrix
 
@@ -182,6 +182,10 @@ def load_model(path: str | Path) -> Model:
     MissingInput : there is no model at `path`.
     DataError : it is not a bigsvm model, it has a newer format, or a file does not match its digest.
     """
+    return read_as_one(path, lambda: _loaded(path))
+
+
+def _loaded(path: str | Path) -> Model:
     folder, document = read_whole_document(path)
     if document.get("kind") == "kernel":
         return read_kernel_model(folder, document)
@@ -193,14 +197,28 @@ def load_model(path: str | Path) -> Model:
 
 def rows_of_model(path: str | Path) -> dict[str, Any]:
     """The recipe of the rows of a saved model, without loading its arrays.  Raises what `load_model` raises."""
-    folder = Path(path).resolve()
-    return read_rows(folder, read_document(folder, str(path)).get("digests"))
+
+    def rows() -> dict[str, Any]:
+        folder = Path(path).resolve()
+        return read_rows(folder, read_document(folder, str(path)).get("digests"))
+
+    return read_as_one(path, rows)
 
 
 def is_regression(path: str | Path) -> bool:
     """Whether a saved model was fitted to targets, without loading its arrays.  Raises what `load_model` raises."""
     problem = read_document(Path(path).resolve(), str(path)).get("problem")
     return isinstance(problem, dict) and problem.get("regression") is True
+
+
+def load_with_alpha(path: str | Path) -> tuple[Model, FileArray | None]:
+    """A saved model and its dual variables.  Raises what `load_model` and `load_alpha` raise."""
+
+    def both() -> tuple[Model, FileArray | None]:
+        model = load_model(path)
+        return model, load_alpha(path, model)
+
+    return read_as_one(path, both)
 
 
 def load_alpha(path: str | Path, model: Model) -> FileArray | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from bigsvm.csr import CSR
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.files.file_array import FileArray
 from bigsvm.files.paths import given_as
 from bigsvm.files.rows_file import read_rows
@@ -28,6 +30,9 @@ from bigsvm.problem.kernel import Kernel
 
 _NOT_ABOUT = ("format", "format_version", "kind", "classes", "n_features")
 """Entries of model.json that are not part of `about`, because models have fields for them."""
+_READINGS = 10
+"""Attempts to read a model in whose place others are put; each of these takes a fit."""
+Read = TypeVar("Read")
 
 
 class SavedLinear(NamedTuple):
@@ -68,6 +73,33 @@ class SavedKernel(NamedTuple):
     pairs: bool
     n_features: int
     about: dict[str, Any]
+
+
+def read_as_one(path: str | Path, read: Callable[[], Read]) -> Read:
+    """`read()`, which reads several files of the model at `path`; again if another folder took that name meanwhile.
+
+    --overwrite exchanges the folders in one step, and deletes the former one.  A reader between two files would take
+    the second one for damaged.
+
+    Raises what `read` raises.
+    """
+    for _ in range(_READINGS - 1):
+        was = _folder_at(path)
+        try:
+            return read()
+        except (DataError, MissingInput):
+            if _folder_at(path) == was:
+                raise
+    return read()
+
+
+def _folder_at(path: str | Path) -> tuple[int, int] | None:
+    """Which folder has this name now; None if there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def read_whole_document(path: str | Path) -> tuple[Path, Document]:

@@ -23,6 +23,7 @@ from bigsvm.errors import DataError
 from bigsvm.model import linear_model
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import load_alpha, load_model
+from bigsvm.model.versions.whole_models import check_model
 from tests.cli.conftest import Bigsvm, bigsvm
 from tests.products import pairs_of
 
@@ -148,6 +149,35 @@ def test_a_folder_that_takes_its_name_does_not_disturb(
     now, found, said = outcome(bigsvm, COMMANDS[command])
     assert now == code, said
     assert found == wanted
+
+
+LOADS: dict[str, tuple[Any, Callable[[Path], Any]]] = {
+    "a program": (linear_model, load_model),
+    "a service": (predictor, predictor.load),
+    "certify": (linear_model, linear_model.load_with_alpha),
+    "promote": (linear_model, check_model),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_folder_that_takes_its_name_while_it_is_read_is_read_instead(
+    made: Path, tmp_path: Path, kind: str, load: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files of one model were held against the digests of the other, and it was called damaged."""
+    shutil.copytree(made / kind / "m.model", tmp_path / "m.model")
+    module, loading = LOADS[load]
+    former, left = module.read_whole_document, [made / kind / "same size", made / kind / "smaller"]
+
+    def exchanged(path: Path) -> Any:
+        found = former(path)
+        if left:
+            exchange(tmp_path / "m.model", left.pop(0))
+        return found
+
+    monkeypatch.setattr(module, "read_whole_document", exchanged)
+    loading(tmp_path / "m.model")
+    assert not left
 
 
 @pytest.mark.parametrize("kind", KINDS)

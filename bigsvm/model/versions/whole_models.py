@@ -10,11 +10,16 @@ from bigsvm.errors import BigSVMError, DataError
 from bigsvm.files.atomic import file_digest
 from bigsvm.model.linear_model import Model, load_alpha, load_model
 from bigsvm.model.model_files import is_finite
+from bigsvm.model.saved import read_as_one
 from bigsvm.units import counted
 
 
 def check_model(path: Path) -> Model:
     """Load a model and check that it is complete, finite and not empty.  Raises MissingInput, DataError."""
+    return read_as_one(path, lambda: _checked(path))
+
+
+def _checked(path: Path) -> Model:
     try:
         model = load_model(path)
         named = model.about["digests"]

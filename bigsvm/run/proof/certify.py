@@ -18,7 +18,7 @@ from bigsvm.errors import DataError, PlanRefused, in_words
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import memory_limit, return_freed_memory
-from bigsvm.model.linear_model import Model, load_alpha, load_model
+from bigsvm.model.linear_model import Model, load_with_alpha
 from bigsvm.model.model_rows import check_alike, other_labels, rows_bytes
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
@@ -53,11 +53,11 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     """
     return_freed_memory()
     began = time.monotonic()
-    model = load_model(path)
+    model, alpha = load_with_alpha(path)
     store = rows_trained_on(model, store)
     if told := other_labels(model.about, store):
         emit(Warned(told))
-    problem, alpha = problem_of(model, store), load_alpha(path, model)
+    problem = problem_of(model, store)
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
     if trained_on not in (None, store.n_samples):
