@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
+import os
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import pieces
+from bigsvm.store.formats.tables.delimited import Header, parse
 from tests.store.people import expected, people, write
 from tests.store.read_back import labels_of, rows_of
 
@@ -190,3 +196,26 @@ def test_tables_leave_out_rows_without_a_label(tmp_path: Path) -> None:
     assert labels_of(store) == [i % 3 for i in kept]
     assert store.nnz == np.count_nonzero(rows_of(store))
     assert open_store(tmp_path / "t.csv", missing="drop", labelled=False).n_samples == 40
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_while_text_is_parsed_is_left_to_its_handler(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit that was to save its state and stop ended with 1 (`ArrowCancelled`), or went on as if nobody had asked."""
+    came = []
+
+    class Disturbed(io.BytesIO):
+        def read(self, *size: int | None) -> bytes:
+            if not came:
+                os.kill(os.getpid(), number)
+                time.sleep(0.2)  # pyarrow's handler hands the signal to a thread of its own
+            return super().read(*size)
+
+    former = signal.signal(number, lambda number, _: came.append(number))
+    monkeypatch.setattr(pa, "BufferReader", lambda text: pa.PythonFile(Disturbed(text), "r"))
+    try:
+        batch = parse(b"1,2\n3,4\n", Header(("a", "b"), ",", False, 0), "rows.csv", 0)
+    finally:
+        signal.signal(number, former)
+    assert (batch.to_pydict(), came) == ({"a": [1, 3], "b": [2, 4]}, [number])

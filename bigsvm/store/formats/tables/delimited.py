@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,23 +133,24 @@ def parse(
         return "error"
 
     try:
-        table = pacsv.read_csv(
-            pa.BufferReader(text),
-            pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(header.names)),
-            pacsv.ParseOptions(
-                delimiter=header.delimiter,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
-                invalid_row_handler=refuse,
-            ),
-            pacsv.ConvertOptions(
-                column_types=None if wanted is None else {name: TYPES[kind] for name, kind in wanted.items()},
-                include_columns=None if kinds is None else list(kinds),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=quoted_null,
-                **_values_looked_for(text, kinds),
-            ),
-        )
+        with _signals_left_to_python():
+            table = pacsv.read_csv(
+                pa.BufferReader(text),
+                pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(header.names)),
+                pacsv.ParseOptions(
+                    delimiter=header.delimiter,
+                    quote_char='"' if quoted else False,
+                    newlines_in_values=quoted,
+                    invalid_row_handler=refuse,
+                ),
+                pacsv.ConvertOptions(
+                    column_types=None if wanted is None else {name: TYPES[kind] for name, kind in wanted.items()},
+                    include_columns=None if kinds is None else list(kinds),
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=quoted_null,
+                    **_values_looked_for(text, kinds),
+                ),
+            )
     except pa.ArrowInvalid as error:
         if kinds is None and likely and not odd:
             return parse(text, header, path, first_row)
@@ -165,6 +167,23 @@ def parse(
             row = next(k for k, value in enumerate(batch.column(name).to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
     return batch if kinds is not None else _hex_as_text(batch, text, header, path, first_row)
+
+
+@contextmanager
+def _signals_left_to_python() -> Iterator[None]:
+    """In the block pyarrow does not handle SIGINT and SIGTERM, as it does otherwise in the main thread.
+
+    It would raise ArrowCancelled, although a fit that is asked to stop goes on to where it can save its state.  Some
+    signals that come just as it ends would be lost.  A piece of text takes milliseconds, so nobody waits for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pa.enable_signal_handlers(False)
+    try:
+        yield
+    finally:
+        pa.enable_signal_handlers(True)  # as it is by default; pyarrow does not say how it was
 
 
 def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int) -> None:
