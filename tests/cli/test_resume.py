@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigsvm.cli.job import is_unfinished
+from bigsvm.cli.job import Job, has_checkpoint, is_unfinished
 from bigsvm.cli.main import run
 from bigsvm.run.execute.signals import Stop
 from bigsvm.run.fit.checkpoint import Checkpoints
@@ -127,6 +127,32 @@ def test_a_run_in_use_is_left_alone(fit: list[str], tmp_path: Path, capsys: pyte
     (tmp_path / "m.run").mkdir(exist_ok=True)
     (tmp_path / "m.run" / "lock").touch()  # as the dead leave it
     assert run(fit) == 0
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("ended", ["finished", "stopped"])
+def test_what_the_same_command_did_while_the_rows_were_opened_stays(
+    ended: str, fit: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its record was deleted, and so was its checkpoint, which may have been hours of work."""
+    plain, begun = Job.open, list[str]()
+
+    def opened(job: Job) -> object:
+        rows = plain(job)
+        if not begun:
+            begun.append(ended)
+            assert (run(fit) if ended == "finished" else interrupted(fit, monkeypatch, 15)) in (0, 75)
+            capsys.readouterr()
+        return rows
+
+    monkeypatch.setattr(Job, "open", opened)
+    assert run(fit) == 73
+    said = "the output exists" if ended == "finished" else "holds the checkpoint of a stopped fit"
+    assert said in capsys.readouterr().err
+    status = json.loads((tmp_path / "m.run" / "run.json").read_text())["status"]
+    assert (status, has_checkpoint(tmp_path / "m.run")) == (
+        ("converged", False) if ended == "finished" else ("interrupted", True)
+    )
 
 
 def test_no_run_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,7 @@ def _run_fit(session: Session, job: Job, resume: bool) -> int:
     data = job.open()
     session.warn_of(data)
     with run_folder(run):
+        _check_outputs(job, resume)  # again: the same command may have run elsewhere while the rows were opened
         checkpoints = Checkpoints(run / CHECKPOINTS, {}, job.checkpoint_every_s, f"bigsvm resume {run}")
         if not resume:
             checkpoints.clear()
