@@ -23,6 +23,7 @@ from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import Session, say, write_failure
 from bigsvm.errors import BigSVMError
+from bigsvm.files.standard_output import silence_standard_output
 from bigsvm.machine import check_address_space
 from bigsvm.model import versions as registry
 from bigsvm.run.fit.plan import make_plan
@@ -205,7 +206,11 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
     status, code = document.pop("status"), document.pop("exit_code")
     if code:
         say(f"bigsvm: error: {_complaint(status, document)}")
-    return session.finish(document, _sentence(status, document), status, code)
+    try:
+        return session.finish(document, _sentence(status, document), status, code)
+    except BrokenPipeError:  # nobody reads it, and the outcome stands
+        silence_standard_output()
+        return code
 
 
 def _foreseen(document: dict[str, Any]) -> str:

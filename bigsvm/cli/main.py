@@ -25,7 +25,7 @@ from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import say, write_failure
 from bigsvm.errors import UsageError
-from bigsvm.files.standard_output import to_standard_output
+from bigsvm.files.standard_output import silence_standard_output, to_standard_output
 
 COMPLETE = "_BIGSVM_COMPLETE"
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})$")
@@ -153,7 +153,7 @@ def run(args: list[str], to_the_end: bool = False) -> int:
         except (Exception, KeyboardInterrupt) as error:
             if isinstance(error, BrokenPipeError) and _reader_has_gone(args):
                 # As `head` does.  Python would complain again when it flushes at exit.
-                _silence_stdout()
+                silence_standard_output()
                 return call.session.exit_code if call.session is not None else 0
             if isinstance(error, KeyboardInterrupt) and call.session is not None and call.session.finished:
                 return call.session.exit_code  # the result was already written
@@ -162,7 +162,7 @@ def run(args: list[str], to_the_end: bool = False) -> int:
                 sys.stdout.flush()
                 return code
             except OSError:  # a closed pipe, or a full disk
-                _silence_stdout()
+                silence_standard_output()
                 return failure_of(error).code
 
 
@@ -249,9 +249,3 @@ def _reader_has_gone(args: list[str]) -> bool:
     for number in {1, *(int(found) for arg in args for found in _DESCRIPTOR.findall(arg))}:
         pipes.register(number, 0)  # errors are told without being asked for
     return any(told & (select.POLLERR | select.POLLHUP) for _, told in pipes.poll(0))
-
-
-def _silence_stdout() -> None:
-    """Redirect standard output to /dev/null.  The flush at exit would fail again, and make the exit code 120."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,3 +33,9 @@ def to_standard_output() -> Iterator[None]:
         from bigsvm.files.atomic import cannot_write  # `bigsvm --help` does not need it
 
         raise cannot_write(Path("-"), error) from error
+
+
+def silence_standard_output() -> None:
+    """Redirect standard output to /dev/null.  The flush at exit would fail again, and make the exit code 120."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,6 +45,18 @@ def test_a_log_that_cannot_be_written_does_not_undo_a_promotion(
     assert registry.current_version(tmp_path / "reg") == 1
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]], ids=["text", "json"])
+def test_a_reader_that_has_gone_does_not_undo_a_promotion(flags: list[str], job: Place, tmp_path: Path) -> None:
+    """It ended with 74 after the promotion."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "pipelines.retrain", "--config", str(job()), *flags]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    os.close(writes)
+    assert (done.returncode, registry.current_version(tmp_path / "reg")) == (0, 1)
+    assert "error" not in done.stderr
+
+
 _DIE = """
 import os, sys
 from pipelines import retrain, steps
