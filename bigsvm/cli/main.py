@@ -9,7 +9,6 @@ import contextlib
 import gc
 import os
 import re
-import select
 import sys
 import traceback
 import warnings
@@ -245,6 +244,8 @@ def _reader_has_gone(args: list[str]) -> bool:
 
     Other pipes may break too, such as one to a child process or a server.  Then the command has failed.
     """
+    import select  # here, because `bigsvm --help` does not need it
+
     pipes = select.poll()
     for number in {1, *(int(found) for arg in args for found in _DESCRIPTOR.findall(arg))}:
         pipes.register(number, 0)  # errors are told without being asked for
