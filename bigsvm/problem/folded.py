@@ -24,12 +24,14 @@ class FoldedModels:
     held_out : int32, (n_cells,)   the fold that each cell leaves out; -1 for none
     weight : float64, (n_cells, n_classes)   class weights of each cell; one column of ones for targets
     folds : how the folds were made, as JSON
+    others_wait : other solvers train the models that `dcd` does not solve in reasonable time
     """
 
     fold_of: Callable[[int, int], np.ndarray]
     held_out: np.ndarray
     weight: np.ndarray
     folds: dict[str, object]
+    others_wait: bool = False
 
     def applied(self, problem: Problem, data: RowBlocks | None = None) -> Problem:
         """The problem with an axis over the rows of `data` in working order; without data, over no rows yet."""

@@ -31,6 +31,8 @@ IN_MEMORY = Limits(most=100_000, patience=1000)
 """Epochs over rows in memory."""
 STREAMED = Limits(most=2000, patience=200)
 """Passes over rows that stream."""
+IN_MEMORY_IF_OTHERS_WAIT, STREAMED_IF_OTHERS_WAIT = Limits(most=1000, patience=250), Limits(most=200, patience=50)
+"""The same for the models of a search, which other solvers train if `dcd` does not arrive within these limits."""
 SCANNED, SCANNED_BYTES = 3_000, 64 * GIB
 """Likewise, passes or bytes, whichever allow more, of solvers with a kernel whose rules of two variables read all rows
 at each step.  What a cache spares them counts, too: the limit must not depend on one."""
@@ -96,8 +98,11 @@ class Pace:
         needed[~known | (still <= 0.0)] = 0.0
         return needed
 
-    def hopeless(self, targets: np.ndarray, limits: Limits) -> np.ndarray:
-        """Which values will not come down to their targets within the limits, bool (n,)."""
+    def hopeless(self, targets: np.ndarray, limits: Limits, by_ratio: bool = False) -> np.ndarray:
+        """Which values will not come down to their targets within the limits, bool (n,).
+
+        by_ratio : by the forecast of `by_ratio`, if another solver can go on; else by the more hopeful straight line
+        """
         if self.counts[2] < limits.patience:
             return np.zeros(len(self.least), bool)
-        return self.still_to_come(targets) > limits.most
+        return (self.by_ratio if by_ratio else self.still_to_come)(targets) > limits.most

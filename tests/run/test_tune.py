@@ -23,6 +23,7 @@ from bigsvm.problem.loss import loss_named
 from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import parse_costs
+from bigsvm.run.tune.hard import together_as_alone
 from bigsvm.run.tune.result import read_found
 from bigsvm.run.tune.search import Asked, tune_store
 from bigsvm.run.tune.train import form_of, train
@@ -387,11 +388,70 @@ def test_hard_candidates_of_few_features_in_memory_are_left_to_newton(tmp_path: 
     assert (found.figures["form"], found.figures["solver"]) == ("shared, the hard ones by fold", "dcd, newton")
     assert [row.candidate.C for row in found.rows] == [0.1, 100.0]
     assert read_found(tmp_path / "search") == json.loads(json.dumps(found.document()))
-    assert "except large C, which are trained fold by fold" in describe(found, {"run": None, "model": None})
+    assert "except hard ones, which are trained fold by fold" in describe(found, {"run": None, "model": None})
     by_dcd = bigsvm.tune((X, y), Cs=[100.0, 0.1], folds=2, threads=1, solver="dcd")
     assert (by_dcd.figures["form"], by_dcd.figures["solver"]) == ("shared", "dcd")
     for row, other in zip(found.rows, by_dcd.rows, strict=True):
         np.testing.assert_allclose(row.objectives, other.objectives, rtol=1e-3)
+
+
+def columns_of_all_scales(n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    """Rows on which coordinate descent hardly moves: columns far from 0, of scales that differ a thousandfold."""
+    X, y = random_problem(n, 5, seed=22, noise=0.3)
+    return 1e3 * np.abs(X) * np.logspace(-3, 0, 5), y
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_models_that_dcd_does_not_reach_are_left_to_the_solver_of_a_single_fit(loss: str, tmp_path: Path) -> None:
+    X, y = columns_of_all_scales()
+    options: dict[str, Any] = {"loss": loss, "tol": 1e-6, "class_weights": ["none", "balanced"], "threads": 1}
+    found = bigsvm.tune((X, y), Cs=[1e-12, 0.1], folds=2, run=tmp_path / "search", **options)
+    assert found.status == "converged"
+    assert found.figures["form"] == "shared, the hard ones by fold"
+    assert found.figures["solver"].startswith("dcd, newton")
+    assert any("dcd did not reach the tolerance for C = 0.1:" in warning for warning in found.warnings)
+    fold = Folds(2, "rows", seed=0).of(0, len(y))
+    for row in found.rows:
+        for held_out, objective in enumerate(row.objectives):
+            rows, candidate = fold != held_out, row.candidate
+            one = {"C": candidate.C, "class_weight": candidate.class_weight, "loss": loss, "tol": 1e-6}
+            alone = bigsvm.fit((X[rows], y[rows]), **one)
+            assert objective == pytest.approx(alone.figures["objective"], rel=2e-6)
+    again = bigsvm.tune((X, y), Cs=[1e-12, 0.1], folds=2, run=tmp_path / "search", **options)
+    assert [row.document() for row in again.rows] == [row.document() for row in found.rows]
+
+
+def test_dcd_is_given_up_early_and_a_limit_leaves_its_models_to_others_in_memory_alone(
+    request: pytest.FixtureRequest,
+) -> None:
+    rows = columns_of_all_scales()
+    epochs: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, EpochEnd):
+            epochs.append(event.epochs)
+
+    options: dict[str, Any] = {"Cs": [0.1, 1.0], "folds": 2, "tol": 1e-6, "emit": note}
+    assert bigsvm.tune(rows, **options).status == "converged"
+    assert max(epochs) < 1000
+    limited = bigsvm.tune(rows, max_passes=60, **options)
+    assert (limited.status, limited.figures["solver"]) == ("converged", "dcd, newton")
+    by_name = bigsvm.tune(rows, max_passes=60, solver="dcd", **options)
+    assert (by_name.status, by_name.figures["form"]) == ("stopped", "shared")
+    timed = bigsvm.tune(rows, max_passes=60, max_time=1e6, **options)
+    assert (timed.status, timed.figures["form"]) == ("stopped", "shared")
+    request.getfixturevalue("streaming")
+    streamed = bigsvm.tune(rows, max_passes=5, memory="64MiB", **options)
+    assert (streamed.status, streamed.figures["form"]) == ("stopped", "shared")
+
+
+def test_hard_candidates_that_one_fit_cannot_hold_by_their_solver_have_several() -> None:
+    X, y = random_problem(2000, 400, seed=23, n_classes=5)
+    store, config = ArrayRows(X.astype(np.float32), y), FitConfig.of(memory="128MiB")
+    grid = [bigsvm_candidate(C) for C in (10.0, 20.0, 30.0, 40.0)]
+    assert together_as_alone(store, config, grid, [0, 1, 2, 3]) == [[0, 1], [2, 3]]
+    assert together_as_alone(store, FitConfig.of(memory="4GiB"), grid, [0, 1, 2, 3]) == [[0, 1, 2, 3]]
+    assert together_as_alone(store, config, grid, []) == []
 
 
 def test_models_of_one_C_are_trained_together_where_rows_are_in_memory() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("sklearn")
 
 import sklearn.svm
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold
 
 import bigsvm
@@ -69,6 +71,19 @@ def test_what_is_searched_is_the_problem_of_the_estimator(estimator: LinearSVC, 
     for k in (0, 1):
         alone = clone(estimator).set_params(C=0.1).fit(X[fold != k], y[fold != k])
         assert found.cv_results_[f"split{k}_test_score"][0] == alone.score(X[fold == k], y[fold == k])
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_columns_of_all_scales_are_searched_as_they_are_fitted(loss: str) -> None:
+    X, y = random_problem(120, 5, seed=45, noise=0.3)
+    X, fold = 1e3 * np.abs(X) * np.logspace(-3, 0, 5), np.arange(120) % 2
+    estimator = LinearSVC(loss=loss, max_iter=300)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        found = search(estimator, X, y, Cs=[1.0], cv=fold)
+        for k in (0, 1):
+            alone = clone(estimator).fit(X[fold != k], y[fold != k])
+            assert found.cv_results_[f"split{k}_test_score"][0] == alone.score(X[fold == k], y[fold == k])
 
 
 @pytest.mark.parametrize(

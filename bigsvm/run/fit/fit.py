@@ -158,6 +158,8 @@ def _trained(
         loop = Loop(
             begun.problem, plan.solver, begun.state, config, ctx, prover, survey.data_bytes, stop, checkpoints, note
         )  # fmt: skip
+        if folded is not None and folded.others_wait:
+            loop.give_up_soon()
         identity = ProblemIdentity(
             asked_of, survey.content_fingerprint, _asked(config, folded, earlier), plan.decisive(), versions()
         )

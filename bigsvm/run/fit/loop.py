@@ -36,7 +36,15 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.proof.prover import ProofLeft, Prover
 from bigsvm.solvers.base import Rule, Solver, StepInfo
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.pace import IN_MEMORY, SCANNED, SCANNED_BYTES, STREAMED, Pace
+from bigsvm.solvers.pace import (
+    IN_MEMORY,
+    IN_MEMORY_IF_OTHERS_WAIT,
+    SCANNED,
+    SCANNED_BYTES,
+    STREAMED,
+    STREAMED_IF_OTHERS_WAIT,
+    Pace,
+)
 from bigsvm.store.state.state_files import dump, load
 
 _FIRST_CHECK = 4.0  # passes after which the first certificate is deferred; the next one when they have doubled
@@ -106,6 +114,7 @@ class Loop:
         self.at = LoopState(pace=Pace.of(problem.n_proofs), primals=np.full(problem.n_proofs, np.inf))
         self.limits = IN_MEMORY if ctx.resident else STREAMED
         self.solving_s = 0.0
+        self._others_wait = False
         self._began = time.monotonic()
         self._before_s = 0.0
         self._moved = None if ctx.mapper.traffic is None else ctx.mapper.traffic.copy()
@@ -130,6 +139,11 @@ class Loop:
         """Take over a certificate of the starting point.  True if it meets the tolerance already."""
         self.at.visits += visits
         return self._report(start) and self.config.stop == "gap"
+
+    def give_up_soon(self) -> None:
+        """End as stalled after less work, whatever --max-passes allows: other solvers train models without a proof."""
+        self._others_wait = True
+        self.limits = IN_MEMORY_IF_OTHERS_WAIT if self.ctx.resident else STREAMED_IF_OTHERS_WAIT
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -215,7 +229,8 @@ class Loop:
         coming = 1.0 if self.ctx.resident else 2.0 * info.readings
         out_of_passes = self._spent() + coming > self._limit or at.steps >= self.most_steps
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
-        exhausted = exhausted or (config.max_passes is None and self._hopeless() and not self._changed())
+        unlimited = config.max_passes is None or self._others_wait
+        exhausted = exhausted or (unlimited and self._hopeless() and not self._changed())
         at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
@@ -290,7 +305,7 @@ class Loop:
         if self.solver.self_paced:
             return self._read_enough()
         targets, too_long = self.config.tol * at.primals, spent - at.changed > self.limits.most
-        hopeless = at.pace.hopeless(targets, self.limits)
+        hopeless = at.pace.hopeless(targets, self.limits, self._others_wait)
         if self.problem.axis is not None:  # a search goes on as long as any of its models is not hopeless
             hopeless = hopeless[at.pace.least > targets]
             return too_long or (len(hopeless) > 0 and bool(hopeless.all()))

@@ -4,6 +4,7 @@
 weights (`problem/axis.py`).  There are exceptions:
 
 * If rows with few features are in memory, the models of large C are trained by the solver that a single fit would use.
+* So are models that `dcd` turns out not to solve in reasonable time (`hard.py`).
 * Other linear solvers take the folds one after another, all values of C together.
 * Kernel models share no passes.
 * If the budget cannot hold all models of `dcd`, the candidates are trained in several parts.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.errors import DataError, PlanRefused
-from bigsvm.events import Emit
+from bigsvm.events import Emit, Warned
 from bigsvm.machine import memory_limit
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.folded import FoldedModels
@@ -36,13 +37,12 @@ from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.path import fit_path_store, part_of_path
 from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
+from bigsvm.run.tune.hard import hard_in_memory, others_wait, together_as_alone
 from bigsvm.run.tune.kept_fits import KeptFits
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.transforms.withheld import WithheldRows
 from bigsvm.units import MIB, show_bytes
 
-_EASY = 1.0
-"""C up to which coordinate descent is fast for any rows, if these are about of unit length."""
 _COPIES = 2
 """Copies of all weights that are held: the models', and the scorer's."""
 _LITTLE = 32
@@ -95,11 +95,16 @@ class Trained(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """One fit of a search: its name, its cells in the order of its results, and the function that runs it."""
+    """One fit of a search.
+
+    name : its folder in that of the search;  cells : (candidate, fold) of each of its results, in their order
+    fit : the function that runs it;  in_memory : the rows do not stream
+    """
 
     name: str
     cells: list[tuple[int, int]]
     fit: Callable[[Checkpoints | None, bool], list[FitResult]]
+    in_memory: bool = False
 
 
 def train(
@@ -118,32 +123,65 @@ def train(
     if beside:
         config = dataclasses.replace(config, memory=budget - beside)
     form = form_of(store, config, grid)
+    fits = _Fits(run)
     if form == "shared":
         hard = hard_in_memory(store, config, grid)
         easy = [number for number in range(len(grid)) if number not in hard]
-        works = list(_shared(store, config, grid, easy, folds, counts, emit)) if easy else []
-        works += _by_fold(store, config, grid, hard, folds, emit)
-        if hard:
+        waiting = bool(easy) and others_wait(store, config, [grid[number] for number in easy])
+        failed: list[tuple[int, int]] = []
+        for work in _shared(store, config, grid, easy, folds, counts, emit, waiting) if easy else ():
+            fits.run([work])
+            failed += _failed(work, fits, config) if waiting else []
+        fits.run(_by_fold(store, config, grid, _cells(hard, folds, False), folds, emit, "fold", together_as_alone))
+        if failed:
+            emit(Warned(_said_of(failed, grid)))
+        fits.run(_by_fold(store, config, grid, failed, folds, emit, "again", together_as_alone))
+        if hard or failed:
             form = "shared, the hard ones by fold" if easy else "by fold"
     elif form == "by fold":
-        works = list(_by_fold(store, config, grid, range(len(grid)), folds, emit))
+        fits.run(_by_fold(store, config, grid, _cells(range(len(grid)), folds, False), folds, emit))
     else:
-        works = list(_one_by_one(store, config, grid, folds, emit))
-    kept = KeptFits(run)
-    cells, bytes_read, data_bytes, seconds = [], 0, 0, 0.0
-    solvers: dict[str, None] = {}
-    memories: list[dict[str, int]] = []
-    for work in works:
-        figures, models = kept.done(work.name, work.fit)
-        cells += [Cell(*where, model) for where, model in zip(work.cells, models, strict=True)]
-        bytes_read += figures["bytes_read"]
-        data_bytes, solvers = figures["data_bytes"], {**solvers, figures["solver"]: None}
-        seconds += figures["seconds"]
-        memories.append(figures["memory"])
-    most = together(memories)
-    return Trained(
-        sorted(cells, key=lambda cell: cell[:2]), form, ", ".join(solvers), bytes_read, data_bytes, seconds, most
-    )
+        fits.run(_one_by_one(store, config, grid, folds, emit))
+    return fits.trained(form)
+
+
+class _Fits:
+    """The fits of a search that have run, with their costs and the best model of each cell.
+
+    run : the folder of the search, or None
+    """
+
+    def __init__(self, run: Path | None) -> None:
+        self._kept = KeptFits(run)
+        self._cells: dict[tuple[int, int], Cell] = {}
+        self._figures: list[dict[str, Any]] = []
+
+    def run(self, works: Iterable[_Work]) -> None:
+        """Run some fits, one after another, or load those that are finished."""
+        for work in works:
+            figures, models = self._kept.done(work.name, work.fit)
+            self._figures.append(figures)
+            for where, model in zip(work.cells, models, strict=True):
+                cell, former = Cell(*where, model), self._cells.get(where)
+                if former is None or cell.relative_gap <= former.relative_gap:
+                    self._cells[where] = cell
+
+    def unproved(self, work: _Work) -> list[Cell]:
+        """The cells of a fit that has run whose gap is not within the tolerance."""
+        return [cell for cell in map(self._cells.__getitem__, work.cells) if cell.status != "converged"]
+
+    def trained(self, form: str) -> Trained:
+        """All of it, once every fit has run.  form : as in `Trained`"""
+        every = self._figures
+        return Trained(
+            cells=[self._cells[where] for where in sorted(self._cells)],
+            form=form,
+            solver=", ".join(dict.fromkeys(figures["solver"] for figures in every)),
+            bytes_read=sum(figures["bytes_read"] for figures in every),
+            data_bytes=every[-1]["data_bytes"],
+            seconds=sum(figures["seconds"] for figures in every),
+            memory=together([figures["memory"] for figures in every]),
+        )
 
 
 def together(memories: Sequence[dict[str, int]]) -> dict[str, int]:
@@ -162,29 +200,6 @@ def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> s
     if not able or config.solver not in ("auto", "dcd"):
         return "by fold"
     return "shared"
-
-
-def hard_in_memory(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> list[int]:
-    """Indices of the candidates for which `dcd` would be slow, if rows with few features are in memory.
-
-    Rows in memory need no shared passes, so these candidates are trained by the solver of a single fit, fold by fold.
-    """
-    if config.solver != "auto":
-        return []
-    found = []
-    for number, candidate in enumerate(grid):
-        if candidate.C <= _EASY:
-            continue
-        try:
-            own = dataclasses.replace(candidate.config(config), class_weight=None)
-            plan = make_plan(store, dataclasses.replace(own, C_path=[candidate.C]))
-        except PlanRefused:
-            continue
-        # A plan that opens with dcd stays with dcd, unless that turns out to be slow.
-        alone = plan.solver.name in ("newton", "newton-ws") and getattr(plan.solver, "opening", "") != "dcd"
-        if plan.resident and alone:
-            found.append(number)
-    return found
 
 
 def check_room(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], folds: Folds) -> None:
@@ -267,9 +282,12 @@ def _check_classes(store: RowBlocks, folds: Folds, counts: np.ndarray) -> None:
 
 def _shared(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], numbers: Sequence[int], folds: Folds,
-    counts: np.ndarray | None, emit: Emit,
+    counts: np.ndarray | None, emit: Emit, waiting: bool,
 ) -> Iterator[_Work]:  # fmt: skip
-    """The fits of some candidates: one for all cells, or several if the budget is too small for that."""
+    """The fits of some candidates: one for all cells, or several if the budget is too small for that.
+
+    waiting : other solvers train the models that `dcd` does not solve in reasonable time
+    """
 
     def asked(cells: Sequence[tuple[int, int]]) -> FitConfig:
         return _of_shared(config, [grid[number].C for number, _ in cells])
@@ -290,7 +308,7 @@ def _shared(
         cells = _cells(part, folds, plan.resident)
         weight = np.array([_weights(store, config, grid[number], fold, counts) for number, fold in cells])
         held_out = np.array([fold for _, fold in cells], np.int32)
-        folded = FoldedModels(folds.of, held_out, weight, folds.document())
+        folded = FoldedModels(folds.of, held_out, weight, folds.document(), waiting)
         own = asked(cells)
 
         def fit(
@@ -300,7 +318,7 @@ def _shared(
             whole = fit_store(store, own, emit, checkpoints, resume, folded)
             return [part_of_path(whole, number, own) for number in range(len(own.C_path))]
 
-        yield _Work(f"{'alike' if plan.resident else 'shared'}-{place}", cells, fit)
+        yield _Work(f"{'alike' if plan.resident else 'shared'}-{place}", cells, fit, plan.resident)
 
 
 def _cells(part: Sequence[int], folds: Folds, in_memory: bool) -> list[tuple[int, int]]:
@@ -326,25 +344,46 @@ def _weights(
     return make_problem(candidate.config(config), store, training).class_weight
 
 
+def _failed(work: _Work, fits: _Fits, config: FitConfig) -> list[tuple[int, int]]:
+    """The cells of a finished fit that another solver is to train: those that `dcd` did not solve.
+
+    A limit that the user set for the reading of rows, or for the time, ends the search, too.
+    """
+    limited = config.max_time is not None or not work.in_memory
+    return [cell[:2] for cell in fits.unproved(work) if cell.status == "stalled" or not limited]
+
+
+def _said_of(failed: Sequence[tuple[int, int]], grid: Sequence[Candidate]) -> str:
+    """The warning that other solvers train some cells."""
+    costs = ", ".join(f"{C:g}" for C in sorted({grid[number].C for number, _ in failed}))
+    return f"dcd did not reach the tolerance for C = {costs}: the solver of a single fit trains these models"
+
+
 def _by_fold(
-    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], numbers: Sequence[int], folds: Folds, emit: Emit
+    store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], cells: Sequence[tuple[int, int]], folds: Folds,
+    emit: Emit, name: str = "fold",
+    parts_of: Callable[[RowBlocks, FitConfig, Sequence[Candidate], list[int]], list[list[int]]] | None = None,
 ) -> Iterator[_Work]:  # fmt: skip
-    """The fits of some candidates: one for each fold and class weight, with all values of C."""
-    groups: dict[str, list[int]] = {}
-    for number in numbers:
-        groups.setdefault(repr(grid[number].class_weight), []).append(number)
-    for place, part in enumerate(groups.values()):
+    """The fits of some cells: one for each fold and class weight, with all values of C.
+
+    parts_of : cuts the candidates of a fold and class weight into parts, each of which has a fit of its own; None: none
+    """
+    weights = dict.fromkeys(repr(grid[number].class_weight) for number, _ in cells)
+    for group, weight in enumerate(weights):
         for fold in range(folds.n_folds):
-            own = dataclasses.replace(grid[part[0]].config(config))
+            found = [n for n, held_out in cells if held_out == fold and repr(grid[n].class_weight) == weight]
+            for place, part in enumerate([found] if parts_of is None else parts_of(store, config, grid, found)):
+                own = dataclasses.replace(grid[part[0]].config(config))
 
-            def fit(
-                checkpoints: Checkpoints | None, resume: bool, part: list[int] = part, fold: int = fold,
-                own: FitConfig = own,
-            ) -> list[FitResult]:  # fmt: skip
-                rows: Any = WithheldRows(store, OfFold(folds, fold))
-                return fit_path_store(rows, [grid[number].C for number in part], own, emit, checkpoints, resume)
+                def fit(
+                    checkpoints: Checkpoints | None, resume: bool, part: list[int] = part, fold: int = fold,
+                    own: FitConfig = own,
+                ) -> list[FitResult]:  # fmt: skip
+                    rows: Any = WithheldRows(store, OfFold(folds, fold))
+                    return fit_path_store(rows, [grid[number].C for number in part], own, emit, checkpoints, resume)
 
-            yield _Work(f"fold-{place}-{fold}", [(number, fold) for number in part], fit)
+                of_part = f"-{place}" if place else ""
+                yield _Work(f"{name}-{group}-{fold}{of_part}", [(number, fold) for number in part], fit)
 
 
 def _one_by_one(

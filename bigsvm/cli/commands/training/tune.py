@@ -234,7 +234,7 @@ _ROUGH = ", ~ from binned scores"
 _FORMS = {
     "shared": "all on the same passes",
     "by fold": "fold by fold, all C on the same passes",
-    "shared, the hard ones by fold": "all on the same passes, except large C, which are trained fold by fold",
+    "shared, the hard ones by fold": "all on the same passes, except hard ones, which are trained fold by fold",
     "one by one": "one after another",
 }
 
