@@ -152,6 +152,7 @@ def part_of_path(whole: FitResult, number: int, config: FitConfig) -> FitResult:
         whole.identity,
         seconds=dict(whole.seconds),
         memory=dict(whole.memory),
+        loaded_bytes=whole.loaded_bytes,
         stopped_by=whole.stopped_by,
     )
 

@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.model.linear_model import Model
 from bigsvm.run.apply.curves import Points, curve, points_of
-from bigsvm.run.apply.scoring import Scorer, budget_of, plan_reading, precompile_scoring_of, score_rows
+from bigsvm.run.apply.scoring import Scorer, budget_of, least_of_store, plan_reading, precompile_scoring_of, score_rows
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.run.execute.signals import Stop
 from bigsvm.solvers.gathered import picked_rows
@@ -21,9 +21,11 @@ from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 from bigsvm.tasks import over_shares
+from bigsvm.units import MIB
 
 _ROW = 96  # bytes for each held-out row while one curve is fitted to all of them
 _SHARE = 2  # 1 / the part of the budget that scores may use
+_BLOCKS = MIB  # for blocks of many rows: each leaves arrays of its own until the curves are fitted
 
 
 class Share(NamedTuple):
@@ -77,7 +79,8 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
     """
     assert store.classes is not None
     budget = budget_of(config)
-    share = held_share(config.calibrate_share, store.n_samples, model, budget, emit)
+    beside = least_of_store(store, model)
+    share = held_share(config.calibrate_share, store.n_samples, model, budget, beside, emit)
     which = HashedShare(share, config.seed)
     precompile_scoring_of(store, model, emit)
     scorer, parts, began = model.scorer(), [], time.monotonic()
@@ -104,9 +107,16 @@ def calibrated(model: Model, store: RowBlocks, config: FitConfig, emit: Emit, st
     return {"method": config.calibrate, "curves": curves, "held_out": rows}
 
 
-def held_share(share: float, n_samples: int, model: Model, budget: MemoryBudget, emit: Emit) -> float:
-    """`share`, or less if the scores of so many rows do not fit half of the budget; then a warning is emitted."""
-    room = budget.limit // _SHARE / held_bytes(1.0, 1, model)
+def held_share(
+    share: float, n_samples: int, model: Model, budget: MemoryBudget, beside: int, emit: Emit
+) -> float:  # fmt: skip
+    """`share`, or less if the scores of so many rows do not fit half of the budget; then a warning is emitted.
+
+    beside : bytes that scoring needs at least; if the other half is less, the scores get half of what scoring leaves
+    """
+    half = budget.limit // _SHARE
+    fits = budget.limit - half >= beside + _BLOCKS
+    room = (half if fits else max(budget.limit - beside, 0) // _SHARE) / held_bytes(1.0, 1, model)
     if share * n_samples <= room:
         return share
     emit(

@@ -28,7 +28,7 @@ from bigsvm.events import (
     WorkStarted,
     silent,
 )
-from bigsvm.machine import return_freed_memory
+from bigsvm.machine import anonymous_bytes, return_freed_memory
 from bigsvm.model.model_rows import label_column_of, rows_of
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.folded import FoldedModels
@@ -123,7 +123,7 @@ def _trained(
 ) -> FitResult:
     """`fit_store` without calibration.  asked_of : the identity that the result records"""
     return_freed_memory()
-    began = time.monotonic()
+    began, before = time.monotonic(), anonymous_bytes()
     stop = Stop()
     note = _Notes(emit, stop)
     ready = _make_ready(store, config, folded, note)
@@ -185,6 +185,7 @@ def _trained(
         )
         memory.sample()
         result.memory = memory.document(plan.budget_bytes)
+        result.loaded_bytes = max(memory.base_bytes - before, 0)
     result.stopped_by = stop.by
     result.seconds = {
         "total": time.monotonic() - began,

@@ -79,6 +79,8 @@ class FitResult:
     """Row of `alpha` of each store row, may be a map; None for the identity."""
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+    loaded_bytes: int = 0
+    """Memory that compiled code and libraries took that were loaded for this fit, before its base was measured."""
     stopped_by: str | None = None
     """The signal that asked for a stop so late that the fit ended all the same, such as SIGTERM; None without one."""
 

@@ -143,7 +143,8 @@ def calibrated_by_folds(
     """
     assert store.classes is not None
     budget, model = budget_of(config), cells[0].model
-    share = held_share(1.0, store.n_samples, model, budget, emit)
+    beside = least_of_rows(store, model.n_models) + weights_held(cells)
+    share = held_share(1.0, store.n_samples, model, budget, beside, emit)
     which = HashedShare(share, config.seed)
     parts = []
     with budget.reserve("held-out scores", held_bytes(share, store.n_samples, model)):
@@ -163,8 +164,7 @@ def _scored(
 
     which : use only these of the held-out rows; None: all
     """
-    by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
-    stand_in = _stand_in([cells[number].model for number in max(by_fold, key=len)])
+    by_fold, stand_in = _by_fold(cells, folds)
     precompile_scoring_of(store, stand_in, emit)
     scorers = tuple(_scorer([cells[number].model for number in numbers]) for numbers in by_fold)
     began = time.monotonic()
@@ -191,6 +191,17 @@ def _scored(
             emit(WorkAdvanced(what, ref.stop))
     check_unchanged(store)
     emit(WorkEnded(what, time.monotonic() - began))
+
+
+def load_scoring(store: RowBlocks, cells: Sequence[Cell], folds: Folds, emit: Emit) -> None:
+    """Compile, or load, what scoring calls, before its memory is measured."""
+    precompile_scoring_of(store, _by_fold(cells, folds)[1], emit)
+
+
+def _by_fold(cells: Sequence[Cell], folds: Folds) -> tuple[list[list[int]], Model]:
+    """The indices of the cells of each fold, and a model as wide as all models of a fold."""
+    by_fold = [[number for number, cell in enumerate(cells) if cell.fold == fold] for fold in range(folds.n_folds)]
+    return by_fold, _stand_in([cells[number].model for number in max(by_fold, key=len)])
 
 
 def weights_held(cells: Sequence[Cell]) -> int:

@@ -31,6 +31,10 @@ class KeptFits:
     def __init__(self, run: Path | None) -> None:
         self._run = run
 
+    def has(self, name: str) -> bool:
+        """Whether the fit `name` was finished before, so that `done` loads it."""
+        return self._run is not None and (self._run / "fits" / name).is_dir()
+
     def done(
         self, name: str, fit: Callable[[Checkpoints | None, bool], list[FitResult]]
     ) -> tuple[dict[str, Any], list[Model]]:
@@ -45,7 +49,7 @@ class KeptFits:
             results[0].heed_a_late_stop()  # or the next fit would begin
             return _figures(results), _models(results)
         folder = self._run / "fits" / name
-        if folder.is_dir():
+        if self.has(name):
             return _read(folder)
         checkpoints = Checkpoints(self._run / "checkpoint" / name, {}, _CHECKPOINT_EVERY_S)
         results = fit(checkpoints, True)
@@ -67,7 +71,8 @@ def _figures(results: list[FitResult]) -> dict[str, Any]:
     figures = results[0].figures
     found = {name: figures[name] for name in ("bytes_read", "data_bytes", "solver", "passes")}
     seconds = results[0].seconds
-    return {**found, "seconds": seconds["total"] - seconds["compile"], "memory": results[0].memory}
+    memory = {**results[0].memory, "loaded_bytes": results[0].loaded_bytes}
+    return {**found, "seconds": seconds["total"] - seconds["compile"], "memory": memory}
 
 
 def _models(results: list[FitResult]) -> list[Model]:

@@ -12,9 +12,10 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
 from bigsvm.files.atomic import cannot_write
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.machine import check_address_space, memory_limit
+from bigsvm.machine import anonymous_bytes, check_address_space, memory_limit, trim_heap
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.api import joined_source
+from bigsvm.run.apply import curves
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
@@ -23,9 +24,10 @@ from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
-from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics
+from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics, load_scoring
+from bigsvm.run.tune.memory import Part, together
 from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
-from bigsvm.run.tune.train import check_room, together, train
+from bigsvm.run.tune.train import check_room, train
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.identity import first_difference
 from bigsvm.store.ingest.collections.lazy import is_lazy
@@ -180,6 +182,8 @@ def tune_store(
     if config.calibrate is not None and (store.classes is None or not asked.refit):
         hint = "--calibrate applies to the model of --refit, and needs classes"
         raise UsageError("there is no model of classes to calibrate", store.uri, hint)
+    if config.calibrate is not None:
+        curves.load(config.calibrate)  # import libraries before memory is counted
     if run is not None:
         _claim(run, _document(store, config, asked))
     search = dataclasses.replace(
@@ -187,9 +191,12 @@ def tune_store(
     )  # a search needs no rows for calibration, because every fold is held out already
     check_room(store, search, asked.grid, asked.folds)
     trained = train(store, search, asked.grid, asked.folds, note, run)
+    before = anonymous_bytes()
+    load_scoring(held_out_of or store, trained.cells, asked.folds, note)
     with PeakMemory() as memory:
         scores = held_out_metrics(held_out_of or store, trained.cells, asked.folds, search, note)
-    scoring = memory.document(config.memory_bytes(memory_limit().nbytes))
+    scored = memory.document(config.memory_bytes(memory_limit().nbytes))
+    scoring = Part(scored, max(memory.base_bytes - before, 0), here=True)
     metrics = METRICS_OF_TARGETS if store.classes is None else METRICS
     rows = rows_of(asked.grid, trained, scores, metrics)
     best, one_se = choose(rows, asked.metric)
@@ -205,7 +212,7 @@ def tune_store(
         "passes": trained.bytes_read / trained.data_bytes,
         "tol": config.tol,
         "seconds": {"training": trained.seconds},
-        "memory": together([scoring, trained.memory]),
+        "memory": together([*trained.memory, scoring]),
     }
     sizes = asked.folds.sizes(store.n_samples).tolist()
     result = TuneResult(rows, asked.metric, asked.folds, sizes, best, one_se, chosen, figures, warnings)
@@ -217,6 +224,7 @@ def tune_store(
         result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
         if config.calibrate is not None:
             found = calibrated_by_folds(store, cells, asked.folds, config, note)
+            trim_heap()  # the model is saved next, which is measured with the fit
             result.refit.model.about["calibration"] = found
             result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}
         add_held_out(result.refit, store, search, note)

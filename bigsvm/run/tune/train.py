@@ -23,7 +23,7 @@ import numpy as np
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, Warned
-from bigsvm.machine import memory_limit
+from bigsvm.machine import memory_limit, trim_heap
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import make_problem
@@ -39,6 +39,7 @@ from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.hard import hard_in_memory, others_wait, together_as_alone
 from bigsvm.run.tune.kept_fits import KeptFits
+from bigsvm.run.tune.memory import Part
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.transforms.withheld import WithheldRows
 from bigsvm.units import MIB, show_bytes
@@ -81,7 +82,7 @@ class Trained(NamedTuple):
 
     form : 'shared' (all on the same passes), 'by fold', 'shared, the hard ones by fold' or 'one by one'
     solver : names of the solvers of the fits, each once
-    memory : for all fits together, as in a result
+    memory : of each fit (`memory.py`)
     bytes_read, data_bytes : bytes of X, y and weights that were read; bytes of one pass
     """
 
@@ -91,7 +92,7 @@ class Trained(NamedTuple):
     bytes_read: int
     data_bytes: int
     seconds: float
-    memory: dict[str, int]
+    memory: list[Part]
 
 
 class _Work(NamedTuple):
@@ -155,12 +156,16 @@ class _Fits:
         self._kept = KeptFits(run)
         self._cells: dict[tuple[int, int], Cell] = {}
         self._figures: list[dict[str, Any]] = []
+        self._memory: list[Part] = []
 
     def run(self, works: Iterable[_Work]) -> None:
         """Run some fits, one after another, or load those that are finished."""
         for work in works:
+            here = not self._kept.has(work.name)
             figures, models = self._kept.done(work.name, work.fit)
+            trim_heap()  # what the fit has freed must not count as memory of the next one
             self._figures.append(figures)
+            self._memory.append(Part.of(figures["memory"], here))
             for where, model in zip(work.cells, models, strict=True):
                 cell, former = Cell(*where, model), self._cells.get(where)
                 if former is None or cell.relative_gap <= former.relative_gap:
@@ -180,15 +185,8 @@ class _Fits:
             bytes_read=sum(figures["bytes_read"] for figures in every),
             data_bytes=every[-1]["data_bytes"],
             seconds=sum(figures["seconds"] for figures in every),
-            memory=together([figures["memory"] for figures in every]),
+            memory=self._memory,
         )
-
-
-def together(memories: Sequence[dict[str, int]]) -> dict[str, int]:
-    """The `memory` of a result for parts of a search that ran one after another, keeping the former results."""
-    peaks = {name: max(memory[name] for memory in memories) for name in ("peak_anon_bytes", "peak_rss_bytes")}
-    base = min(memory["base_bytes"] for memory in memories)
-    return {"budget_bytes": memories[0]["budget_bytes"], "base_bytes": base, **peaks}
 
 
 def form_of(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate]) -> str:
