@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +29,7 @@ from bigsvm.compiled.linear.dual_cd import widest_spread
 from bigsvm.compiled.shared.visiting import WITH_REPLACEMENT, mixed_runs_of
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
@@ -41,10 +42,12 @@ from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
+from bigsvm.solvers.dcd.tube import epochs, solve, solves
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import side_by_side
+from bigsvm.units import counted
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
 _MANY_SWEEPS = 16  # from so many sweeps on, a step of a search ends with a proof, which costs as much as two sweeps
@@ -69,6 +72,8 @@ class DualCD(SolverBase):
                     (Hsieh et al., Algorithm 2; for rows that stream, within each group of blocks).  'random' turns
                     shrinking, row buffer and momentum off, since all three need every row to be visited
     eps : float     rule of --stop paper: largest minus smallest projected gradient of a sweep over all rows <= eps
+    interior_after : int   with the epsilon-insensitive loss, few features and rows in memory: epochs after which an
+                    interior-point method takes over (`tube.py`); 0: as many as that is thought to cost;  -1: never
     asked : the options of the fit
     """
 
@@ -93,6 +98,7 @@ class DualCD(SolverBase):
     momentum: str = "auto"
     order: str = "permutation"
     eps: float = 1e-3
+    interior_after: int = 0
     asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
     def __post_init__(self) -> None:
@@ -104,6 +110,8 @@ class DualCD(SolverBase):
             raise ValueError(f"order must be permutation or random, not {self.order!r}")
         if not self.eps > 0:
             raise ValueError(f"eps must be above 0, not {self.eps!r}")
+        if self.interior_after < -1:
+            raise ValueError(f"interior_after must be a number of epochs, 0 or -1, not {self.interior_after!r}")
         if self.order == "random":
             if self.momentum == "on":
                 raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
@@ -148,9 +156,16 @@ class DualCD(SolverBase):
         return self.momentum != "off" and not self._by_rule
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
-        """One, with w of the type that `tol` asks for; 8 passes use momentum, and make both kinds of proofs."""
+        """One, with w of the type that `tol` asks for; 8 passes use momentum, and make both kinds of proofs.
+
+        Another one for `tube.py`, where it may take over.
+        """
         fit = SmallFit() if resident else SmallFit(passes=8.0)
-        return [fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit]
+        fit = fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit
+        if not (resident and self.may_hand_over(loss_named(self.asked.loss), 1)):
+            return [fit]
+        at_once = (("interior_after", 1), ("max_sweeps_per_step", 1))
+        return [fit, fit._replace(options=at_once, load=False)]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 if w is float32: its rounding is far below such a gap, and proofs are computed in float64.
@@ -183,7 +198,7 @@ class DualCD(SolverBase):
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
         if ctx.resident:
-            return self._sweep_memory(state, ctx)
+            return self._solved(state, ctx, self._sweep_memory(state, ctx))
         if ctx.shards > 1:
             seen = sharded_pass(state, ctx)
             if seen is None:
@@ -253,6 +268,34 @@ class DualCD(SolverBase):
             exhausted=any(trains) and all(swept.exhausted for swept in done),
             rule=Rule.where(widest <= self.eps, _RULE, widest, self.eps),
         )
+
+    def may_hand_over(self, loss: Loss, n_features: int) -> bool:
+        """Whether the interior-point method takes over from sweeps over rows in memory that take long (`tube.py`)."""
+        sweeps_alone = self.interior_after < 0 or self._by_rule or self.order == "random"
+        return solves(loss, n_features) and not sweeps_alone
+
+    def _takes_over(self, state: DualCDState) -> bool:
+        group = state.groups[0]
+        return state.shrinks and not state.solved and self.may_hand_over(group.problem.loss, len(group.w) - 1)
+
+    def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
+        """The report on a step, after which the interior-point method takes over if sweeps take long (`tube.py`)."""
+        late = state.hopeless or info.exhausted or state.sweep >= (self.interior_after or epochs(ctx))
+        if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)):
+            return info
+        state.solved = True
+        if not solve(state, ctx):
+            return info
+        gap, after = f"the gap is about {info.gap_estimate:.2g}", counted(state.sweep, "epoch", commas=True)
+        message = f"dcd: after {after} {gap}: an interior-point method takes over"
+        return replace(info, gap_estimate=state.estimates[0], ask_certificate=True, exhausted=False, message=message)
+
+    def change(self, state: DualCDState) -> str:
+        """Let the interior-point method take over from sweeps, if the problem allows it (`_solved`)."""
+        if state.hopeless or not self._takes_over(state):
+            return ""
+        state.hopeless = True
+        return "dcd: sweeps would not reach the tolerance"
 
     def _mixed_runs(self, X: Matrix, part: Problem) -> int:
         return WITH_REPLACEMENT if self.order == "random" else mixed_runs_of(X, part.constant_feature != 0.0)

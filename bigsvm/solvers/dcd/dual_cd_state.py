@@ -107,6 +107,7 @@ class DualCDState:
     done : of an unfinished pass, groups of blocks that were visited; on shards, rounds
     shards : one for each group of models; None unless rows are on several shards
     row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
+    hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`tube.py`)
     """
 
     sweep: int
@@ -119,6 +120,8 @@ class DualCDState:
     done: int = 0
     shards: list[ShardedGroup] | None = None
     row_buffer: ActiveRowBuffer | None = None
+    hopeless: bool = False
+    solved: bool = False
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

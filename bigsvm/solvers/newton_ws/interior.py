@@ -124,16 +124,21 @@ def solve_hinge(problem: Subproblem, w: np.ndarray, target: float, mu: float) ->
     return Solution(w, rows.alpha, iterations)
 
 
-def follow(problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: float) -> tuple[np.ndarray, int]:
-    """Solve the problem of `solve_hinge` for rows that may lie on shards; w, and the number of iterations."""
+def follow(
+    problem: Around, rows: OnPath, w: np.ndarray, target: float, mu: float, share: float = 0.0
+) -> tuple[np.ndarray, int]:
+    """Solve the problem of `solve_hinge` for rows that may lie on shards; w, and the number of iterations.
+
+    share : a gap of at most this share of the primal value is small enough, too
+    """
     path = _Path(problem, rows, w, mu)
     if path.costs == 0.0:  # no rows are kept, so the fold determines w
         return np.where(problem.regulariser > 0.0, problem.lean, w), 0
     iterations = 0
-    while path.gap > target and iterations < _MOST:
+    while path.gap > max(target, share * path.primal) and iterations < _MOST:
         path.advance()
         iterations += 1
-    path.settle(target)
+    path.settle(max(target, share * path.primal))
     return path.w, iterations
 
 
@@ -141,6 +146,7 @@ class _Path:
     """An iterate: w, and the sums over the rows at w.
 
     V : float64, (n_features + 1,)   lean + pull of alpha: the sum of the dual point
+    primal : float   primal value of the subproblem
     gap : float   primal minus dual value of the subproblem, plus a penalty if a free bias is not balanced
     """
 
@@ -153,8 +159,8 @@ class _Path:
     def _see(self, sums: GapSums) -> None:
         problem, w, R = self.problem, self.w, self.R
         self.V = problem.lean + sums.pulled
-        primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
-        gap = primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
+        self.primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
+        gap = self.primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
         # With a free bias the dual point is feasible only if sum y alpha = 0; otherwise the gap is no bound.
         self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
 

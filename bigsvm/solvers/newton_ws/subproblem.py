@@ -100,15 +100,18 @@ class Subproblem(Around):
 
     def slacks(self, w: np.ndarray) -> np.ndarray:
         """1 - y f(x) of every row times its side; float64, (n_rows,)."""
-        return self.side * self._margins(w, 1.0, -1.0)
+        return self.side * self.margins(w, 1.0, -1.0)
 
     def products(self, d: np.ndarray) -> np.ndarray:
         """y (x.d + bias d_last) of every row times its side; float64, (n_rows,)."""
-        return self.side * self._margins(d, 0.0, 1.0)
+        return self.side * self.margins(d, 0.0, 1.0)
 
     def pull(self, coefficients: np.ndarray) -> np.ndarray:
         """sum_i side_i coefficients_i y_i [x_i, bias]; float64, (n_features + 1,)."""
-        coefficients = coefficients * self.side
+        return self.summed(coefficients * self.side)
+
+    def summed(self, coefficients: np.ndarray) -> np.ndarray:
+        """sum_i coefficients_i y_i [x_i, bias]; float64, (n_features + 1,)."""
 
         def some(share: range) -> np.ndarray:
             V = np.zeros(len(self.lean))
@@ -131,7 +134,8 @@ class Subproblem(Around):
         self._both(some, len(self.lean) // 2)
         H[0] += H[1]
 
-    def _margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
+    def margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
+        """start + factor y_i (x_i.w + bias w_last) of every row; float64, (n_rows,)."""
         out, w = np.empty((len(self.codes), 1)), np.ascontiguousarray(w)  # of several models w is a column
 
         def some(share: range) -> None:

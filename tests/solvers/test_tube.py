@@ -1,0 +1,148 @@
+"""The interior-point method that takes over a regression from `dcd`, whatever the scales of the columns are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import bigsvm
+from bigsvm.budget import MemoryBudget
+from bigsvm.errors import BigSVMError
+from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.state.state_files import dump, load
+from bigsvm.testing.reference import dual_value, primal_value
+from tests.products import each_of
+from tests.solvers.stepping import Bench
+from tests.solvers.test_linear_regression import best, objective_of, rows
+
+AT_ONCE = {"interior_after": 1, "max_sweeps_per_step": 1}
+LOSS = "epsilon_insensitive"
+TAKES_OVER = "an interior-point method takes over"
+
+
+def as_they_come() -> tuple[np.ndarray, np.ndarray]:
+    """Columns that differ in scale by 10,000, as in a table, and targets that need all of them."""
+    X, y, _ = rows()
+    return (np.abs(X) + 1.0) * 10.0 ** np.array([4, 0, 2, 1, 3, 0]), y
+
+
+@each_of(
+    layout=["dense", "csr"], bias=["augmented", "none"], C=[0.01, 1.0], epsilon=[0.0, 0.3], weighted=[False, True],
+    threads=[1, 2],
+)  # fmt: skip
+def test_it_is_the_optimum_of_scikit_learn(
+    layout: str, bias: str, C: float, epsilon: float, weighted: bool, threads: int
+) -> None:
+    X, y, weight = rows()
+    store = ArrayRows(sparse.csr_array(X) if layout == "csr" else X, y, weight if weighted else None, task="regression")
+    result = bigsvm.fit(
+        store, solver="dcd", loss=LOSS, bias=bias, C=C, epsilon=epsilon, tol=1e-8, threads=threads,
+        solver_options=AT_ONCE,
+    )  # fmt: skip
+    assert TAKES_OVER in result.warnings[-1]
+    assert result.status == "converged"
+    assert result.figures["objective"] == pytest.approx(best(LOSS, bias, C, epsilon, weighted), rel=1e-6)
+    ours = objective_of(result.model, LOSS, bias, C, epsilon, weighted)
+    assert ours == pytest.approx(result.figures["objective"], rel=1e-9)
+    assert result.alpha[0].values[:, 0][(weight == 0) & weighted].any() == 0
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_of_different_scales_are_no_hindrance(C: float, dtype: type, tmp_path: Path) -> None:
+    X, y = as_they_come()
+    X = X.astype(dtype)
+    sweeps = {"interior_after": -1}
+    stalled = bigsvm.fit((X, y), loss=LOSS, C=C, tol=1e-5, solver_options=sweeps, solver="dcd", max_passes=3000)
+    assert stalled.status == "stopped"
+    result = bigsvm.fit((X, y), loss=LOSS, C=C, tol=1e-5)
+    assert result.status == "converged"
+    assert result.figures["solver"] == "dcd"
+    assert result.figures["epochs"] < 1000
+    w, alpha = np.append(result.model.coef[0], result.model.intercept[0]), result.alpha[0].values[:, 0]
+    cost = np.full(len(y), C)
+    primal = primal_value(X.astype(float), y, cost, LOSS, w, 1.0, 0.1)
+    assert np.all(np.abs(alpha) <= C)
+    assert primal - dual_value(X.astype(float), y, cost, LOSS, alpha, 1.0, 0.1) <= 1.001e-5 * primal
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", X, y)["relative_gap"] <= 1e-5
+
+
+def test_nothing_is_said_of_scales_that_do_no_harm() -> None:
+    X, y, _ = rows()
+    X = X * np.array([60.0, 1, 1, 1, 1, 1])  # too little for columns to be called badly scaled
+    said = " ".join(bigsvm.fit((X, y), loss=LOSS).warnings)
+    assert "dual coordinate descent" not in said
+    assert "dual coordinate descent" in " ".join(bigsvm.fit((X, y), loss="squared_" + LOSS, solver="dcd").warnings)
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_paths_and_searches_are_solved_model_by_model(layout: str) -> None:
+    X, y = as_they_come()
+    given: Any = (sparse.csr_array(X) if layout == "csr" else X, y)
+    costs = [1e-2, 1.0, 1e2]
+    alone = [bigsvm.fit(given, loss=LOSS, C=C, tol=1e-6).figures["objective"] for C in costs]
+    together = bigsvm.fit_path(given, costs, loss=LOSS, tol=1e-6)
+    assert [result.status for result in together] == ["converged"] * 3
+    np.testing.assert_allclose([result.figures["objective"] for result in together], alone, rtol=1e-5)
+    found = bigsvm.tune(given, Cs=costs, folds=3, loss=LOSS, tol=1e-4)
+    assert found.status == "converged"
+
+
+def test_without_room_for_it_sweeps_go_on(tmp_path: Path) -> None:
+    X, y = as_they_come()
+    options = {"loss": LOSS, "C": 1.0, "bias": "augmented"}
+    for limit, taken in ((1 << 20, True), (1 << 14, False)):
+        bench = Bench(
+            DualCD(**AT_ONCE), X, y, tmp_path, options=options, task="regression", budget=MemoryBudget(limit), tol=1e-3
+        )  # fmt: skip
+        info = bench.solver.step(bench.problem, bench.state, bench.ctx)
+        assert (TAKES_OVER in info.message) == taken
+        assert bench.state.solved
+        info = bench.solver.step(bench.problem, bench.state, bench.ctx)
+        assert not info.message
+
+
+def test_a_resumed_fit_takes_over_at_the_same_place(tmp_path: Path) -> None:
+    X, y = as_they_come()
+    made = DualCD(interior_after=3, max_sweeps_per_step=1)
+
+    def bench() -> Bench:
+        return Bench(made, X, y, tmp_path, options={"loss": LOSS, "C": 1.0}, task="regression", tol=1e-3)
+
+    whole, halves = bench(), bench()
+    for _ in range(2):
+        halves.solver.step(halves.problem, halves.state, halves.ctx)
+    resumed = bench()
+    load(resumed.state, dump(halves.state))
+    for one, steps in ((whole, 4), (resumed, 2)):
+        for _ in range(steps):
+            one.solver.step(one.problem, one.state, one.ctx)
+        assert one.state.solved
+    ours, theirs = (one.state.groups[0] for one in (whole, resumed))
+    np.testing.assert_array_equal(ours.w, theirs.w)
+    np.testing.assert_array_equal(ours.alpha.values, theirs.alpha.values)
+
+
+def test_a_hopeless_fit_is_taken_over_before_it_ends(tmp_path: Path) -> None:
+    X, y = as_they_come()
+    bench = Bench(
+        DualCD(interior_after=10_000), X, y, tmp_path, options={"loss": LOSS, "C": 1.0}, task="regression", tol=1e-3
+    )
+    bench.solver.step(bench.problem, bench.state, bench.ctx)
+    assert bench.solver.change(bench.state)
+    info = bench.solver.step(bench.problem, bench.state, bench.ctx)
+    assert info.ask_certificate
+    assert info.gap_estimate <= 1e-3
+    assert bench.solver.change(bench.state) == ""
+
+
+def test_a_number_of_epochs_below_never_is_refused() -> None:
+    X, y, _ = rows()
+    with pytest.raises(BigSVMError, match="interior_after must be"):
+        bigsvm.fit((X, y), loss=LOSS, solver="dcd", solver_options={"interior_after": -2})
