@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.errors import DataError
 from bigsvm.run.start.targets import open_for
+from bigsvm.store.transforms import scaled_rows
 from tests.store.formats import anndata
 
 _FORMATS = ("csv", "parquet", "feather", "h5ad", "h5ad categories", "svmlight, ingested", "csv, ingested")
@@ -103,3 +105,20 @@ def test_rows_with_targets_keep_their_identity(tmp_path: Path) -> None:
     source = str(tmp_path / "rows.csv")
     assert open_for(source, True).identity == bigsvm.open_store(source).identity
     assert open_for(source, False).identity == bigsvm.open_store(source).identity
+
+
+@pytest.mark.parametrize("step", [0.0, 0.5])
+@pytest.mark.parametrize("scale", ["maxabs", "standard"])
+def test_scales_are_found_in_one_pass(
+    scale: Literal["maxabs", "standard"], step: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _numbers()
+    pd.DataFrame(X, columns=list("abcd")).assign(label=y + step).to_parquet(tmp_path / "rows.parquet")
+    asked: list[str] = []
+    for name in ("_largest", "_standard"):
+        found = getattr(scaled_rows, name)
+        monkeypatch.setattr(scaled_rows, name, lambda rows, found=found: asked.append(rows.uri) or found(rows))
+    rows = open_for(str(tmp_path / "rows.parquet"), True, scale=scale)
+    assert rows.classes is None
+    assert rows.recipe["scale"]["kind"] == scale
+    assert len(asked) == 1

@@ -13,7 +13,8 @@ def open_for(source: Any, regression: bool, **options: Any) -> RowBlocks:
     """What `open_store(source, **options)` returns; for a regression, whole-number labels are read as targets.
 
     Whole numbers are taken for classes as long as nobody says otherwise, and the loss says otherwise.  A store is read
-    again only where its labels were taken for classes, so that the identity of all other rows stays as it is.
+    again only where its labels were taken for classes, so that the identity of all other rows stays as it is.  The
+    first look at the labels leaves scales out, because finding them takes a pass over all rows.
 
     source : as for `open_store`; y of arrays are targets wherever the loss needs them, and a store that is open already
         is returned as it was opened
@@ -26,9 +27,10 @@ def open_for(source: Any, regression: bool, **options: Any) -> RowBlocks:
     as_targets = {**options, "task": "regression"}
     if regression and isinstance(source, tuple):
         return open_store(source, **as_targets)
-    store = open_store(source, **options)
-    if not regression or store.classes is None:
-        return store
-    if store is source or store.classes.dtype.kind not in "iuf" or {LABEL_SETS, "labels"} & set(store.recipe):
-        return store
-    return open_store(source, **as_targets)
+    if not regression:
+        return open_store(source, **options)
+    store = open_store(source, **{**options, "scale": None})
+    whole = store.classes is not None and store.classes.dtype.kind in "iuf"
+    if whole and store is not source and not {LABEL_SETS, "labels"} & set(store.recipe):
+        return open_store(source, **as_targets)
+    return store if options.get("scale") is None else open_store(source, **options)
