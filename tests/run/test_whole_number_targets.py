@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 import bigsvm
 from bigsvm.cli.main import run
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.run.start.targets import open_for
 from bigsvm.store.transforms import scaled_rows
 from tests.store.formats import anndata
@@ -105,6 +105,13 @@ def test_rows_with_targets_keep_their_identity(tmp_path: Path) -> None:
     source = str(tmp_path / "rows.csv")
     assert open_for(source, True).identity == bigsvm.open_store(source).identity
     assert open_for(source, False).identity == bigsvm.open_store(source).identity
+
+
+@pytest.mark.parametrize("second", [0, 100])
+def test_two_targets_a_row_are_refused_as_such(second: int) -> None:
+    X, y = _numbers()
+    with pytest.raises(UsageError, match="y has 2 columns, and a regression has one target a row"):
+        bigsvm.fit(X, np.column_stack([y > 3, y + second > 3]).astype(int), loss="epsilon_insensitive")
 
 
 @pytest.mark.parametrize("step", [0.0, 0.5])

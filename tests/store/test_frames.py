@@ -149,7 +149,7 @@ def test_a_mixed_frame_is_not_made_objects_of_first() -> None:
 
 
 def test_labels_in_a_frame_are_told_of_as_labels() -> None:
-    with pytest.raises(UsageError, match=r"labels of shape \(20, 1\) for 20 rows"):
+    with pytest.raises(UsageError, match=r"labels of shape \(20, 1\) for 20 rows \(one label a row: pass numpy.ravel"):
         bigsvm.fit(WHOLE.astype(float), pd.DataFrame({"y": list("xy") * 10}))
 
 

@@ -71,7 +71,8 @@ class ArrayRows(StoreBase):
         self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
-            raise UsageError(f"labels of shape {labels.shape} for {counted(self.n_samples, 'row')}")
+            hint = "one label a row: pass numpy.ravel(y)" if labels.shape == (self.n_samples, 1) else ""
+            raise UsageError(f"labels of shape {labels.shape} for {counted(self.n_samples, 'row')}", hint=hint)
         self._weight: np.ndarray | None = None
         if sample_weight is not None:
             self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")

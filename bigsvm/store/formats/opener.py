@@ -202,6 +202,9 @@ def _open(
         )  # here and below: import only the library of the format at hand
 
         if len(getattr(source[1], "shape", ())) == 2 and source[1].shape[1] > 1:
+            if options["task"] == "regression":
+                what = f"y has {source[1].shape[1]} columns, and a regression has one target a row"
+                raise UsageError(what, hint="fit each column of y alone")
             from bigsvm.store.transforms.set_rows import of_indicator
 
             Y = source[1].toarray() if hasattr(source[1], "toarray") else np.asarray(source[1])
