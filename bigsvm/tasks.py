@@ -133,8 +133,12 @@ class Mapper(Protocol):
         Returns what `reduce` takes.
         """
 
-    def reduce(self, begun: Any) -> ShardSum:
-        """Wait for what `on_shards` started and add it up, in the order of a `TreeSum`.  Raises what a task raises."""
+    def reduce(self, begun: Any, stopping: Callable[[], bool] | None = None) -> ShardSum:
+        """Wait for what `on_shards` started and add it up, in the order of a `TreeSum`.  Raises what a task raises.
+
+        stopping : whether the run was asked to stop.  If it says so, the tasks are told to leave (`asked_to_leave`),
+            and PassLeft is raised.  None: the round is waited for
+        """
 
 
 class MapperHere:
@@ -158,18 +162,48 @@ class MapperHere:
         """The calls to be made; nothing runs before `reduce`."""
         return [partial(task, shard, published) for shard in shards], at_most
 
-    def reduce(self, begun: Any) -> ShardSum:
+    def reduce(self, begun: Any, stopping: Callable[[], bool] | None = None) -> ShardSum:
         """Run the tasks, and add results up as they come."""
         calls, at_most = begun
         total = TreeSum()
-        with closing(self.map(_called, calls, at_most)) as results:
+        with closing(self.map(partial(_called, stopping), calls, at_most)) as results:
             for result in results:
                 total.take(result)
         return total.total()
 
 
-def _called(work: Callable[[], R]) -> R:
-    return work()
+def _called(stopping: Callable[[], bool] | None, work: Callable[[], R]) -> R:
+    if stopping is None:
+        return work()
+    with leaving_when(stopping):
+        return work()
+
+
+def _nobody() -> bool:
+    return False
+
+
+_STOPPING: ContextVar[Callable[[], bool]] = ContextVar("whether to leave the work", default=_nobody)
+
+
+def asked_to_leave() -> bool:
+    """Whether the work on this thread is to raise PassLeft, because the run is to stop and does not wait for it."""
+    return _STOPPING.get()()
+
+
+def who_asks_to_leave() -> Callable[[], bool]:
+    """`asked_to_leave` of this thread, for threads that it starts."""
+    return _STOPPING.get()
+
+
+@contextmanager
+def leaving_when(stopping: Callable[[], bool]) -> Iterator[None]:
+    """Within the block `asked_to_leave` says what `stopping` says, on this thread."""
+    token = _STOPPING.set(stopping)
+    try:
+        yield
+    finally:
+        _STOPPING.reset(token)
 
 
 _NOTES: ContextVar[dict[str, int] | None] = ContextVar("notes of a task", default=None)

@@ -13,7 +13,7 @@ from bigsvm.problem.deferred import DeferredCertificate
 from bigsvm.problem.problem import Problem
 from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import Mapper, SerialMapper, ShardSum
+from bigsvm.tasks import Mapper, PassLeft, SerialMapper, ShardSum, asked_to_leave
 
 
 @dataclass
@@ -21,14 +21,15 @@ class ShardReading:
     """What passes over the rows of a shard are lent in place of a `Context`: its blocks, and who works on them.
 
     mapper : of this process
-    stopping : whether the run was asked to stop;  bytes_read : since this was made
+    stopping : whether the run was asked to stop; on a worker, whether the caller has left the task
+    bytes_read : since this was made
     """
 
     data: RowBlocks
     proof_refs: Sequence[BlockRef]
     mapper: Mapper = field(default_factory=SerialMapper)
     pass_workers: int = 1
-    stopping: Callable[[], bool] = lambda: False
+    stopping: Callable[[], bool] = asked_to_leave
     bytes_read: int = 0
     resident: bool = False
 
@@ -69,11 +70,13 @@ def proof_of(problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool
 
 
 def proved(reading: ShardReading, problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool) -> ShardSum:
-    """The terms of all rows of a shard, as `terms_of` takes them."""
+    """The terms of all rows of a shard, as `terms_of` takes them.  Raises PassLeft if the run is to stop."""
     proof, nbytes = proof_of(problem, w, alpha, rescaled), 0
     for ref, block in zip(reading.proof_refs, blocks_of(reading.data, reading.proof_refs), strict=True):
         proof.add(block, ref)
         nbytes += block.nbytes
+        if reading.stopping():
+            raise PassLeft
     sums, n_rows, v = proof.found()
     return ShardSum(((sums, n_rows, nbytes),), (v,))
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +23,7 @@ import numpy as np
 from bigsvm.errors import DataError, ReadFailed
 from bigsvm.files.atomic import cannot_write, remove_dead, temporary_name
 from bigsvm.store.state.state_files import read_tree, tree_bytes, write_tree
-from bigsvm.tasks import ShardSum, note
+from bigsvm.tasks import PassLeft, ShardSum, note
 
 _HELD: dict[tuple[str, int], ShardState] = {}
 _TAKING = threading.Lock()
@@ -108,21 +108,21 @@ def new_home(workdir: Path) -> str:
 
 
 def round_task(shard: Shard, told: tuple[Told, np.ndarray]) -> ShardSum:
-    """Task: one round of a shard."""
+    """Task: one round of a shard.
+
+    Raises PassLeft if the caller has left the round, which must be one that gives the same result when it is repeated.
+    """
     this, W = told
-    state = _taken(shard, this.number)
-    found = state.work(shard.rows, this, W)
-    _give_back(shard, state)
-    return found
+    return _answer_of(shard, this.number, lambda state: state.work(shard.rows, this, W))
 
 
 def ask_task(shard: Shard, told: tuple[int, Any, Any]) -> ShardSum:
-    """Task: the answer of a shard to a question, after so many rounds.  told : (rounds, question, w)"""
+    """Task: the answer of a shard to a question, after so many rounds.  told : (rounds, question, w)
+
+    Raises PassLeft if the caller has left the question.
+    """
     rounds, question, w = told
-    state = _taken(shard, rounds)
-    found = state.answer(shard.rows, question, w)
-    _give_back(shard, state)
-    return found
+    return _answer_of(shard, rounds, lambda state: state.answer(shard.rows, question, w))
 
 
 def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
@@ -134,6 +134,20 @@ def save_task(shard: Shard, told: tuple[int, Any]) -> ShardSum:
     state = _taken(shard, rounds)
     state.settle(ending)
     write_home(shard.home, shard.rows.number, state.whole())
+    _give_back(shard, state)
+    return ShardSum((shard.rows.number,))
+
+
+def save_left_task(shard: Shard, rounds: int) -> ShardSum:
+    """Task: save a shard after so many rounds, where the next round was left.  Returns its number.
+
+    Some shards have done that round, and others have not or in part.  It is repeated to the same result from either
+    state, so no shard has to be made anew.
+
+    Raises OutputError if the scratch folder cannot hold the save.
+    """
+    state = _taken(shard, rounds, left=True)
+    write_home(shard.home, shard.rows.number, {**state.whole(), "rounds": rounds})
     _give_back(shard, state)
     return ShardSum((shard.rows.number,))
 
@@ -175,13 +189,28 @@ def drop_log(home: str, before: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _taken(shard: Shard, rounds: int) -> ShardState:
-    """Take the state after `rounds` rounds out of the cache, or rebuild it; `_give_back` returns it."""
+def _answer_of(shard: Shard, rounds: int, work: Callable[[ShardState], ShardSum]) -> ShardSum:
+    """What `work` gives with the state after so many rounds, which is kept if the work is done or was left."""
+    state = _taken(shard, rounds)
+    try:
+        found = work(state)
+    except PassLeft:
+        _give_back(shard, state)
+        raise
+    _give_back(shard, state)
+    return found
+
+
+def _taken(shard: Shard, rounds: int, left: bool = False) -> ShardState:
+    """Take the state after `rounds` rounds out of the cache, or rebuild it; `_give_back` returns it.
+
+    left : the next round was left, and a state after that round will do
+    """
     if shard.state is not None:
         return shard.state
     with _TAKING:
         held = _HELD.pop((shard.home, shard.rows.number), None)
-    if held is not None and held.rounds == rounds:
+    if held is not None and held.rounds in (rounds, rounds + left):
         return held
     return _made_anew(shard, rounds)
 

@@ -38,9 +38,9 @@ from bigsvm.tasks import SerialMapper
 
 reduce, delay = SerialMapper.reduce, float(sys.argv.pop(1))
 
-def reduce_late(self, begun):
+def reduce_late(self, begun, *more):
     time.sleep(delay)
-    return reduce(self, begun)
+    return reduce(self, begun, *more)
 
 SerialMapper.reduce = reduce_late
 main()

@@ -23,6 +23,7 @@ from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.near_rows import no_near_rows
 from bigsvm.solvers.hyperpass.near_shards import NearOnShards, NearShard
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.shard_state import PrimalRows, Told, packed, unpacked
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import ShardSum, added
@@ -43,6 +44,7 @@ CASES = [
     ("hyperpass", "hinge", "free"),
     ("ssvm", "squared_hinge", "none"),
 ]
+_NEVER = 10**9
 OPTIONS: dict[str, dict[str, Any]] = {
     "hyperpass": {"near": 8},  # so few that it is worth while to read them alone
     "ssvm": {"smoothing": 200.0},
@@ -111,15 +113,46 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_task(
 
 
 @pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("apart", [False, True], ids=["here", "apart"])
 @pytest.mark.parametrize(
-    ("solver", "loss", "every"),
-    [("newton-cg", "squared_hinge", 9), ("newton-ws", "hinge", 50), ("hyperpass", "hinge", 7)],
-)
+    ("solver", "loss", "every"), [("newton-cg", "squared_hinge", 9), ("hyperpass", "hinge", 7)]
+)  # fmt: skip
 def test_a_run_that_is_stopped_again_and_again_ends_with_the_same_bytes(
-    solver: str, loss: str, every: int, tmp_path: Path
+    solver: str, loss: str, every: int, apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also where the workers are elsewhere: some have done a round when the others leave it."""
+    if apart:
+        monkeypatch.setattr("bigsvm.run.fit.fit.open_mapper", lambda *_: nullcontext(Apart(every=_NEVER)))
     options = options_of(solver, loss=loss, bias="free", tol=1e-2, shards=4)
     comes_to_the_same(rows_of(loss), FitConfig.of(scheduler="serial", **options), tmp_path, every)
+
+
+@pytest.mark.usefixtures("streaming")
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_newton_ws_leaves_a_step_while_it_solves_its_working_set(
+    loss: str, shards: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step is repeated as a whole: w, slacks and alpha are those of its beginning."""
+    left: list[str] = []
+    put_back = WorkingState.put_back
+
+    def watched(self: WorkingState, held: dict[str, Any]) -> None:
+        # Between the pass and the end of the solution w has moved, and the slacks have not.
+        left.append("solving" if np.any(self.w != held["w"]) else "reading")
+        put_back(self, held)
+
+    rows, options = rows_of(loss), options_of("newton-ws", loss=loss, tol=1e-3, shards=shards, max_passes=4)
+    config = FitConfig.of(scheduler="serial", **options)
+    here = folder_bytes(fit_store(rows, config), tmp_path / "m")
+    monkeypatch.setattr(WorkingState, "put_back", watched)
+    if shards > 1:
+        monkeypatch.setattr("bigsvm.run.fit.fit.open_mapper", lambda *_: nullcontext(Apart(every=_NEVER)))
+    saves = Checkpoints(tmp_path / "c", {}, 1e9)
+    for after in (60, 75, 90) if shards == 1 else (100, 450, 300):
+        assert "SIGTERM" in stopped(rows, config, saves, after, resume=True)
+    assert left.count("solving") >= 2
+    assert folder_bytes(fit_store(rows, config, checkpoints=saves, resume=True), tmp_path / "m") == here
 
 
 @pytest.mark.parametrize(("solver", "loss", "rel"), [("newton", "squared_hinge", 1e-9), ("newton-ws", "hinge", 1e-6)])

@@ -121,9 +121,9 @@ def test_the_rows_that_are_kept_are_the_nearest_of_either_side(loss: str, room: 
     found: list[Any] = []
     original = NewtonWS._solve
 
-    def spy(self: NewtonWS, state: Any, ctx: Any, measured: Any, *others: Any) -> None:
+    def spy(self: NewtonWS, state: Any, ctx: Any, measured: Any, *others: Any) -> Any:
         found[:] = [measured.working_set, state.place.values[:, 0].copy()]
-        original(self, state, ctx, measured, *others)
+        return original(self, state, ctx, measured, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewtonWS, "_solve", spy)
@@ -266,10 +266,10 @@ def test_far_rows_of_the_sample_stand_for_the_others(tmp_path: Path) -> None:
     found: list[Any] = []
     original = NewtonWS._solve
 
-    def spy(self: NewtonWS, state: Any, ctx: Any, measured: Any, *others: Any) -> None:
+    def spy(self: NewtonWS, state: Any, ctx: Any, measured: Any, *others: Any) -> Any:
         lean, at, working_set = columns(state.w)[:, 0].copy(), columns(state.w)[:, 0].copy(), measured.working_set
         found[:] = [kept_rows(state.problem, working_set, 0, lean, at, 1, sampled=True), working_set.held]
-        original(self, state, ctx, measured, *others)
+        return original(self, state, ctx, measured, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NewtonWS, "_solve", spy)

@@ -27,7 +27,7 @@ from bigsvm.run.execute.dask_checks import RESUME, check_rows_and_room, check_ve
 from bigsvm.run.execute.dask_shards import ShardVerbs
 from bigsvm.run.execute.traffic import Traffic, nbytes_of
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.tasks import LOOK_S, NOBODY_S, ShardSum
+from bigsvm.tasks import LOOK_S, NOBODY_S, PassLeft, ShardSum
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -93,22 +93,29 @@ class DaskMapper:
         """As `Mapper` says, except that `at_most` does not apply: a worker runs one task on each of its threads."""
         return self._asked(lambda: self._shards.on_shards(task, shards, published))
 
-    def reduce(self, begun: Any) -> ShardSum:
+    def reduce(self, begun: Any, stopping: Callable[[], bool] | None = None) -> ShardSum:
         """As `Mapper` says.  Tasks of workers that are gone are sent to others."""
         for _ in range(_ROUND_STARTS):
             total = self._asked(partial(self._shards.total, begun))
             stranded, patience = partial(self._shards.stranded, begun), _FETCH_S
             with suppress(_Killed):
-                while self._ends(total, stranded):
+                while self._ends(total, stranded, stopping):
                     try:
                         return self._shards.taken(begun, self._result(total, patience))
                     except TimeoutError:  # the worker that had the sum is gone, so dask computes it again
                         patience *= 2.0
+            if stopping is not None and stopping():
+                self._asked(partial(self._shards.leave, begun, total))
+                raise PassLeft
             begun = self._asked(partial(self._shards.sent_again, begun))
         raise Interrupted(f"workers were lost {_ROUND_STARTS} times in one round", hint=RESUME)
 
-    def _ends(self, future: Any, stranded: Callable[[], bool]) -> bool:
+    def _ends(
+        self, future: Any, stranded: Callable[[], bool], stopping: Callable[[], bool] | None = None
+    ) -> bool:  # fmt: skip
         """Wait for a future.  False if it was lost, or if `stranded` says that it waits for a worker that is gone.
+
+        stopping : asked every `LOOK_S` seconds; False is returned once it says that the run is to stop
 
         Raises Interrupted if there is no worker for `NOBODY_S` seconds.
         """
@@ -119,6 +126,8 @@ class DaskMapper:
                     wait(future, timeout=LOOK_S)
                 return True
             except TimeoutError:
+                if stopping is not None and stopping():
+                    return False
                 if self._asked(self._shards.somebody):
                     seen = time.monotonic()
                     if self._asked(stranded):

@@ -15,13 +15,14 @@ import uuid
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from distributed import get_worker
 from distributed.protocol import pickle as wire
 
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
-from bigsvm.tasks import FAN_IN, LOOK_S, ShardSum, added, noting
+from bigsvm.tasks import FAN_IN, LOOK_S, PassLeft, ShardSum, added, leaving_when, noting
 
 _GOING_ON = ("pending", "finished")  # any other status of a future means that it failed or was lost
 
@@ -64,10 +65,11 @@ class Placement:
 
 
 class Handle(NamedTuple):
-    """A published value: its future, and the value itself, to publish it again if the future fails."""
+    """A published value: its future, its name, and the value itself, to publish it again if the future fails."""
 
     future: Any
     value: Any
+    name: str
 
 
 class Begun(NamedTuple):
@@ -99,7 +101,8 @@ class ShardVerbs:
         self._traffic.published_bytes += nbytes_of(value)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            return Handle(self._submit(_published, uuid.uuid4().hex, value, at=None), value)
+            name = uuid.uuid4().hex
+            return Handle(self._submit(_published, name, value, at=None), value, name)
 
     def shared(self, task: Callable[[Any], Any], share: Any) -> Any:
         """Submit a task over a share; returns its future.  Handles in the share are replaced by their values."""
@@ -134,6 +137,16 @@ class ShardVerbs:
                 futures[number].cancel()
                 where[number], futures[number] = at, self._sent(begun, number, at)
         return begun._replace(where=where, futures=futures)
+
+    def leave(self, begun: Begun, total: Any) -> None:
+        """Cancel the tasks of a round, and tell the workers to leave those that they are working on.
+
+        A worker hears it at once, because it runs tasks on other threads than the one that listens.
+        """
+        self._client.cancel([*begun.futures, total])
+        with suppress(Exception):  # a worker that does not hear it works to the end of its task
+            name, ask = begun.published.name, self._client._run
+            self._client.sync(ask, _leave, name, on_error="ignore", callback_timeout=LOOK_S)
 
     def total(self, begun: Begun) -> Any:
         """Submit the sums of a round, in the tree of `TreeSum`; returns the future of the total.
@@ -203,7 +216,13 @@ class _Published(NamedTuple):
 
 
 _CAME: deque[tuple[str, str]] = deque(maxlen=64)  # (worker of this process, published value that it received)
+_LEFT: deque[str] = deque(maxlen=64)  # names of what was published for rounds that were left
 _COMING = threading.Lock()
+
+
+def _leave(name: str) -> None:
+    """Called in each worker process: leave the tasks of the round for which this was published."""
+    _LEFT.append(name)
 
 
 def _published(name: str, value: Any) -> _Published:
@@ -224,8 +243,11 @@ def _on_shard(task: Callable[..., ShardSum], shard: Any, published: _Published) 
         if new:
             _CAME.append((here, published.name))
     began = time.monotonic()
-    with noting() as notes:
-        found = task(shard, published.value)
+    with noting() as notes, leaving_when(lambda: published.name in _LEFT):
+        try:
+            found = task(shard, published.value)
+        except PassLeft:  # nobody waits for what comes back
+            found = ShardSum(())
     count = Count(published.nbytes if new else 0, time.monotonic() - began, **notes)
     return Made(found, here, nbytes_of(found), {here: count})
 

@@ -31,7 +31,7 @@ from bigsvm.store.blocks import Block, BlockGroup, BlockRef, RowBlocks, blocks_o
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.store.state.state_files import dump
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import BLOCKS_PER_TASK, over_shares, runs_of, side_by_side
+from bigsvm.tasks import BLOCKS_PER_TASK, PassLeft, over_shares, runs_of, side_by_side
 
 Prepare = Callable[[Block, BlockRef | BlockGroup], None]
 """Changes the alpha of the rows of a block before they are used."""
@@ -67,7 +67,10 @@ class LinearProver(Prover):
     def _prove(self) -> Certificate:
         points = self._solver.points(self._state)
         streams = not self._ctx.resident and self._ctx.shards == 1
-        proofs = self._stream(points) if streams else self._in_tasks(points)
+        try:
+            proofs = self._stream(points) if streams else self._in_tasks(points)
+        except PassLeft as left:
+            raise ProofLeft from left
         self.alpha = [point.alpha for point in points if point.alpha is not None]
         return self._take(proofs, [point.w for point in points])
 
@@ -169,7 +172,10 @@ class LinearProver(Prover):
         return [proof.finish() for proof in deferred]
 
     def _in_tasks(self, points: Sequence[Point]) -> list[Proof]:
-        """The proofs of all points, each by tasks over blocks: for rows in memory, and rows on shards."""
+        """The proofs of all points, each by tasks over blocks: for rows in memory, and rows on shards.
+
+        Raises PassLeft if the run is to stop.
+        """
         if self._prepare is not None:  # the function works in this process, which has alpha
             refs = self._ctx.proof_refs
             for ref, block in zip(refs, blocks_of(self._ctx.data, refs), strict=True):
@@ -216,7 +222,9 @@ class LinearProver(Prover):
             return RowsShare(ctx.data, run, point.problem.of_rows(run[0].start, run[-1].stop), total.met, rows)
 
         total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
-        for _, terms in over_shares(ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx):
+        for _, terms in over_shares(
+            ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx, may_leave=True
+        ):
             total.add(terms)
         return total.proof()
 

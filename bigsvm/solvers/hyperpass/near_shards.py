@@ -50,6 +50,7 @@ class NearShard(PrimalShard):
 
     own = (OwnVector("row keys", np.uint64), OwnVector("signs", np.uint8, of_models=True))
     keeps_costs = True
+    may_be_left = PrimalShard.may_be_left | {"read_near", "read_again", "measure_near"}
 
     def __init__(
         self, rows: PrimalRows, vectors: Sequence[np.ndarray], products: np.ndarray | None, reading: ShardReading

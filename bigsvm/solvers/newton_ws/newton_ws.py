@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -58,14 +58,15 @@ from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
-from bigsvm.solvers.primal.dual_point import mix_dual
+from bigsvm.solvers.primal.dual_point import Known, mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
+from bigsvm.solvers.primal.line_search import Step
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import PassLeft
+from bigsvm.tasks import PassLeft, leaving_when
 from bigsvm.units import counted
 
 _TOO_SHORT = 2  # passes left at which no sample is read: one finds a working set, the other carries its proof
@@ -90,6 +91,24 @@ _FIRST_PASSES = 8.0  # passes of dcd over rows on disk before its rate is truste
 _FIRST_EPOCHS = 4.0  # the same in epochs over rows in memory: 2M x 100 dense rows have a gap of 0.9998 after one of 38
 _ENDLESS = 1e6  # epochs from which the message no longer quotes the forecast
 _SOON = 0.1  # factor by which the next pass is assumed to shrink the gap, a cautious guess
+
+
+def _is_short(ctx: Context) -> bool:
+    """Whether the limit of passes leaves no time for a sample."""
+    return ctx.sweeps_left is not None and ctx.sweeps_left <= _TOO_SHORT
+
+
+class _Solved(NamedTuple):
+    """The dual point of solved working sets, as `mix_dual` takes it.
+
+    V : float64, shape of w   sum_i alpha_i y_i [x_i, bias]
+    known : alpha of the rows;  None if they are on shards, which know it
+    stays : bool, (n_models,)   models whose best dual point does not change
+    """
+
+    V: np.ndarray
+    known: Known | None
+    stays: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -153,7 +172,7 @@ class NewtonWS(PrimalSolver):
         wide, n = 8 * (shape.n_features + 1) * shape.n_models, shape.n_samples
         return [
             Need(WEIGHTS, wide),
-            Need("gradients", 8 * wide),
+            Need("gradients", 10 * wide),
             Need("Hessian", matrix_bytes(shape), held="worker"),
             Need("working set", working_bytes(shape, least_rows(shape, resident)), held="shard"),
             *sums_need(shape, matrix_bytes(shape) // SLICES + 2 * wide),
@@ -204,17 +223,23 @@ class NewtonWS(PrimalSolver):
             return self._open(problem, state, ctx)
         if state.fallback is not None:
             return DCD.step(problem, state.fallback, ctx)
-        n, before = ctx.data.n_samples, ctx.bytes_read
+        n, before, held = ctx.data.n_samples, ctx.bytes_read, state.held()
         try:
-            if state.passes == 0 and not state.started and (ctx.sweeps_left is None or ctx.sweeps_left > _TOO_SHORT):
-                self._solve_sample(state, ctx)
-            done_before = self._done(state, ctx)
-            found, lengths = self._pass(state, ctx, done_before)
+            with leaving_when(ctx.stopping):
+                if state.passes == 0 and not state.started and not _is_short(ctx):
+                    self._solve_sample(state, ctx)
+                done_before = self._done(state, ctx)
+                found, steps = self._pass(state, ctx, done_before)
+                solved = self._solve(state, ctx, found, steps, done_before)
         except PassLeft:
+            state.put_back(held)
             ctx.uncharge(before)  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
         collectable = bool(ctx.deferred)
-        self._solve(state, ctx, found, lengths, done_before)
+        # From here on the step cannot be left: the rows do not keep the slacks and alpha that it began at.
+        state.rows.advance(steps)
+        mix_dual(state, problem.loss, solved.V, solved.known, ctx.tol, solved.stays)
+        self.update_gaps(state)
         if not ctx.resident:
             trim_heap()  # returns what the solution freed, before rows are read again
         patience = _HALVED_IN[problem.loss.smooth]
@@ -329,23 +354,28 @@ class NewtonWS(PrimalSolver):
         done = np.asarray(self.update_gaps(state) <= _DONE * ctx.tol * state.primal)
         return done & ~done.all()
 
-    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[Measured, np.ndarray]:
-        """Measure the direction on all rows, choose the working set, and move w to the minimum of P along it."""
+    def _pass(self, state: WorkingState, ctx: Context, done: np.ndarray) -> tuple[Measured, list[Step]]:
+        """Measure the direction on all rows, choose the working set, and move w to the minimum of P along it.
+
+        The rows still have the slacks before this step.
+        """
         problem, rows, d = state.problem, state.rows, state.direction
         columns(d)[:, done] = 0.0
         found = self._new_pass(state, ctx).read(state.w, d, done)
         state.entry_bytes = found.entry_bytes
         steps = rows.search(problem, inner(problem, state.w, d), squared_norm(problem, d))
-        rows.advance(steps)
         lengths = np.array([step.length for step in steps])
         columns(state.w)[...] += columns(d) * lengths
-        state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
+        state.primal = 0.5 * squared_norm(problem, state.w) + rows.losses_at(problem, steps)
         self.arrived(state, lengths * np.sqrt((columns(d) ** 2).sum(axis=0)))
-        return found, lengths
+        return found, steps
 
-    def _solve(self, state: WorkingState, ctx: Context, found: Measured, lengths: np.ndarray, done: np.ndarray) -> None:
-        """Solve the working set: set the next direction, and mix the dual point that it gives into the best one."""
-        problem, w, d = state.problem, columns(state.w), columns(state.direction)
+    def _solve(
+        self, state: WorkingState, ctx: Context, found: Measured, steps: list[Step], done: np.ndarray
+    ) -> _Solved:  # fmt: skip
+        """Solve the working set after these steps: set the next direction, and return the dual point that it gives."""
+        w, d = columns(state.w), columns(state.direction)
+        lengths = np.array([step.length for step in steps])
         crowded = (state.passes == 0) & (found.sides[1] > found.capacity)  # the rows inside the margin do not fit
         state.careful = np.where(state.careful, lengths < _BOLD, (lengths < _SHORT) | crowded)
         gaps = self.update_gaps(state)
@@ -368,8 +398,7 @@ class NewtonWS(PrimalSolver):
             added, balanced = posed.dual(V[-1, m])
             unbalanced[m] = not balanced
             V[:, m] += added
-        mix_dual(state, problem.loss, V.reshape(state.w.shape), measured.known, ctx.tol, done | unbalanced)
-        self.update_gaps(state)
+        return _Solved(V.reshape(state.w.shape), measured.known, done | unbalanced)
 
     def forecast(self, state: WorkingState) -> float:
         """The relative gap that a proof of the present point is expected to show."""

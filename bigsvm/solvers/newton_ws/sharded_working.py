@@ -21,7 +21,7 @@ from bigsvm.solvers.newton_ws.working_problem import Measured, Posed, share_left
 from bigsvm.solvers.newton_ws.working_shard import WorkingPart, WorkingReading, WorkingShard
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.shard_state import PrimalRows
-from bigsvm.solvers.primal.sharded_rows import LineOf, ShardedRows, summed
+from bigsvm.solvers.primal.sharded_rows import LineOf, ShardedRows, summed, told_of
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.weights import inner, squared_norm
 from bigsvm.tasks import ShardSum
@@ -36,7 +36,7 @@ class ShardedWorkingRows(ShardedRows):
     def __init__(self, problem: Problem, ctx: Context, room: Room) -> None:
         self._room = room
         self._place = ctx.vector("row places", problem.n_models, np.uint8) if ctx.mapper.in_process else None
-        super().__init__(problem, ctx, products=False)
+        super().__init__(problem, ctx, products=False, kind=WorkingShard)
 
     def _part(self, rows: PrimalRows) -> WorkingPart:
         room = self._room._replace(most=min(self._room.most, rows.n_rows))
@@ -93,9 +93,9 @@ class ShardedWorkingRows(ShardedRows):
                 ahead[m] = exact_step_of(LineOf(self, m, 0.0), *regular, LONGEST).length
         return ahead
 
-    def losses(self, problem: Problem) -> np.ndarray:
-        """The losses at the present slacks; float64, (n_models,)."""
-        return summed(self.ask(("losses",)).each)
+    def losses_at(self, problem: Problem, steps: list[Step]) -> np.ndarray:
+        """See `RowState`.  From now on the shards know the dual points that their working sets give after the steps."""
+        return summed(self.tell("arrive", told_of(steps)).each)
 
     def end_step(self) -> None:
         """Let the shards release their kept rows, and save the shards."""

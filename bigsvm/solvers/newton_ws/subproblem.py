@@ -25,6 +25,7 @@ from bigsvm.compiled.linear.hessian import add_hessian, factor_symmetric, triang
 from bigsvm.compiled.linear.primal import add_rows, signed_margins
 from bigsvm.solvers.newton_ws.held_rows import Held, n_held, pieces
 from bigsvm.store.blocks import Matrix
+from bigsvm.tasks import PassLeft, who_asks_to_leave
 
 _POSITIVE = np.array([1], np.int32)
 T = TypeVar("T")
@@ -123,12 +124,18 @@ class Subproblem(Around):
         return first + second
 
     def add_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
-        """Put the triangle of sum_i h_i [x_i, bias] [x_i, bias]' into H[0]; H[1] is work space."""
+        """Put the triangle of sum_i h_i [x_i, bias] [x_i, bias]' into H[0]; H[1] is work space.
+
+        Raises PassLeft if the run is to stop: of all that is computed here this takes the longest.
+        """
+        stopping = who_asks_to_leave()  # now, because the threads of `_both` do not know it
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]
             mine[:] = 0.0
             for rows, X in self._pieces(share):
+                if stopping():
+                    raise PassLeft
                 add_hessian(X, h[rows], self.bias, mine)
 
         self._both(some, len(self.lean) // 2)

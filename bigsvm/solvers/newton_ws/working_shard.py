@@ -24,8 +24,8 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass, slope_at_one
 from bigsvm.solvers.newton_ws.working_problem import Placed, far_matter, kept_rows
 from bigsvm.solvers.newton_ws.working_set import Fold, WorkingSet
 from bigsvm.solvers.primal.dual_point import RowMixing
-from bigsvm.solvers.primal.line_search import PieceSums
-from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told
+from bigsvm.solvers.primal.line_search import PieceSums, Step
+from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told, steps_of
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.state.vectors import RowVector
@@ -96,9 +96,18 @@ class WorkingShard(PrimalShard):
         only at the end of a step, so that a pass that was interrupted is repeated with the same value
     threads : int         for work whose result does not depend on their number
 
-    During a step it also has the pass (_passing), its working set (_found), the dual point that this gives (_known),
-    and the problem of one model with its solution so far (_posed).
+    During a step it also has the pass (_passing), its working set (_found), the steps that the line search found
+    (_steps), the dual point after them (_known), and the problem of one model with its solution so far (_posed).
+    Slacks and alpha stay as they are until the problems of all models are solved.  Up to then a step may be left, and
+    it begins again with its pass.
     """
+
+    may_be_left = PrimalShard.may_be_left | {
+        "sample", "open", "rest", "arrive", "pose",
+        "start", "weigh", "towards", "correct", "recentre", "step", "to_bounds", "take_back",
+        "start_within", "look_within", "measure_within", "step_within",
+        "settle_dual", "lighten",
+    }  # fmt: skip
 
     def __init__(
         self, part: WorkingPart, vectors: Sequence[np.ndarray], place: np.ndarray, reading: WorkingReading,
@@ -113,6 +122,7 @@ class WorkingShard(PrimalShard):
     def _forget_step(self) -> None:
         self._passing: WorkingPass | None = None
         self._found: WorkingSet | None = None
+        self._steps: list[Step] = []
         self._known: Placed | None = None
         self._posed: PathRows | NewtonRows | None = None
         self._d, self._alpha, self._scale, self._of_pass = np.zeros(0), np.zeros(0), 1.0, 0.0
@@ -190,15 +200,14 @@ class WorkingShard(PrimalShard):
         bends = [] if fold.F is None else [fold.F]
         return ShardSum((each,), (*fold.leans, *bends, *(v for _, _, v in proofs)))
 
-    def _advance(self, w: np.ndarray, lengths: np.ndarray, on_kink: np.ndarray) -> None:
-        super()._advance(w, lengths, on_kink)
+    def _arrive(self, w: np.ndarray, lengths: np.ndarray, on_kink: np.ndarray) -> ShardSum:
+        """Note the steps, along which `_advance` will move the slacks; the losses after them."""
         assert self._found is not None
+        self._steps = steps_of(lengths, on_kink)
         self._known = Placed(self._problem, self.rows, self._place, self._found, lengths)
-
-    def _of_losses(self) -> ShardSum:
         if not self._part.n_rows:
             return ShardSum((np.zeros(self._problem.n_models),))
-        return ShardSum((self.rows.losses(self._problem),))
+        return ShardSum((self.rows.losses_at(self._problem, self._steps),))
 
     def _end(self, w: np.ndarray) -> None:
         self.entry_bytes, self._of_sample = self._of_pass, 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,10 @@ from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.primal.primal_state import PrimalState
 from bigsvm.store.state.vectors import RowVector
+
+_OF_A_STEP = (
+    "w", "direction", "primal", "careful", "estimate", "step_norm", "iteration", "stuck", "moving", "entry_bytes",
+)  # fmt: skip
 
 
 @dataclass
@@ -47,6 +52,20 @@ class WorkingState(PrimalState):
     given_up: bool = False
     left: float = 0.0
     started: bool = False
+
+    def held(self) -> dict[str, Any]:
+        """What a step changes before it can no longer be left, as it is now."""
+        found = {name: getattr(self, name) for name in _OF_A_STEP}
+        return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+    def put_back(self, held: dict[str, Any]) -> None:
+        """Restore what `held` returned: the step was left, and is repeated from its beginning."""
+        for name, value in held.items():
+            if isinstance(value, np.ndarray):
+                getattr(self, name)[...] = value
+            else:
+                setattr(self, name, value)
+        self.rows.begin_again()
 
     @property
     def dual_cd(self) -> DualCDState | None:

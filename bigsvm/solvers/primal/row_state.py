@@ -73,10 +73,19 @@ class RowState:
 
     def losses(self, problem: Problem) -> np.ndarray:
         """sum_i C_i loss(s_i) of each model, float64, (n_models,)."""
-        parts = (
-            (self.costs(problem, rows) * problem.loss.value(self.s.values[rows])).sum(axis=0) for rows in self.pieces()
-        )
-        return total_of(parts, (problem.n_models,))
+        return self.losses_at(problem, [])
+
+    def losses_at(self, problem: Problem, steps: list[Step]) -> np.ndarray:
+        """The losses after steps along p, which `advance` has not made yet; with no steps at the present slacks."""
+
+        def losses(rows: slice) -> np.ndarray:
+            s = self.s.values[rows]
+            if steps:
+                s = s.copy()
+                _move(s, self.p.values[rows], steps)
+            return np.asarray((self.costs(problem, rows) * problem.loss.value(s)).sum(axis=0))
+
+        return total_of(map(losses, self.pieces()), (problem.n_models,))
 
     def search(
         self, problem: Problem, linear: np.ndarray, quadratic: np.ndarray, longest: float = np.inf
@@ -109,17 +118,8 @@ class RowState:
 
     def advance(self, steps: list[Step]) -> None:
         """s -= t p for the step t of each model.  A row at whose breakpoint the step ends gets a slack of exactly 0."""
-        t = np.array([step.length for step in steps])
-        on_kink = np.array([step.on_kink for step in steps])
         for rows in self.pieces():
-            s, p = self.s.values[rows], self.p.values[rows]
-            if on_kink.any():
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    kinks = on_kink & (s / p == t)
-                s -= t * p
-                s[kinks] = 0.0
-            else:
-                s -= t * p
+            _move(self.s.values[rows], self.p.values[rows], steps)
 
     def searched(self, problem: Problem) -> SearchRows:
         """The rows for searches along columns, which change s in place."""
@@ -198,10 +198,25 @@ class RowState:
     def end_step(self) -> None:
         """To be called after each step.  Rows in this process are saved with the solver's state: nothing to do."""
 
+    def begin_again(self) -> None:
+        """To be called if a step is left before it has changed slacks or alpha.  Nothing to do in this process."""
+
     def close(self) -> None:
         """Release all vectors but alpha."""
         for vector in (self.s, self.p, self.cost, self.y):
             vector.close()
+
+
+def _move(s: np.ndarray, p: np.ndarray, steps: list[Step]) -> None:
+    """See `RowState.advance`.  s, p : float64, (n_rows, n_models); s is changed in place"""
+    t, on_kink = np.array([step.length for step in steps]), np.array([step.on_kink for step in steps])
+    if not on_kink.any():
+        s -= t * p
+        return
+    with np.errstate(divide="ignore", invalid="ignore"):
+        kinks = on_kink & (s / p == t)
+    s -= t * p
+    s[kinks] = 0.0
 
 
 def total_of(parts: Iterable[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:

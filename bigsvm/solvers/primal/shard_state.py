@@ -116,6 +116,9 @@ class PrimalShard:
     """Vectors of its rows besides those of a `RowState`."""
     keeps_costs: ClassVar[bool] = False
     """Whether costs and classes are needed before the rows are read again, so that they must be saved."""
+    may_be_left: ClassVar[frozenset[str]] = frozenset(("look", "product", "measure"))
+    """Rounds that may be left if the run is to stop: all that read rows.  When they are repeated, they write the same
+    values again, however far they had come."""
 
     def __init__(
         self, rows: PrimalRows, vectors: Sequence[np.ndarray], products: np.ndarray | None, reading: ShardReading
@@ -137,7 +140,7 @@ class PrimalShard:
         what, *args = question
         if what == "proof":
             alpha = cast(ShardVector, self.rows.alpha)
-            return proved(ShardReading(rows.data, rows.refs), self._problem, w, alpha, *args)
+            return proved(ShardReading(rows.data, rows.refs), self._problem, w, alpha, *args)  # may be left
         asked: Callable[..., ShardSum] = getattr(self, f"_of_{what}")
         return asked(*args)
 
@@ -203,7 +206,7 @@ class PrimalShard:
         self.rows.p.values[...] = self.products
 
     def _advance(self, w: np.ndarray, lengths: np.ndarray, on_kink: np.ndarray) -> None:
-        self.rows.advance([Step(float(t), bool(kink)) for t, kink in zip(lengths, on_kink, strict=True)])
+        self.rows.advance(steps_of(lengths, on_kink))
 
     def _shift(self, w: np.ndarray, m: int, way: float, length: float, on_kink: bool) -> None:
         self.rows.shift(self._problem, m, way, Step(length, on_kink))
@@ -243,6 +246,11 @@ class PrimalShard:
     def _line(self, m: int, way: float) -> PieceSums:
         problem = self._problem
         return PieceSums(self.rows.along(problem, m, way), float(problem.C[m]), problem.loss.one_sided)
+
+
+def steps_of(lengths: np.ndarray, on_kink: np.ndarray) -> list[Step]:
+    """The step of each model, from the arrays that a round was told."""
+    return [Step(float(t), bool(kink)) for t, kink in zip(lengths, on_kink, strict=True)]
 
 
 def packed(H: np.ndarray) -> np.ndarray:

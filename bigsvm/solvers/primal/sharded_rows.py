@@ -10,7 +10,7 @@ import math
 import shutil
 import weakref
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from bigsvm.solvers.primal.row_state import RowState, Smoothed, middle_of, new_r
 from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told, unpacked
 from bigsvm.solvers.shard_reading import ShardReading, terms_of
 from bigsvm.solvers.shard_tasks import Shard
-from bigsvm.tasks import FAN_IN, ShardSum, TreeSum
+from bigsvm.tasks import FAN_IN, PassLeft, ShardSum, TreeSum, leaving_when
 
 _NOTHING = np.zeros(0)
 
@@ -38,6 +38,9 @@ class ShardedRows(RowState):
 
     If tasks run in this process, its vectors have all rows; otherwise they are empty, except alpha, which has all rows
     as of the last `collect`.
+
+    If the run is to stop, operations that read rows raise PassLeft (`PrimalShard.may_be_left`).  A solver then goes on
+    with the same operation, or calls `begin_again` and goes on with its whole step.
 
     rounds : int      rounds since the fit began
     products : bool   shards sum products up, for conjugate gradients
@@ -56,8 +59,8 @@ class ShardedRows(RowState):
         else:
             none = ctx.vector("slacks", m, n_rows=0)
             super().__init__(none, none, ctx.vector("alpha", m), none, none)
-        self.rounds, self._saved = 0, -1
-        self._problem, self._ctx, self._losses = problem, ctx, np.zeros(m)
+        self.rounds, self._saved, self._began, self._left = 0, -1, 0, False
+        self._problem, self._ctx, self._losses, self._kind = problem, ctx, np.zeros(m), kind
         parts = [range(k * n // ctx.shards, (k + 1) * n // ctx.shards) for k in range(ctx.shards)]
         self._rows = [
             self._part(
@@ -142,8 +145,7 @@ class ShardedRows(RowState):
 
     def advance(self, steps: list[Step]) -> None:
         """s -= t p for each model's step."""
-        lengths, kinks = ([step[k] for step in steps] for k in range(2))
-        self.tell("advance", [np.array(lengths), np.array(kinks)])
+        self.tell("advance", told_of(steps))
 
     def costless_bias(self, problem: Problem) -> float:
         """See `RowState`."""
@@ -178,6 +180,11 @@ class ShardedRows(RowState):
     def end_step(self) -> None:
         """Save the shards."""
         self.save()
+        self._began = self.rounds
+
+    def begin_again(self) -> None:
+        """Forget the rounds since the last step ended: the present one was left, and is repeated from its beginning."""
+        self.rounds = self._began
 
     def sides(self) -> np.ndarray:
         """See `Mixing`."""
@@ -197,8 +204,11 @@ class ShardedRows(RowState):
         """Save the shards, so that a shard that is lost can be made again from this round."""
         if not self._home or self._saved == self.rounds:
             return
-        self._on_shards(shard_tasks.save_task, (self.rounds, None))
-        self._saved = self.rounds
+        if self._left:
+            self._on_shards(shard_tasks.save_left_task, self.rounds)
+        else:
+            self._on_shards(shard_tasks.save_task, (self.rounds, None))
+        self._saved, self._left = self.rounds, False
         shard_tasks.drop_log(self._home, self.rounds)
 
     def collect(self) -> None:
@@ -220,7 +230,7 @@ class ShardedRows(RowState):
                 shard_tasks.write_home(self._home, rows.number, saved)
             else:
                 self._states[rows.number].restore(rows, saved)
-        self._saved = self.rounds
+        self._saved = self._began = self.rounds
 
     def close(self) -> None:
         """Release all but alpha, here and on the shards."""
@@ -261,22 +271,31 @@ class ShardedRows(RowState):
         told = Told(self.rounds, what, args)
         if self._home:
             shard_tasks.log_round(self._home, told, w)
-        total = self._on_shards(shard_tasks.round_task, (told, w))
+        try:
+            total = self._on_shards(shard_tasks.round_task, (told, w), what in self._kind.may_be_left)
+        except PassLeft:
+            self._left = True
+            raise
         self.rounds += 1
         return total
 
     def ask(self, question: tuple[Any, ...], w: np.ndarray | None = None) -> ShardSum:
         """Ask all shards a question, (name, arguments...), which changes nothing; see `PrimalShard.answer`."""
-        return self._on_shards(shard_tasks.ask_task, (self.rounds, question, w))
+        return self._on_shards(shard_tasks.ask_task, (self.rounds, question, w), question[0] == "proof")
 
-    def _on_shards(self, task: Any, told: Any) -> ShardSum:
+    def _on_shards(self, task: Any, told: Any, may_be_left: bool = False) -> ShardSum:
         """The sum over all shards.  In this process they work one after another, each with all threads."""
+        ctx = self._ctx
+        stopping = ctx.stopping if may_be_left else None
+        if stopping is not None and stopping():
+            raise PassLeft
         if self._home:
-            mapper, shards = self._ctx.mapper, [Shard(rows, None, self._home) for rows in self._rows]
-            return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told)))
+            shards = [Shard(rows, None, self._home) for rows in self._rows]
+            return ctx.mapper.reduce(ctx.mapper.on_shards(task, shards, ctx.mapper.publish(told)), stopping)
         total = TreeSum()
-        for rows, state in zip(self._rows, self._states, strict=True):
-            total.take(task(Shard(rows, state, ""), told))
+        with nullcontext() if stopping is None else leaving_when(stopping):
+            for rows, state in zip(self._rows, self._states, strict=True):
+                total.take(task(Shard(rows, state, ""), told))
         return total.total()
 
 
@@ -297,6 +316,12 @@ class LineOf:
 
     def at_step(self, t: float) -> np.ndarray:
         return self._rows.ask(("step", *self._line, t)).vectors[0]
+
+
+def told_of(steps: list[Step]) -> list[np.ndarray]:
+    """The step of each model, as shards are told it: lengths, and whether they are on a kink."""
+    lengths, kinks = ([step[k] for step in steps] for k in range(2))
+    return [np.array(lengths), np.array(kinks)]
 
 
 def sums_need(shape: DataShape, nbytes: int) -> list[Need]:

@@ -39,19 +39,23 @@ class KeptStates:
         self._here: list[ShardState] | None = None
         self.home = ""
         self._unsaved: list[Any] | None = None
-        self._mapper, self._at_most = ctx.mapper, ctx.pass_workers
+        self._mapper, self._at_most, self._stopping = ctx.mapper, ctx.pass_workers, ctx.stopping
         if ctx.mapper.in_process:
             self._here = [ShardState(one, *self._of(one), self._before(one)) for one in rows]
         else:
             self.home = shard_tasks.new_home(ctx.workdir)
             self._remove_home = weakref.finalize(self, shutil.rmtree, self.home, True)
 
-    def ask(self, task: Callable[..., ShardSum], told: Any) -> ShardSum:
-        """The sum of what a task of `shard_tasks.py` gives on all shards."""
+    def ask(self, task: Callable[..., ShardSum], told: Any, may_be_left: bool = False) -> ShardSum:
+        """The sum of what a task of `shard_tasks.py` gives on all shards.
+
+        may_be_left : the task changes nothing, and PassLeft is raised if the run is to stop
+        """
         states: Sequence[ShardState | None] = self._here or [None] * len(self._rows)
         shards = [Shard(rows, state, self.home) for rows, state in zip(self._rows, states, strict=True)]
         mapper = self._mapper
-        return mapper.reduce(mapper.on_shards(task, shards, mapper.publish(told), self._at_most))
+        begun = mapper.on_shards(task, shards, mapper.publish(told), self._at_most)
+        return mapper.reduce(begun, self._stopping if may_be_left else None)
 
     def lend(self, riding: DeferredCertificate) -> None:
         """Set the point of a deferred certificate in states of this process that have none."""

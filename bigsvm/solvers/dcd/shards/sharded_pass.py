@@ -286,7 +286,7 @@ class ShardedGroup:
     def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
         """The terms of a certificate, computed by the shards on their rows.  `collect` must have been called before."""
         self._states.restore(self._shared(), None)
-        total = self._states.ask(shard_tasks.ask_task, (self.rounds, rescaled, w))
+        total = self._states.ask(shard_tasks.ask_task, (self.rounds, rescaled, w), may_be_left=True)
         return terms_of(total.each, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray, rode: bool) -> None:
