@@ -126,7 +126,7 @@ class StepInfo:
     gaps: np.ndarray | None = None  # absolute gap of each model, if the solver knows it exactly
     primal: np.ndarray | None = None  # P of each model; given together with `gaps`
     work: float = math.nan  # work so far in passes (`pace.py`), if row visits do not measure it
-    readings: int = 1  # readings of all streamed rows that a step takes, and a proof as well
+    readings: int = 1  # readings of all streamed rows (in memory: epochs) of the next step, if it heeds `sweeps_left`
 
 
 class Point(NamedTuple):
@@ -278,6 +278,10 @@ class Solver(Protocol):
         """Called after `learn`.  proved : bool, (n_models,), models that the last proof found within the tolerance"""
         ...
 
+    def proof_readings(self, state: Any) -> int:
+        """Readings of all streamed rows that a proof of the present point takes, if memory holds what it needs."""
+        ...
+
     def change(self, state: Any) -> str:
         """Called when the fit seems hopeless: train by another method from the next step on, if there is one.
 
@@ -327,6 +331,10 @@ class SolverBase:
 
     def take_proved(self, state: Any, proved: np.ndarray) -> None:
         """Nothing to do: all models are trained until the last one is proved."""
+
+    def proof_readings(self, state: Any) -> int:
+        """One, for all models."""
+        return 1
 
     def change(self, state: Any) -> str:
         """There is no other method."""

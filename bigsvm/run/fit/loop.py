@@ -70,6 +70,8 @@ class LoopState:
     ending : the status with which the run ends after that proof; '' if it goes on
     bytes_read, row_bytes, rows_asked, spent_s : `ReadAccount` and seconds when the state was saved
     work : passes, as self-paced solvers report them
+    began : passes (in memory: epochs) before the step that was left; -1 between two steps
+    longest : passes of the longest step of a self-paced solver so far, if rows stream
     pace : how fast the gap of each model falls;  primals : P of each model, which makes its gap relative
     rule : the stop rule that ended the run, as [name, value, tolerance]; empty if none did
     changed : passes (in memory: epochs) at which the solver went over to another method
@@ -89,6 +91,8 @@ class LoopState:
     rows_asked: int = 0
     spent_s: float = 0.0
     work: float = 0.0
+    began: float = -1.0
+    longest: float = 0.0
     pace: Pace = field(default_factory=lambda: Pace.of(1))
     primals: np.ndarray = field(default_factory=lambda: np.ones(1))
     relative: float = math.inf
@@ -198,7 +202,9 @@ class Loop:
     def _advance(self) -> StepInfo:
         """One whole step of the solver: a step that was left early goes on after a checkpoint."""
         at, limit = self.at, self._limit
-        self.ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - self._spent()), 1)
+        if at.began < 0.0:
+            at.began = self._spent()
+        self.ctx.control.sweeps_left = None if math.isinf(limit) else max(int(limit - at.began), 1)
         while True:
             before = time.monotonic()
             info = self.solver.step(self.problem, self.state, self.ctx)
@@ -206,9 +212,12 @@ class Loop:
             if not info.paused or (self._expired() and self.prover.anywhere):
                 break
             self._pause()
+        began, at.began = at.began, -1.0
         at.visits, at.steps = at.visits + info.visits, at.steps + 1
         if not math.isnan(info.work):
             at.work = info.work
+        if self.solver.self_paced and not self.ctx.resident:
+            at.longest = max(at.longest, self._spent() - began)
         return info
 
     def _tell(self, info: StepInfo) -> None:
@@ -225,9 +234,9 @@ class Loop:
     def _judge(self, info: StepInfo) -> None:
         """Decide whether the run ends after the next proof, and with which status (`ending`)."""
         at, config = self.at, self.config
-        # The next step and the proof after it would exceed the limit.
-        coming = 1.0 if self.ctx.resident else 2.0 * info.readings
-        out_of_passes = self._spent() + coming > self._limit or at.steps >= self.most_steps
+        # The next step would exceed the limit.
+        out_of_passes = self._spent() + max(info.readings, at.longest) > self._limit - self._proof
+        out_of_passes = out_of_passes or at.steps >= self.most_steps
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
         unlimited = config.max_passes is None or self._others_wait
         exhausted = exhausted or (unlimited and self._hopeless() and not self._changed())
@@ -258,6 +267,11 @@ class Loop:
     def _limit(self) -> float:
         """The passes that --max-passes allows."""
         return self.config.max_passes or math.inf
+
+    @property
+    def _proof(self) -> int:
+        """The passes that a proof counts for."""
+        return 0 if self.ctx.resident else self.solver.proof_readings(self.state)
 
     def _count_traffic(self, passes: float) -> None:
         """Emit what moved between processes since the last step."""
@@ -322,8 +336,11 @@ class Loop:
 
     def _read_enough(self) -> bool:
         """Whether a self-paced solver has read streamed rows as often as the limit allows."""
-        most = self.config.max_passes or max(SCANNED, SCANNED_BYTES / self.data_bytes)
-        return self.solver.self_paced and not self.ctx.resident and self._spent() >= most
+        if not self.solver.self_paced or self.ctx.resident:
+            return False
+        if self.config.max_passes is not None:
+            return self._spent() >= self.config.max_passes - self._proof
+        return self._spent() >= max(SCANNED, SCANNED_BYTES / self.data_bytes)
 
     def _spent(self) -> float:
         """The work so far, in passes: what --max-passes and the other limits count."""

@@ -223,8 +223,12 @@ class DualCD(SolverBase):
             rule = Rule.where(widest <= self.eps, _RULE, widest, self.eps)
         return StepInfo(
             newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred), rule=rule,
-            readings=1 if state.shards is None else len(state.shards),  # groups of shards are read one after another
+            readings=self.proof_readings(state),
         )  # fmt: skip
+
+    def proof_readings(self, state: DualCDState) -> int:
+        """One, but groups of models on shards are read one after another.  A pass takes as many."""
+        return 1 if state.shards is None else len(state.shards)
 
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Allocate what a saved state has and a new one lacks: the row buffer, and statistics of an unfinished pass."""

@@ -155,8 +155,15 @@ class HyperPassShrink(FullGradient):
             rule=Rule.where(
                 state.extra.short <= _SHORT, "shortest subgradient, relative to w", state.extra.short, _SHORT
             ),
-            gaps=self.gaps(state), primal=state.primal,
+            gaps=self.gaps(state), primal=state.primal, readings=self.readings(state, ctx),
         )  # fmt: skip
+
+    def readings(self, state: PrimalState, ctx: Context) -> int:
+        """The products with the first direction, those with the shortest subgradient if it is followed, and the look.
+
+        `_may_go_on` says whether there may be more.
+        """
+        return 2 + int(state.extra.careful.any())
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Compute slacks and gradient at w, P, and a dual point."""
@@ -197,9 +204,10 @@ class HyperPassShrink(FullGradient):
         )  # fmt: skip
         left = np.full(problem.n_models, int(np.count_nonzero(extra.active.values[:, 0])))
         reach, going, drops = np.full(len(left), np.inf), np.ones(len(left), bool), _Drops(self.safe)
-        D = extra.V - w
+        D, read = extra.V - w, 1
         self._first_products(state, ctx, D)
         if extra.careful.any():
+            read += 1
             D[:, extra.careful] = extra.shortest[:, extra.careful]
             row_pass(ctx, problem, state.rows, state.w.shape, d=D.reshape(state.w.shape))
             state.visits += ctx.data.n_samples
@@ -207,6 +215,7 @@ class HyperPassShrink(FullGradient):
                 table.around(extra.near).hold_products(m)
         while True:
             state.visits += int(left[going].max())
+            going_on = _may_go_on(ctx, read, state.visits + int(left[going].max()), in_memory=table.X is not None)
             for m in np.flatnonzero(going).tolist():
                 norm = np.sqrt(dot(D[:, m], D[:, m]))
                 step = table.search(m, w[:, m], D[:, m], reach[m] / norm if norm > 0.0 else np.inf)
@@ -214,7 +223,7 @@ class HyperPassShrink(FullGradient):
                 w[:, m] += step.length * D[:, m]
                 left[m] //= 2
                 reach[m] = drops.reach(m, w[:, m], *table.halve(m, int(left[m])))
-                going[m] = left[m] >= _FEWEST and reach[m] > 0.0 and not extra.careful[m]
+                going[m] = left[m] >= _FEWEST and reach[m] > 0.0 and going_on and not extra.careful[m]
                 if not going[m]:
                     held = table.on_plane(m)[: extra.on_plane.shape[1]]
                     extra.on_plane[m] = -1
@@ -223,7 +232,9 @@ class HyperPassShrink(FullGradient):
             if not going.any():
                 return
             state.visits += int(left[going].max())
+            read += 0 if table.X is not None else 1
             table, D = self._descend(state, ctx, table, going)
+            read += 0 if table.X is not None else 1
 
     def _first_products(self, state: PrimalState, ctx: Context, D: np.ndarray) -> None:
         """Compute p of all rows.  The same pass gathers the near rows, which give a better dual point."""
@@ -300,6 +311,19 @@ class HyperPassShrink(FullGradient):
         for vector in (state.extra.keys, state.extra.norms, state.extra.active):
             vector.close()
         super().finish(state)
+
+
+def _may_go_on(ctx: Context, read: int, visits: int, in_memory: bool) -> bool:
+    """Whether the limit of passes has room for a smaller set of active rows, the look after it, and a proof.
+
+    read, visits : readings of the cycle so far, and rows that it will have visited after the next set
+    in_memory : the active rows are in memory;  otherwise choosing and measuring a direction may read all rows twice
+    """
+    if ctx.sweeps_left is None:
+        return True
+    if ctx.resident:
+        return visits + ctx.data.n_samples <= ctx.sweeps_left * ctx.data.n_samples
+    return in_memory or read + 4 <= ctx.sweeps_left
 
 
 class _Drops:

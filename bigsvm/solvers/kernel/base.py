@@ -362,6 +362,12 @@ class KernelSolver(EndsOfModels):
         """None, because there is no w; `run/proof/kernel_prover.py` proves kernel models."""
         return []
 
+    def proof_readings(self, state: KernelState) -> int:
+        """Two, for the support vectors and for the scores of all rows; models without vectors of their own come one
+        after another.
+        """
+        return 2 * (1 if state.places > 1 else state.n_models)
+
     def learn(
         self, state: KernelState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:

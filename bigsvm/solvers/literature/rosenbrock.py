@@ -135,6 +135,12 @@ class Rosenbrock(FullGradient):
             extra.V = ctx.vector(what, 1, n_rows=extra.n_held * n_rows)
         return state
 
+    def readings(self, state: PrimalState, ctx: Context) -> int:
+        """As many as there are groups of directions whose products are held at one time."""
+        if self.on_model or ctx.resident:
+            return super().readings(state, ctx)
+        return -(-len(state.extra.flat) // state.extra.n_held)
+
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
         """The pass of a look, which also computes the products with the first directions."""
         if self.on_model:

@@ -106,13 +106,18 @@ class NewtonCG(FullGradient):
         )  # fmt: skip
 
     def _products_allowed(self, state: PrimalState, ctx: Context) -> int:
-        """The number of products that this system may take, so that one reading is left for the look that follows.
+        """The number of products that this system may take, so that the look that follows and a proof can be read.
 
-        At least one product is needed if there is no direction yet.
+        At least one product is needed if there is no direction yet.  A proof of rows in memory counts as no epoch.
         """
         if ctx.sweeps_left is None:
             return self.most_products
-        return max(min(self.most_products, ctx.sweeps_left - 1), 0 if state.direction.any() else 1)
+        most, least = ctx.sweeps_left - (1 if ctx.resident else 2), self.readings(state, ctx) - 1
+        return max(min(self.most_products, most), least)
+
+    def readings(self, state: PrimalState, ctx: Context) -> int:
+        """A look, and a product if there is no direction yet; `_products_allowed` says how many more."""
+        return 1 if state.direction.any() else 2
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """Begin the system of the present point."""

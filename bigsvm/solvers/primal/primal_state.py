@@ -231,8 +231,12 @@ class FullGradient(PrimalSolver):
             state.estimate, n, visits,
             ask_certificate=state.estimate <= ctx.tol,
             exhausted=state.stuck > self.patience,
-            rule=self.rule(state), gaps=self.gaps(state), primal=state.primal,
+            rule=self.rule(state), gaps=self.gaps(state), primal=state.primal, readings=self.readings(state, ctx),
         )  # fmt: skip
+
+    def readings(self, state: PrimalState, ctx: Context) -> int:
+        """Readings of all rows that the next step takes; with all rows in memory, the epochs that it counts."""
+        return self.move_reads + 1
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Compute slacks, gradient and dual point at w, and choose the next direction."""
