@@ -207,7 +207,8 @@ def rows_of_model(path: str | Path) -> dict[str, Any]:
 
 def is_regression(path: str | Path) -> bool:
     """Whether a saved model was fitted to targets, without loading its arrays.  Raises what `load_model` raises."""
-    problem = read_document(Path(path).resolve(), str(path)).get("problem")
+    document = read_as_one(path, lambda: read_document(Path(path).resolve(), str(path)))
+    problem = document.get("problem")
     return isinstance(problem, dict) and problem.get("regression") is True
 
 
