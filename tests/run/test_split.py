@@ -323,3 +323,25 @@ def test_models_of_earlier_versions_keep_the_sides_that_they_were_trained_with(
     assert json.loads(capsys.readouterr().out)["result"]["n_rows"] == (~side).sum()
     assert run([*evaluate_it, "--rows", "site == false"]) == 2
     assert "earlier version" in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["arrays", "zarr", "csv"])
+@pytest.mark.parametrize("labels", [{}, {"positive": "2"}, {"label_map": {"0": "1"}}], ids=["plain", "positive", "map"])
+def test_a_search_counts_the_classes_of_a_split(kind: str, labels: dict[str, Any], tmp_path: Path) -> None:
+    """Also where labels are not known without reading X, or are changed."""
+    y = np.arange(N) % 3
+    source: Any = (X, y)
+    if kind == "zarr":
+        source = formats.written(tmp_path / "s.zarr", X, y)
+    elif kind == "csv":
+        source = str(tmp_path / "rows.csv")
+        pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]).assign(label=y).to_csv(source, index=False)
+    opened = open_store(source, split=0.7, **labels)
+    found = bigsvm.tune(opened, Cs=[1.0], folds=2, class_weights=["balanced"], memory="64MiB")
+    assert found.figures["n_samples"] == TRAIN.sum()
+    read = getattr(opened, "labels_between", None)
+    assert (read is None) == (kind == "arrays")
+    if read is not None:
+        np.testing.assert_array_equal(
+            read(3, 40), np.concatenate([opened.read(ref).y for ref in opened.refs(11)])[3:40]
+        )

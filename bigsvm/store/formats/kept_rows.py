@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
@@ -103,9 +104,13 @@ class KeptRows(StoreBase):
         """The row numbers in the store of rows [start, stop), int64."""
         return self._places(start, stop)
 
-    def labels_between(self, start: int, stop: int) -> np.ndarray:
-        """Class codes or targets of rows [start, stop)."""
-        read = cast(Any, self._store).labels_between
+    @property
+    def labels_between(self) -> Callable[[int, int], np.ndarray] | None:
+        """Class codes or targets of rows [start, stop), if the store knows them without reading X; else None."""
+        read = getattr(self._store, "labels_between", None)
+        return None if read is None else functools.partial(self._labels_between, read)
+
+    def _labels_between(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
         return np.concatenate([read(a, b)[some - a] for a, b, some in _spans(self._places(start, stop))])
 
     def columns_between(self, names: Sequence[str], start: int, stop: int) -> dict[str, Column]:

@@ -138,6 +138,12 @@ class RelabelledRows(DelegatedRows):
     def content(self) -> Mapping[str, Any]:
         return content_but_classes(self._store)
 
+    @property
+    def labels_between(self) -> Callable[[int, int], np.ndarray] | None:
+        """The codes of rows [start, stop), if the store knows its own without reading X; else None."""
+        read = getattr(self._store, "labels_between", None)
+        return None if read is None else lambda start, stop: self._classes[1][read(start, stop)]
+
     def changed(self, block: Block) -> Block:
         return dataclasses.replace(block, y=self._classes[1][block.y])
 
