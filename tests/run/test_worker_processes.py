@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import dask
@@ -52,3 +54,18 @@ def test_workers_that_are_always_killed_interrupt_the_run(tmp_path: Path) -> Non
         pass
     assert (caught.value.code, "repeat the command" in caught.value.hint) == (75, True)
     assert left.read_text() != ""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("guard", ["", 'if __name__ == "__main__":\n    '])
+def test_a_script_without_its_guard_is_told_of_it(guard: str, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import numpy as np, bigsvm\n"
+        "X = np.random.default_rng(0).standard_normal((60, 3))\n"
+        f'{guard}print(bigsvm.fit((X, X[:, 0] > 0), scheduler="processes", workers=1, max_passes=2).status)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode == 0) == bool(guard)
+    assert ('put its code below `if __name__ == "__main__":`' in done.stderr) == (not guard)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -280,7 +281,20 @@ def _client_of(cluster: LocalCluster) -> Any:
 
 def _no_workers(why: str) -> Interrupted:
     hint = "something may kill them, such as a limit on memory; repeat the command, or use --scheduler threads"
+    if _unguarded():
+        hint = (
+            'each of them runs the script first: put its code below `if __name__ == "__main__":`, or use '
+            "--scheduler threads"
+        )
     return Interrupted(f"the worker processes did not start: {why}", hint=hint)
+
+
+def _unguarded() -> bool:
+    """Whether the program is a script that never asks for its name, and so would start workers in each worker."""
+    try:
+        return "__name__" not in Path(sys.modules["__main__"].__file__ or "").read_text("utf-8", "replace")
+    except (AttributeError, KeyError, OSError):  # an interpreter that a user types into
+        return False
 
 
 def _names_an_address(scheduler_file: str) -> bool:
