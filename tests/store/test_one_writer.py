@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bigsvm.cli.main import run
-from bigsvm.errors import BigSVMError, OutputError
+from bigsvm.errors import BigSVMError, DataError, OutputError
+from bigsvm.store.blocks import BlockRef
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest import ingest as ingest_module
 from bigsvm.store.ingest.appending import commit as commit_module
@@ -114,6 +115,21 @@ def test_rows_are_not_added_to_a_store_that_took_the_place_of_theirs(
     if exchanged:
         assert open_store(path).n_samples == 9
         assert verify_store(path)["n_bad"] == 0
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_a_reader_is_told_that_its_store_was_replaced(added: bool, tmp_path: Path) -> None:
+    """It was told that a chunk is missing, and to restore it."""
+    path = tmp_path / "rows.zarr"
+    ingest(rows(20), path)
+    reader = open_store(path)
+    if added:  # the reader goes on with the rows that it saw
+        ingest(rows(9), path, append=True)
+        assert reader.read(BlockRef(0, 20, 0)).n_rows == 20
+        reader.forget()
+    ingest(rows(7), path, overwrite=True)
+    with pytest.raises(DataError, match=r"rows.zarr: the store was replaced while it was read \(repeat the command\)"):
+        reader.read(BlockRef(0, 20, 0))
 
 
 @pytest.mark.parametrize("in_use", [True, False])

@@ -31,6 +31,7 @@ from bigsvm.store.formats.zarr_names import feature_names, is_of_ingest, recipe_
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
+from bigsvm.store.sealing.manifest import load_manifest
 from bigsvm.store.sealing.places import naming, naming_its_store
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
 from bigsvm.store.sealing.verified import VerifyingStore
@@ -227,6 +228,16 @@ class ZarrRows(StoreBase):
             weight = check_weights(self._weight.read(start, stop), self._weight_name, start)
         y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
         return Block(start, stop, X, y, weight)
+
+    def is_replaced(self) -> bool:
+        """Whether another sealed store lies where this one was opened; one to which rows were added is the same."""
+        if not hasattr(self, "_manifest"):  # of a format that has none
+            return False
+        try:
+            now = load_manifest(self._root).fingerprint
+        except (OSError, DataError):
+            return False
+        return now != self.fingerprint and snapshot(self._root, self.fingerprint) is None
 
     def forget(self) -> None:
         """Release the chunks that are kept for the next read; for a caller that has read everything."""

@@ -37,13 +37,18 @@ def naming(store: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def naming_its_store(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """A method of a store: its errors name a place in the store with the store's `uri`."""
+    """A method of a store: its errors name a place in the store with the store's `uri`.
+
+    If another store took its place, that is the error, and not that chunks are missing or damaged.
+    """
 
     @functools.wraps(method)
     def named(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
         try:  # not `naming`: a store is read block by block, and this costs nothing
             return method(self, *args, **kwargs)
         except (DataError, MissingInput, ReadFailed) as error:
+            if isinstance(error, DataError) and self.is_replaced():
+                raise DataError("the store was replaced while it was read", self.uri, "repeat the command") from error
             _name(error, self.uri)
             raise
 
