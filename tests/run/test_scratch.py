@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ import pytest
 import bigsvm
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
+from bigsvm.events import silent
 from bigsvm.store.copy import scratch
+from bigsvm.store.copy.copy_folder import kept_copy, remove_copy
 from bigsvm.store.copy.scratch import make_scratch, scratch_folder
 
 
@@ -84,3 +88,26 @@ def test_a_relative_folder_is_the_same_from_everywhere(
         monkeypatch.setenv("BIGSVM_SCRATCH", "here")
     found = make_scratch(FitConfig.of(scratch="here") if how == "option" else FitConfig())
     assert str(found) == str(tmp_path / "here")
+
+
+def test_a_copy_that_is_deleted_between_two_locks_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes room takes the lock in the instant in which an exclusive one becomes a shared one."""
+    folder, made, left = tmp_path / "rows-0", list[str](), [remove_copy]
+    plain = fcntl.flock
+
+    def make() -> None:
+        (folder / "staged.json").write_text("{}")
+        made.append("a copy")
+
+    def flock(lock: IO[str], how: int) -> None:
+        if how == fcntl.LOCK_SH and left:
+            plain(lock, fcntl.LOCK_UN)
+            assert left.pop()(folder)
+        plain(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with kept_copy(folder, (folder / "staged.json").exists, make, silent):
+        assert (folder / "staged.json").exists()
+    assert made == ["a copy", "a copy"]

@@ -24,6 +24,9 @@ from bigsvm.units import MIB, show_bytes
 
 OBJECTS = "objects.json"
 """The document of a finished copy of remote objects."""
+_DOCUMENTS = ("staged.json", "columns.json", OBJECTS)
+"""Without its document a folder does not count as a copy."""
+_CHANCES = 5  # attempts to make a copy that others delete at once
 _LOOK_S = 0.1
 _TELL = 200  # number of progress events in one piece of work
 
@@ -52,10 +55,14 @@ def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], Non
     except OSError as error:
         raise cannot_write(folder, error) from error
     with lock:
-        if not lock_copy(lock, is_whole, emit):
-            folder.mkdir(parents=True, exist_ok=True)
-            make()
-            fcntl.flock(lock, fcntl.LOCK_SH)
+        for _ in range(_CHANCES):
+            if not lock_copy(lock, is_whole, emit):
+                folder.mkdir(parents=True, exist_ok=True)
+                make()
+                fcntl.flock(lock, fcntl.LOCK_SH)
+            # An exclusive lock is released before the shared one is taken.  Who makes room may come between the two.
+            if any((folder / document).exists() for document in _DOCUMENTS):
+                break
         os.utime(folder)  # mark as recently used
         yield
 
@@ -146,8 +153,8 @@ def remove_copy(folder: Path) -> bool:
     with open(lock_path, "a") as lock:
         if not take(lock, fcntl.LOCK_EX):
             return False
-        for document in ("staged.json", "columns.json", OBJECTS):
-            (folder / document).unlink(missing_ok=True)  # first, because without it the rest does not count as a copy
+        for document in _DOCUMENTS:
+            (folder / document).unlink(missing_ok=True)  # first
         shutil.rmtree(folder, ignore_errors=True)
     return True
 
