@@ -10,6 +10,9 @@ import pytest
 import zarr
 
 import bigsvm as package
+from bigsvm.errors import OutputError
+from bigsvm.run.fit.checkpoint import Checkpoints
+from bigsvm.run.fit.outcome import FitResult
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.sealing.seal import seal
 from bigsvm.testing.problems import random_problem
@@ -61,6 +64,26 @@ def test_a_search_from_its_table_to_its_model(bigsvm: Bigsvm, store: Path) -> No
     for name in ("p.parquet", "p.zarr"):
         assert bigsvm("predict", "m", store, "--proba", "-o", name).code == 0
     assert zarr.open_group("p.zarr")["proba"].shape == (1500, 2)
+
+
+@pytest.mark.usefixtures("streaming")
+def test_checkpoints_of_the_last_fit_stay_until_its_model_is_written(
+    bigsvm: Bigsvm, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them, each as large as the state of the fit, stayed for ever."""
+    monkeypatch.setattr(Checkpoints, "due", lambda self: self.written == 0)
+    command = ["tune", store, *FEW, "--loss", "hinge", "--refit", "-o", "m"]
+
+    def full(result: FitResult, path: Path, overwrite: bool) -> None:
+        raise OutputError("cannot write: No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bigsvm.cli.commands.training.tune.save_once", full)
+        assert bigsvm(*command).code == 73
+    assert list(Path("m.run/checkpoint/refit").iterdir())
+    assert bigsvm(*command).code == 0
+    assert Path("m/model.json").exists()
+    assert not Path("m.run/checkpoint").exists()
 
 
 def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path) -> None:

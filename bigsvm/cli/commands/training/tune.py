@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.commands.training.fit import check_output, save_once, stem_of
+from bigsvm.cli.job import CHECKPOINTS
 from bigsvm.cli.options import (
     add,
     config_of,
@@ -152,16 +154,14 @@ def command(
     asked = Asked(grid, folds, metric, own["choose"] == "one-se", own["refit"])
     if own["sizes"] is not None:
         return _learning_curve(session, data, config, asked, run, own)
-    with session.watching() as emit:
-        if run is None:
-            result = tune_store(data, config, asked, emit)
-        else:
-            with run_folder(run):
-                result = tune_store(data, config, asked, emit, run)
+    with session.watching() as emit, nullcontext() if run is None else run_folder(run):
+        result = tune_store(data, config, asked, emit, run)
+        if result.refit is not None:
+            assert model is not None
+            save_once(result.refit, model, own["overwrite"])
+            if run is not None:  # before that, a kill would cost the fit
+                shutil.rmtree(run / CHECKPOINTS, ignore_errors=True)
     session.warn_of(result)
-    if result.refit is not None:
-        assert model is not None
-        save_once(result.refit, model, own["overwrite"])
     if table is not None:
         with new_output(table, own["overwrite"]) as file:
             file.write(result.csv().encode())
