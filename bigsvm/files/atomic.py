@@ -405,6 +405,8 @@ def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> Outpu
                 what += ", no inode is free"
                 return OutputError(what, str(path), "delete files there or choose another folder")
             what += f", {there.f_bavail * there.f_frsize} are free"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OutputError(what, str(path), "may this user write there? If not, choose another folder")
     return OutputError(what, str(path), "free space there or choose another folder" if full else "")
 
 

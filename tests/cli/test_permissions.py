@@ -82,6 +82,7 @@ def test_a_folder_that_may_not_be_used_is_no_output(
     folder.chmod(0o700)
     assert said.code == 73, said.err
     assert len(told(said.err)) == 1
+    assert "another" in said.err  # folder or name
     assert sorted(folder.rglob("*")) == before
     assert [path for path in Path().iterdir() if path.suffix != ".npz"] in ([folder], [])
 
