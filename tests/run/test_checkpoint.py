@@ -137,7 +137,7 @@ def test_a_run_that_was_handed_over_to_another_solver_goes_on(n_classes: int, tm
         solver="newton-ws", loss="hinge", C=1.0, tol=3e-3, memory="64MiB", max_passes=40, solver_options=options
     )
     store = bigsvm.open_store((X, y))
-    comes_to_the_same(store, config, tmp_path, 25)
+    comes_to_the_same(store, config, tmp_path, 60)
     assert any("dcd goes on" in message for message in fit_store(store, config).warnings)
 
 
