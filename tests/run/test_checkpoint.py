@@ -60,11 +60,14 @@ def stopped(store: Any, config: FitConfig, checkpoints: Checkpoints, after: int,
 
 
 def until_done(store: Any, config: FitConfig, folder: Path, every: int) -> tuple[Any, int]:
-    """Run with an interruption every `every` looks until it is done; the result and the number of interruptions."""
+    """Run with an interruption every `every` looks until it is done; the result and the number of interruptions.
+
+    The looks between two become more, since work that is left as a whole may need more than `every` to be done at all.
+    """
     stops = 0
     while True:
         with pytest.MonkeyPatch.context() as patch:
-            interrupt_after(every + stops, patch)
+            interrupt_after(every + stops * (1 + stops // 4), patch)
             try:
                 return fit_store(store, config, checkpoints=Checkpoints(folder, {}, 1e9), resume=True), stops
             except Interrupted:

@@ -102,7 +102,7 @@ def test_dcd_hands_over_on_rows_that_stream(tmp_path: Path) -> None:
     assert not result.model.about["plan"]["resident"]
     assert sum("working sets take over" in e.message for e in said if isinstance(e, Warned)) == 1
     assert result.figures["passes"] <= 30
-    comes_to_the_same(store, config, tmp_path, 20)
+    comes_to_the_same(store, config, tmp_path, 120)
 
 
 def test_a_pace_by_ratio_goes_on_as_it_went() -> None:
