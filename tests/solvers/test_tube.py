@@ -11,12 +11,17 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError
+from bigsvm.solvers.dcd import dual_cd
 from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.state_files import dump, load
+from bigsvm.tasks import PassLeft
 from bigsvm.testing.reference import dual_value, primal_value
 from tests.products import each_of
+from tests.run.test_checkpoint import comes_to_the_same
 from tests.solvers.stepping import Bench
 from tests.solvers.test_linear_regression import best, objective_of, rows
 
@@ -146,3 +151,23 @@ def test_a_number_of_epochs_below_never_is_refused() -> None:
     X, y, _ = rows()
     with pytest.raises(BigSVMError, match="interior_after must be"):
         bigsvm.fit((X, y), loss=LOSS, solver="dcd", solver_options={"interior_after": -2})
+
+
+def test_a_solution_that_is_left_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeps before it are not repeated."""
+    left: list[int] = []
+    solve = dual_cd.solve
+
+    def watched(state: DualCDState, ctx: Any) -> bool:
+        try:
+            return solve(state, ctx)
+        except PassLeft:
+            left.append(state.sweep)
+            raise
+
+    monkeypatch.setattr(dual_cd, "solve", watched)
+    X, y = as_they_come()
+    options = {"solver": "dcd", "loss": LOSS, "tol": 1e-3, "solver_options": AT_ONCE}
+    comes_to_the_same(ArrayRows(X, y, task="regression"), FitConfig.of(**options), tmp_path, 10)
+    assert len(left) > 2
+    assert set(left) == {1}

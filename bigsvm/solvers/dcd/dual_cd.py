@@ -46,7 +46,7 @@ from bigsvm.solvers.dcd.tube import epochs, solve, solves
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import side_by_side
+from bigsvm.tasks import PassLeft, leaving_when, side_by_side
 from bigsvm.units import counted
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
@@ -198,7 +198,8 @@ class DualCD(SolverBase):
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
         if ctx.resident:
-            return self._solved(state, ctx, self._sweep_memory(state, ctx))
+            swept = StepInfo(*state.swept) if state.swept else self._sweep_memory(state, ctx)
+            return self._solved(state, ctx, swept)
         if ctx.shards > 1:
             seen = sharded_pass(state, ctx)
             if seen is None:
@@ -287,8 +288,14 @@ class DualCD(SolverBase):
         late = state.hopeless or info.exhausted or state.sweep >= (self.interior_after or epochs(ctx))
         if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)):
             return info
-        state.solved = True
-        if not solve(state, ctx):
+        try:
+            with leaving_when(ctx.stopping):
+                taken = solve(state, ctx)
+        except PassLeft:  # the solution begins again where the run is resumed, and does not depend on w and alpha
+            state.swept = [info.gap_estimate, info.n_active, info.visits, info.ask_certificate, info.exhausted]
+            return replace(info, paused=True)
+        state.solved, state.swept = True, []
+        if not taken:
             return info
         gap, after = f"the gap is about {info.gap_estimate:.2g}", counted(state.sweep, "epoch", commas=True)
         message = f"dcd: after {after} {gap}: an interior-point method takes over"

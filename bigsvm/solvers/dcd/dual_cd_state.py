@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -108,6 +109,7 @@ class DualCDState:
     shards : one for each group of models; None unless rows are on several shards
     row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
     hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`tube.py`)
+    swept : the report on the sweeps of a step that was left during that method, as `StepInfo` takes it; else empty
     """
 
     sweep: int
@@ -122,6 +124,7 @@ class DualCDState:
     row_buffer: ActiveRowBuffer | None = None
     hopeless: bool = False
     solved: bool = False
+    swept: list[Any] = field(default_factory=list)
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:
