@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,7 +15,7 @@ import dask
 import numpy as np
 import pyarrow as pa
 import pytest
-from distributed.client import ClosedClientError
+from distributed.client import AllExit, ClosedClientError
 from pyarrow import feather
 
 from bigsvm.config import FitConfig
@@ -292,3 +293,12 @@ def test_a_full_disk_that_is_not_the_cause_is_none() -> None:
     one, other = RuntimeError("one"), RuntimeError("other")
     one.__cause__, other.__context__ = other, one
     assert full_disk(one) is None
+
+
+def test_what_dask_tells_itself_is_not_printed(caplog: pytest.LogCaptureFixture) -> None:
+    """asyncio reports it as an exception that was never retrieved, although the fit goes on without that worker."""
+    with pytest.raises(UsageError, match="not a scheduler"), open_dask_mapper("nowhere", None, None):
+        pass
+    for error in (AllExit(), ValueError("of somebody else")):
+        logging.getLogger("asyncio").error("Task exception was never retrieved", exc_info=error)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import dask
 from distributed import CancelledError, Client, KilledWorker, LocalCluster, wait
-from distributed.client import ClosedClientError
+from distributed.client import AllExit, ClosedClientError
 
 from bigsvm.errors import BigSVMError, DataError, Interrupted, MissingInput, TaskFailed, UsageError, in_words
 from bigsvm.machine import core_count
@@ -198,6 +198,7 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
     UsageError : 'dask' where this process has no client, or a worker has other versions than this process.
     Interrupted : the cluster was lost while its workers were asked.
     """
+    logging.getLogger("asyncio").addFilter(_is_for_users)
     # Workers own the cores: a BLAS or numba pool inside each would fight the others.
     with dask.config.set(_OURS):
         if scheduler == CURRENT and scheduler_file is None:
@@ -215,6 +216,15 @@ def open_dask_mapper(scheduler: str | None, scheduler_file: str | None, workers:
         with _local_cluster(n_workers) as cluster, _client_of(cluster) as client:
             # Dask does not restart a worker whose process died twice, unless it is asked to scale the cluster.
             yield DaskMapper(client, n_workers, partial(cluster.scale, n_workers))
+
+
+def _is_for_users(record: logging.LogRecord) -> bool:
+    """Whether a message of asyncio tells of an error.
+
+    If a worker dies while a result is fetched, a task of dask may end by `AllExit`, by which dask stops its own waiting
+    and which nobody takes.  asyncio would print a traceback, although the fit goes on.
+    """
+    return record.exc_info is None or record.exc_info[0] is not AllExit
 
 
 def _current_client() -> Any:
