@@ -22,8 +22,9 @@ from bigsvm.run.execute.local import SerialMapper
 from bigsvm.solvers.base import StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.hyperpass.active_rows import ActiveRows, compacted
-from bigsvm.solvers.hyperpass.hyperpass import HyperPass
+from bigsvm.solvers.hyperpass.hyperpass import HyperPass, neighbourhood
 from bigsvm.solvers.hyperpass.hyperpass_shrink import HyperPassShrink, _Drops
+from bigsvm.solvers.hyperpass.near_rows import Nearest
 from bigsvm.store.blocks import readonly_view
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import as_csr, corner_problems, random_problem
@@ -215,6 +216,41 @@ def test_rows_on_their_hyperplane_are_kept_by_identity(tmp_path: Path) -> None:
     inside = (share > 1e-6) & (share < 1.0 - 1e-6)
     assert inside.sum() == 8
     assert np.all(state.rows.s.values[inside, 0] == 0.0)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 40])
+def test_near_rows_get_their_shares_and_are_found_for_all_models_at_once(n_classes: int, tmp_path: Path) -> None:
+    """As one model after another, to the last bit; copies of a row count as one."""
+    X, y = random_problem(400, 3, seed=7, n_classes=n_classes, noise=0.5)
+    X, y = np.concatenate([X, X[:80]]), np.concatenate([y, y[:80]])
+    weights = np.random.default_rng(0).integers(0, 3, len(y)) / 2.0
+    rows = ArrayRows(X, y, weights)
+    solver = HyperPass(near=20)
+    state, _ = next(islice(steps(solver, rows, tmp_path, bias="free"), 4, None))
+    around, near, C = neighbourhood(state), state.extra.near, state.problem.C
+    found = around.find(0.4)
+    for m in range(state.problem.n_models):
+        one = Nearest(20, 0.4)
+        for piece in state.rows.pieces():
+            away, costs = np.abs(state.rows.s.values[piece, m]), state.rows.cost.values[piece, 0]
+            more = np.flatnonzero((away <= one.limit) & (costs > 0.0))
+            ones = np.ones(len(more), np.int64)
+            one.add(more + piece.start, around.key(more + piece.start), ones, costs[more], away[more])
+        np.testing.assert_array_equal(found.of(m), one.rows)
+        np.testing.assert_array_equal(found.count[m, : len(one.rows)], one.count)
+        np.testing.assert_array_equal(found.cost[m, : len(one.rows)], one.cost)
+    shared = 0
+    for piece in state.rows.pieces():
+        alpha = np.full((piece.stop - piece.start, state.problem.n_models), -1.0)
+        expected = alpha.copy()
+        for m in range(state.problem.n_models):
+            here, places = around.members(piece, m, near.reach[m])
+            part = near.share[m, places] / (near.cost[m, places] * C[m])
+            expected[here, m] = part * (state.rows.cost.values[piece.start + here, 0] * C[m])
+            shared += len(here)
+        around.put(piece, alpha)
+        np.testing.assert_array_equal(alpha, expected)
+    assert shared > 0
 
 
 def test_halving_keeps_the_nearest(tmp_path: Path) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bigsvm.config import FitConfig
 from bigsvm.problem.loss import loss_named
+from bigsvm.problem.problem import make_problem
 from bigsvm.solvers.coordinate.coordinate_descent import CoordinateDescent
 from bigsvm.solvers.primal.dual_point import mix_dual
-from bigsvm.solvers.primal.row_state import total_of
+from bigsvm.solvers.primal.line_search import exact_step
+from bigsvm.solvers.primal.row_state import RowState, total_of
+from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import Bench
 
@@ -69,3 +75,28 @@ def test_sums_of_pieces_are_added_however_many_there_are(n_parts: int) -> None:
 def test_few_sums_of_pieces_are_rounded_only_once() -> None:
     parts = [np.array([1e17]), np.array([1.0]), np.array([-1e17])]
     assert total_of(parts, (1,)).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("n_models", "n_pieces"), [(1, 2), (60, 8), (300, 2)])
+def test_a_line_search_of_one_model_reads_long_pieces_and_takes_the_same_step(n_models: int, n_pieces: int) -> None:
+    """Pieces of hundreds of models are short; sums over runs of rows have the same bits, or pieces stay as they are."""
+    n, rng = 17_000, np.random.default_rng(4)
+    X, y = random_problem(n, 2, seed=4, noise=0.3)
+    problem = make_problem(FitConfig(loss="squared_hinge"), ArrayRows(X, y))
+    values = [*rng.standard_normal((2, n, n_models)), np.empty((0, n_models)), rng.random((n, 1)), y[:, None] > 0]
+    vectors: list[Any] = [SimpleNamespace(values=of_rows) for of_rows in values]
+    rows, cost = RowState(*vectors), values[3]
+    assert len(list(rows.along(problem, 0)())) == n_pieces
+    whole = rows.search_bias(problem, 0, 1.0), rows.search_bias(problem, 0, -1.0)
+    short = [
+        exact_step(
+            lambda way=way: (
+                (rows.s.values[piece, 0], way * rows.signs_of(problem, piece, 0), cost[piece, 0])
+                for piece in rows.pieces()
+            ),
+            float(problem.C[0]), problem.loss.one_sided, 0.0, 0.0,
+        )
+        for way in (1.0, -1.0)
+    ]  # fmt: skip
+    assert list(whole) == short
+    assert any(step.length > 0.0 for step in whole)

@@ -76,6 +76,25 @@ def foresee(s, p, cost, edges, whole, reach, out):
 
 
 @njit(cache=True, nogil=True)
+def put_shares(s, keys, cost, C, near, reach, alpha):
+    """Overwrite alpha of near rows by their parts of the shares: a row has its part of the cost of all its copies.
+
+    s, alpha : float64, (n_rows, n_models);  cost : float64, (n_rows,);  C, reach : float64, (n_models,)
+    keys : uint64, (n_rows,)   hashes of the rows with their classes
+    near : (keys in ascending order, uint64; the entry of each, int64; shares and costs by entry, float64), (n_models,
+        most) each; and the number of entries of each model, int64, (n_models,)
+    """
+    ordered, entry, share, of_copies, count = near
+    for i in range(s.shape[0]):
+        for m in range(s.shape[1]):
+            if abs(s[i, m]) <= reach[m]:
+                at = np.searchsorted(ordered[m, : count[m]], keys[i])
+                if at < count[m] and ordered[m, at] == keys[i]:
+                    k = entry[m, at]
+                    alpha[i, m] = share[m, k] / (of_copies[m, k] * C[m]) * (cost[i] * C[m])
+
+
+@njit(cache=True, nogil=True)
 def gram(X, sign, bias, dense, Q):
     """Q[i, j] = z_i.z_j for the q rows of X: their Gram matrix.
 

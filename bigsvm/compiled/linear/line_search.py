@@ -17,7 +17,7 @@ from bigsvm.compiled.shared.losses import HINGE
 
 BINS = 4096  # by twelve bits
 COUNT, SLOPE, CURVATURE = 0, 1, 2  # columns of a histogram
-_RUN = 128  # rows whose terms are added before they join the total
+RUN = 128  # rows whose terms are added before they join the total
 _TINY = 1e-300  # |p| below this never changes sides
 
 
@@ -53,7 +53,7 @@ def at_start(s, p, cost, C, code, out):
             else:
                 run_a -= 2.0 * c * p[i] * s[i]
                 run_b += 2.0 * c * p[i] * p[i]
-        if i % _RUN == _RUN - 1 or i == n - 1:
+        if i % RUN == RUN - 1 or i == n - 1:
             out[0] += run_a
             out[1] += run_b
             run_a = run_b = 0.0
@@ -72,7 +72,7 @@ def at_step(s, p, cost, C, code, t, out):
             else:
                 run_a -= 2.0 * c * p[i] * slack
                 run_b += 2.0 * c * p[i] * p[i]
-        if i % _RUN == _RUN - 1 or i == n - 1:
+        if i % RUN == RUN - 1 or i == n - 1:
             out[0] += run_a
             out[1] += run_b
             run_a = run_b = 0.0

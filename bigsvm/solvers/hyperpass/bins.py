@@ -34,7 +34,7 @@ def foreseen(binned: BinnedSums, lengths: np.ndarray, V: np.ndarray) -> None:
 def foresee_signs(bins: Bins, rows: RowState, lengths: np.ndarray, signs: RowVector) -> None:
     """Set `signs` to the rows that violate if exactly the rows of whole bins have crossed."""
     for m, length in enumerate(lengths):
-        for piece in rows.pieces():
+        for piece in rows.long_pieces():
             foresee(
                 rows.s.values[piece, m], rows.p.values[piece, m], rows.cost.values[piece, 0], bins.edges[m],
                 bins.whole(m, length), bins.reach[m], signs.values[piece, m],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigsvm.compiled.linear.hyperpass import put_shares
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.context import Context
@@ -143,6 +144,7 @@ class Neighbourhood:
     rows: RowState
     keys: RowVector
     near: NearRows
+    _ordered: tuple[NearRows, np.ndarray, np.ndarray] | None = None
 
     def key(self, where: slice | np.ndarray) -> np.ndarray:
         """uint64: hashes of some rows with their classes."""
@@ -154,23 +156,25 @@ class Neighbourhood:
         among : uint8, (n_samples, n_models)   flags of the rows to consider; None: all
         """
         found = no_near_rows(*self.near.rows.shape)
-        for m in range(self.problem.n_models):
-            self.nearest(m, reach, found.rows.shape[1], among).put(found, m)
+        for m, nearest in enumerate(self.nearest(reach, found.rows.shape[1], among)):
+            nearest.put(found, m)
         return found
 
-    def nearest(self, m: int, reach: float, most: int, among: np.ndarray | None = None) -> Nearest:
-        """The nearest rows of model m."""
-        nearest = Nearest(most, reach)
+    def nearest(self, reach: float, most: int, among: np.ndarray | None = None) -> list[Nearest]:
+        """The nearest rows of each model."""
+        found = [Nearest(most, reach) for _ in range(self.problem.n_models)]
+        limits = np.full(len(found), reach)
         for piece in self.rows.pieces():
-            away = np.abs(self.rows.s.values[piece, m])
-            costs = self.rows.cost.values[piece, 0]
+            away, costs = np.abs(self.rows.s.values[piece]), self.rows.cost.values[piece, 0]
+            within = (away <= limits) & (costs > 0.0)[:, None]
             if among is not None:
-                costs = costs * among[piece, m]
-            more = np.flatnonzero((away <= nearest.limit) & (costs > 0.0))
-            if len(more):
+                within &= among[piece] > 0
+            for m in np.flatnonzero(within.any(axis=0)).tolist():
+                more = np.flatnonzero(within[:, m])
                 numbers = more + piece.start
-                nearest.add(numbers, self.key(numbers), np.ones(len(more), np.int64), costs[more], away[more])
-        return nearest
+                found[m].add(numbers, self.key(numbers), np.ones(len(more), np.int64), costs[more], away[more, m])
+                limits[m] = found[m].limit
+        return found
 
     def copies(self, m: int) -> tuple[np.ndarray, np.ndarray]:
         """For each near row of model m: the number of copies with a positive cost, and the sum of their costs."""
@@ -256,18 +260,25 @@ class Neighbourhood:
 
     def put(self, piece: slice, alpha: np.ndarray) -> None:
         """Overwrite alpha of near rows in a piece (`Known`); each copy gets its part of the share."""
-        for m in range(self.problem.n_models):
-            rows, places = self.members(piece, m, self.near.reach[m])
-            C, near = self.problem.C[m], self.near
-            alpha[rows, m] = (
-                near.share[m, places] / (near.cost[m, places] * C) * (self.rows.cost.values[piece.start + rows, 0] * C)
-            )
+        near, rows = self.near, self.rows
+        put_shares(
+            rows.s.values[piece], self.key(piece), rows.cost.values[piece, 0], self.problem.C,
+            (*self._by_key(), near.share, near.cost, np.count_nonzero(near.rows >= 0, axis=1)), near.reach, alpha,
+        )  # fmt: skip
+
+    def _by_key(self) -> tuple[np.ndarray, np.ndarray]:
+        """(keys of the near rows, ascending; the entry of each), (n_models, most); unused entries come last."""
+        if self._ordered is None or self._ordered[0] is not self.near:
+            keys = np.where(self.near.rows >= 0, self.near.key, np.iinfo(np.uint64).max)
+            order = np.argsort(keys, axis=1, kind="stable")
+            self._ordered = self.near, np.take_along_axis(keys, order, 1), order
+        return self._ordered[1:]
 
     def hold(self) -> None:
         """After slacks were computed anew, set those of rows known to lie on their hyperplane to 0."""
         for m in range(self.problem.n_models):
             if self.near.on_plane[m].any():
-                for piece in self.rows.pieces():
+                for piece in self.rows.long_pieces():
                     rows, places = self.members(piece, m, _ROUNDED)
                     self.rows.s.values[piece.start + rows[self.near.on_plane[m, places]], m] = 0.0
 
@@ -290,7 +301,7 @@ class Neighbourhood:
     def put_products(self, m: int, held: np.ndarray) -> None:
         """Set the products of all copies of these rows to their slacks."""
         rows = self.rows
-        for piece in rows.pieces():
+        for piece in rows.long_pieces():
             here, places = self.members(piece, m, self.near.reach[m])
             here = here[held[places]] + piece.start
             rows.p.values[here, m] = rows.s.values[here, m]

@@ -117,7 +117,7 @@ class NearShard(PrimalShard):
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def _of_nearest(self, reach: float, most: int) -> ShardSum:
-        found = [self._around().nearest(m, reach, most) for m in range(self._problem.n_models)]
+        found = self._around().nearest(reach, most)
         return ShardSum(([(one.rows + self._first, one.key, one.count, one.cost, one.distance) for one in found],))
 
     def _of_crossings(self, lengths: np.ndarray) -> ShardSum:

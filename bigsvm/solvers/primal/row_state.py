@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from bigsvm.compiled.linear.line_search import RUN
 from bigsvm.compiled.linear.primal_cd import SearchRows
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need, Point
@@ -55,9 +56,21 @@ class RowState:
 
     def pieces(self) -> Iterator[slice]:
         """Ranges of rows, so short that arrays of (rows, models) stay small."""
-        n_samples, n_models = self.s.values.shape
-        for start, stop in tile(n_samples, min(max(_PIECE_BYTES // (8 * n_models), _LEAST_PIECE), _PIECE)):
+        for start, stop in tile(len(self.s.values), self._piece_rows):
             yield slice(start, stop)
+
+    def long_pieces(self) -> Iterator[slice]:
+        """Ranges of rows for arrays of one model, which stay small in longer pieces; each is one or more of `pieces`.
+
+        Sums over them have the same bits: where they would not, because a piece ends amid a run, they are `pieces`.
+        """
+        rows = self._piece_rows
+        for start, stop in tile(len(self.s.values), rows if rows % RUN else _PIECE // rows * rows):
+            yield slice(start, stop)
+
+    @property
+    def _piece_rows(self) -> int:
+        return min(max(_PIECE_BYTES // (8 * self.s.values.shape[1]), _LEAST_PIECE), _PIECE)
 
     def costs(self, problem: Problem, rows: slice) -> np.ndarray:
         """C_i of some rows, float64, (n_rows, n_models)."""
@@ -109,7 +122,7 @@ class RowState:
         """The input of a line search of model m: along p, or, if `way` (1 or -1) is not 0, along the bias that way."""
 
         def pieces() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-            for rows in self.pieces():
+            for rows in self.long_pieces():
                 s = self.s.values[rows, m]
                 p = way * self.signs_of(problem, rows, m) if way else self.p.values[rows, m]
                 yield from _one_sided(problem, s, p, self.cost.values[rows, 0])
@@ -180,7 +193,7 @@ class RowState:
 
     def shift(self, problem: Problem, m: int, way: float, step: Step) -> None:
         """Update s of model m after its bias has moved by `step` in the direction `way`, 1 or -1."""
-        for rows in self.pieces():
+        for rows in self.long_pieces():
             s = self.s.values[rows, m]
             p = way * self.signs_of(problem, rows, m)
             kinks = step.on_kink & (s / p == step.length)
