@@ -66,7 +66,7 @@ def search(
     ----------
     estimator : has the other parameters; it is not changed
     X, y, sample_weight : as for its `fit`, so also a path or a store; a dask array is written to the scratch disk for
-        the duration of the search
+        the duration of the search.  Weights count in the scores, too, which GridSearchCV leaves unweighted
     Cs : as for `bigsvm.tune`
     class_weights : as for `bigsvm.tune`; None: that of the estimator.  For two classes, or for several with
         multi_class='crammer_singer'

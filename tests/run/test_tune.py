@@ -443,6 +443,8 @@ def test_dcd_is_given_up_early_and_a_limit_leaves_its_models_to_others_in_memory
     request.getfixturevalue("streaming")
     streamed = bigsvm.tune(rows, max_passes=5, memory="64MiB", **options)
     assert (streamed.status, streamed.figures["form"]) == ("stopped", "shared")
+    unlimited = bigsvm.tune(columns_of_all_scales(50), memory="64MiB", **options)
+    assert (unlimited.status, unlimited.figures["form"]) == ("converged", "shared, the hard ones by fold")
 
 
 def test_hard_candidates_that_one_fit_cannot_hold_by_their_solver_have_several() -> None:
