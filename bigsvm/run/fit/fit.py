@@ -28,7 +28,7 @@ from bigsvm.events import (
     WorkStarted,
     silent,
 )
-from bigsvm.machine import anonymous_bytes, return_freed_memory
+from bigsvm.machine import anonymous_bytes, return_freed_memory, trim_heap
 from bigsvm.model.model_rows import label_column_of, rows_of
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.folded import FoldedModels
@@ -105,6 +105,7 @@ def fit_store(
 
     with stop_on_signals(stop):
         found = calibrated(result.model, store, config, note, stop)
+    trim_heap()  # the model is saved next, which is measured with the fit
     result.model.about["calibration"] = found
     # Objective, gap and epochs are those of the rows that were trained on; `n_samples` and content are the store's.
     result.figures["n_trained"] = store.n_samples - held_out_rows(store, config)
