@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -42,12 +43,13 @@ class Bench:
 
     block_rows : None: all rows are one resident block; else rows stream in blocks of so many
     task : of the rows, "classification" or "regression"
+    costs : C of each of several models
     lent : fields of the Context
     """
 
     def __init__(
         self, solver: Any, X: Any, y: Any, folder: Path, block_rows: int | None = None,
-        options: dict[str, Any] | None = None, task: Any = "auto", **lent: Any,
+        options: dict[str, Any] | None = None, task: Any = "auto", costs: list[float] | None = None, **lent: Any,
     ) -> None:  # fmt: skip
         data = ArrayRows(X, y, task=task)
         whole = data.refs(data.n_samples)
@@ -62,6 +64,7 @@ class Bench:
             group_blocks=1, proof_refs=refs, workdir=folder, **{**given, **lent},
         )  # fmt: skip
         config = FitConfig.of(**{"loss": "squared_hinge", "solver": solver.name, **(options or {})})
+        config = dataclasses.replace(config, C_path=costs)
         self.problem: Problem = make_problem(config, data, np.bincount(np.unique(y, return_inverse=True)[1]))
         self.solver = solver
         self.state = solver.init(self.problem, self.ctx)

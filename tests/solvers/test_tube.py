@@ -13,11 +13,12 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError
+from bigsvm.solvers.context import RunControl
 from bigsvm.solvers.dcd import dual_cd
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
 from bigsvm.store.formats.array_rows import ArrayRows
-from bigsvm.store.state.state_files import dump, load
+from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.tasks import PassLeft
 from bigsvm.testing.reference import dual_value, primal_value
 from tests.products import each_of
@@ -132,6 +133,55 @@ def test_a_resumed_fit_takes_over_at_the_same_place(tmp_path: Path) -> None:
     ours, theirs = (one.state.groups[0] for one in (whole, resumed))
     np.testing.assert_array_equal(ours.w, theirs.w)
     np.testing.assert_array_equal(ours.alpha.values, theirs.alpha.values)
+
+
+class AskedTo:
+    """Says that the run is to stop when it has been asked so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("times", [0, 40, 600])
+def test_a_signal_during_the_method_stops_it_and_the_resumed_fit_is_the_same(
+    layout: str, times: int, tmp_path: Path
+) -> None:
+    X, y = as_they_come()
+    rows: Any = sparse.csr_array(X) if layout == "csr" else X
+    given: dict[str, Any] = {"options": {"loss": LOSS}, "costs": [0.1, 1.0, 10.0], "task": "regression", "tol": 1e-6}
+
+    def bench(control: RunControl) -> Bench:
+        return Bench(DualCD(interior_after=3, max_sweeps_per_step=3), rows, y, tmp_path, control=control, **given)
+
+    whole, stopped = bench(RunControl()), bench(RunControl(stopping=AskedTo(times)))
+    there = whole.solver.step(whole.problem, whole.state, whole.ctx)
+    left = stopped.solver.step(stopped.problem, stopped.state, stopped.ctx)
+    assert left.paused
+    assert stopped.state.finished == {0: 0, 40: 0, 600: 2}[times]
+    resumed = bench(RunControl())
+    (tmp_path / "saved").mkdir()
+    write_tree(tmp_path / "saved", dump(stopped.state))
+    load(resumed.state, read_tree(tmp_path / "saved"))
+    here = resumed.solver.step(resumed.problem, resumed.state, resumed.ctx)
+    assert here == there
+    assert TAKES_OVER in here.message
+    np.testing.assert_array_equal(resumed.state.groups[0].w, whole.state.groups[0].w)
+    np.testing.assert_array_equal(resumed.state.groups[0].alpha.values, whole.state.groups[0].alpha.values)
+    assert (resumed.state.sweep, resumed.state.estimates) == (whole.state.sweep, whole.state.estimates)
+
+
+def test_a_checkpoint_is_saved_between_two_models(tmp_path: Path) -> None:
+    X, y = as_they_come()
+    given: dict[str, Any] = {"options": {"loss": LOSS}, "costs": [0.1, 1.0, 10.0], "task": "regression"}
+    bench = Bench(DualCD(**AT_ONCE), X, y, tmp_path, control=RunControl(pause=lambda: True), **given)
+    for finished in (1, 2, 3):
+        assert bench.solver.step(bench.problem, bench.state, bench.ctx).paused == (finished < 3)
+        assert bench.state.finished == finished
 
 
 def test_a_hopeless_fit_is_taken_over_before_it_ends(tmp_path: Path) -> None:

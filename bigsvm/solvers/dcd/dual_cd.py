@@ -46,7 +46,7 @@ from bigsvm.solvers.dcd.tube import epochs, solve, solves
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import PassLeft, leaving_when, side_by_side
+from bigsvm.tasks import PassLeft, side_by_side
 from bigsvm.units import counted
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
@@ -289,9 +289,8 @@ class DualCD(SolverBase):
         if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)):
             return info
         try:
-            with leaving_when(ctx.stopping):
-                taken = solve(state, ctx)
-        except PassLeft:  # the solution begins again where the run is resumed, and does not depend on w and alpha
+            taken = solve(state, ctx)
+        except PassLeft:  # that of a model begins again where the run is resumed, and does not depend on w and alpha
             state.swept = [info.gap_estimate, info.n_active, info.visits, info.ask_certificate, info.exhausted]
             return replace(info, paused=True)
         state.solved, state.swept = True, []

@@ -110,6 +110,7 @@ class DualCDState:
     row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
     hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`tube.py`)
     swept : the report on the sweeps of a step that was left during that method, as `StepInfo` takes it; else empty
+    finished : models that the method had solved by then
     """
 
     sweep: int
@@ -125,6 +126,7 @@ class DualCDState:
     hopeless: bool = False
     solved: bool = False
     swept: list[Any] = field(default_factory=list)
+    finished: int = 0
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

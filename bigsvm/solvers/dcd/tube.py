@@ -10,29 +10,34 @@ t - epsilon - f(x) and f(x) - t - epsilon, and alpha of the row is the differenc
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
 from bigsvm.compiled.linear.hessian import triangle_size
-from bigsvm.compiled.shared.rows import take_rows
+from bigsvm.compiled.shared.rows import n_rows_of, take_rows
 from bigsvm.problem.loss import Loss
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.newton_ws.held_rows import Held
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS, PathRows, follow
 from bigsvm.solvers.newton_ws.subproblem import SLICES, Subproblem
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Block, Matrix, readonly_view
+from bigsvm.tasks import PassLeft, leaving_when
 
-_NARROW = 500  # features, at most: an iteration factors a matrix of this order, and signals wait for its end
+_NARROW = 500  # features, at most: an iteration factors a matrix of this order
 # The cost of a solution in epochs: 80 for 8,000 x 12 rows, 150 for 100,000 x 12, 270 for 50,000 x 100, 950 for
 # 20,000 x 300.  Where sweeps were not done by then, they took up to a hundred times as long (C = 100).
 _EPOCHS, _EPOCHS_A_FEATURE = 100, 3
 _FINAL = 0.1  # share of the tolerance to which the problem is solved
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
-_TINY = np.finfo(float).tiny
+_LEAST_PIECES = 32  # pieces of the rows: the addresses of the entries of one take less than `_COPIED` - 1 of the rows
+_PIECE = 1 << 28  # multiplications with a piece in an iteration, at most: a signal waits for that long
+_COPIED = 1.25  # room for rows that are copied, over that of all rows
 
 
 @dataclass(kw_only=True)
@@ -77,20 +82,29 @@ def epochs(ctx: Context) -> int:
 
 
 def solve(state: DualCDState, ctx: Context) -> bool:
-    """Put the solution of each model that is still trained into w and alpha; False if memory has no room for it."""
+    """Put the solution of each model that is still trained into w and alpha; False if memory has no room for it.
+
+    Raises PassLeft if the run is to stop, or if a checkpoint is due between two models.  Models that are solved by then
+    (`DualCDState.finished`) stay solved, and the next call goes on with the others.
+    """
     block = ctx.data.read(ctx.refs[0])
     with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
     left_out = block.sample_weight is not None or state.groups[0].problem.axis is not None
     nbytes = 2 * 8 * _ARRAYS * ctx.data.n_samples + (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
-    room = ctx.budget.try_reserve("interior-point method", nbytes + (with_rows if left_out else 0))
+    room = ctx.budget.try_reserve("interior-point method", nbytes + (int(_COPIED * with_rows) if left_out else 0))
     if room is None:
         return False
-    with room:
-        for group in state.groups:
-            for m in np.flatnonzero(group.moves).tolist():
-                _solve_model(group, m, block, ctx)
-            group.still, group.estimate = False, _FINAL * ctx.tol
-            group.reactivate()
+    models = [(group, m) for group in state.groups for m in np.flatnonzero(group.moves).tolist()]
+    before = state.finished
+    with room, leaving_when(ctx.stopping):
+        for group, m in models[before:]:
+            if state.finished > before and ctx.pause():  # where checkpoints are due all the time, each call solves one
+                raise PassLeft
+            _solve_model(group, m, block, ctx)
+            state.finished += 1
+    for group in state.groups:
+        group.still, group.estimate = False, _FINAL * ctx.tol
+        group.reactivate()
     state.estimates = (_FINAL * ctx.tol, state.estimates[0])
     return True
 
@@ -100,20 +114,34 @@ def _solve_model(group: ModelGroup, m: int, block: Block, ctx: Context) -> None:
     C = problem.C[m] * cost
     if (axis := problem.axis) is not None:
         C = np.where(axis.fold == axis.held_out[m], 0.0, axis.weight[m, 0] * C)
-    X, kept, w = readonly_view(block.X), np.flatnonzero(C > 0.0), columns(group.w)
+    kept, w = np.flatnonzero(C > 0.0), columns(group.w)
+    parts = _parts(readonly_view(block.X), kept if len(kept) < len(C) else None, w.shape[0])
     if len(kept) < len(C):  # the method needs costs above 0
-        X, t, C = picked_rows(X, kept), t[kept], C[kept]
-    tube = _tube(problem, X, t, C, w.shape[0], ctx.threads)
+        t, C = t[kept], C[kept]
+    tube = _tube(problem, parts, t, C, w.shape[0], ctx.threads)
     rows = PathRows(tube)
-    w[:, m], _ = follow(tube, rows, np.zeros(w.shape[0]), 0.0, float(np.abs(t).mean()) or 1.0, _FINAL * ctx.tol)
-    group.alpha.values[:, m] = 0.0
+    found, _ = follow(tube, rows, np.zeros(w.shape[0]), 0.0, float(np.abs(t).mean()) or 1.0, _FINAL * ctx.tol)
+    w[:, m], group.alpha.values[:, m] = found, 0.0
     group.alpha.values[kept, m] = tube.difference(rows.alpha)
 
 
-def _tube(problem: Problem, X: Matrix, t: np.ndarray, C: np.ndarray, width: int, threads: int) -> Tube:
+def _parts(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:
+    """The rows of X, or copies of those that are kept, in an even number of pieces.
+
+    Signals are answered between two pieces.  Copying takes room for the addresses of the entries of one piece.
+    """
+    n = n_rows_of(X) if kept is None else len(kept)
+    pieces = max(_LEAST_PIECES, 2 * (n * width * width // _PIECE))
+    ends = [n * k // pieces for k in range(pieces + 1)]
+    if kept is None:
+        return [take_rows(X, a, b) for a, b in itertools.pairwise(ends)]
+    return [picked_rows(X, kept[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def _tube(problem: Problem, parts: list[Held], t: np.ndarray, C: np.ndarray, width: int, threads: int) -> Tube:
     n, epsilon, zeros = len(t), problem.loss.epsilon, np.zeros(width)
     return Tube(
-        parts=[take_rows(X, 0, n // 2), take_rows(X, n // 2, n)],  # on one thread, too: the sums have the same bits
+        parts=parts,  # as many on one thread: the sums have the same bits
         codes=np.ones(n, np.int32),
         C=np.concatenate([C, C]),
         far=np.zeros(2 * n, bool),
