@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bigsvm.cli.commands.training.tune import describe
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, Interrupted, PlanRefused, UsageError
 from bigsvm.events import CertificateMade, EpochEnd, Event
+from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.problem.loss import loss_named
 from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.tune.folds import Folds, make_folds
@@ -393,6 +395,26 @@ def test_hard_candidates_of_few_features_in_memory_are_left_to_newton(tmp_path: 
     assert (by_dcd.figures["form"], by_dcd.figures["solver"]) == ("shared", "dcd")
     for row, other in zip(found.rows, by_dcd.rows, strict=True):
         np.testing.assert_allclose(row.objectives, other.objectives, rtol=1e-3)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_fit_that_an_earlier_version_made_of_other_cells_is_made_again(recorded: bool, tmp_path: Path) -> None:
+    X, y = random_problem(200, 4, seed=20, noise=0.3)
+    options: dict[str, Any] = {"Cs": [100.0, 0.1], "folds": 2, "threads": 1, "run": tmp_path / "search"}
+    found = bigsvm.tune((X, y), **options)
+    kept = tmp_path / "search" / "fits" / "fold-0-0"
+    figures = read_sealed(kept / "fit.json")
+    assert figures["cells"] == [[1, 0]]
+    if recorded:  # as many models, but of others
+        figures["cells"] = [[0, 0]]
+    else:
+        figures["n_models"] = 2
+        del figures["cells"]
+        shutil.copytree(kept / "000", kept / "001")
+    write_sealed(kept / "fit.json", figures)
+    again = bigsvm.tune((X, y), **options)
+    assert [row.document() for row in again.rows] == [row.document() for row in found.rows]
+    assert read_sealed(kept / "fit.json")["cells"] == [[1, 0]]
 
 
 def columns_of_all_scales(n: int = 200) -> tuple[np.ndarray, np.ndarray]:

@@ -161,8 +161,8 @@ class _Fits:
     def run(self, works: Iterable[_Work]) -> None:
         """Run some fits, one after another, or load those that are finished."""
         for work in works:
-            here = not self._kept.has(work.name)
-            figures, models = self._kept.done(work.name, work.fit)
+            here = not self._kept.has(work.name, work.cells)
+            figures, models = self._kept.done(work.name, work.cells, work.fit)
             trim_heap()  # what the fit has freed must not count as memory of the next one
             self._figures.append(figures)
             self._memory.append(Part.of(figures["memory"], here))
