@@ -108,7 +108,7 @@ def test_without_room_for_it_sweeps_go_on(tmp_path: Path) -> None:
             DualCD(**AT_ONCE), X, y, tmp_path, options=options, task="regression", budget=MemoryBudget(limit), tol=1e-3
         )  # fmt: skip
         info = bench.solver.step(bench.problem, bench.state, bench.ctx)
-        assert (TAKES_OVER in info.message) == taken
+        assert (TAKES_OVER if taken else "--memory 1MiB has room for a faster method") in info.message
         assert bench.state.solved
         info = bench.solver.step(bench.problem, bench.state, bench.ctx)
         assert not info.message

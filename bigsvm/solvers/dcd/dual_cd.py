@@ -47,7 +47,7 @@ from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, side_by_side
-from bigsvm.units import counted
+from bigsvm.units import MIB, counted
 
 _SHORTFALL = 2.0  # a proved gap this many times the estimate means that rows were wrongly shrunk
 _MANY_SWEEPS = 16  # from so many sweeps on, a step of a search ends with a proof, which costs as much as two sweeps
@@ -289,13 +289,14 @@ class DualCD(SolverBase):
         if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)):
             return info
         try:
-            taken = solve(state, ctx)
+            lacking = solve(state, ctx)
         except PassLeft:  # that of a model begins again where the run is resumed, and does not depend on w and alpha
             state.swept = [info.gap_estimate, info.n_active, info.visits, info.ask_certificate, info.exhausted]
             return replace(info, paused=True)
         state.solved, state.swept = True, []
-        if not taken:
-            return info
+        if lacking:
+            least = -(-(ctx.budget.limit + lacking) // MIB)
+            return replace(info, message=f"dcd: sweeps take long; --memory {least}MiB has room for a faster method")
         gap, after = f"the gap is about {info.gap_estimate:.2g}", counted(state.sweep, "epoch", commas=True)
         message = f"dcd: after {after} {gap}: an interior-point method takes over"
         return replace(info, gap_estimate=state.estimates[0], ask_certificate=True, exhausted=False, message=message)

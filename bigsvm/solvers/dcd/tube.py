@@ -81,19 +81,23 @@ def epochs(ctx: Context) -> int:
     return _EPOCHS + _EPOCHS_A_FEATURE * ctx.data.n_features
 
 
-def solve(state: DualCDState, ctx: Context) -> bool:
-    """Put the solution of each model that is still trained into w and alpha; False if memory has no room for it.
+def solve(state: DualCDState, ctx: Context) -> int:
+    """Put the solution of each model that is still trained into w and alpha.
 
+    Returns 0; or, if the method has no room, the bytes that memory lacks, and then nothing is changed.
     Raises PassLeft if the run is to stop, or if a checkpoint is due between two models.  Models that are solved by then
     (`DualCDState.finished`) stay solved, and the next call goes on with the others.
     """
     block = ctx.data.read(ctx.refs[0])
     with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
-    left_out = block.sample_weight is not None or state.groups[0].problem.axis is not None
+    left_out = state.groups[0].problem.axis is not None or not (
+        block.sample_weight is None or np.all(block.sample_weight > 0.0)
+    )
     nbytes = 2 * 8 * _ARRAYS * ctx.data.n_samples + (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
-    room = ctx.budget.try_reserve("interior-point method", nbytes + (int(_COPIED * with_rows) if left_out else 0))
+    nbytes += int(_COPIED * with_rows) if left_out else 0
+    room = ctx.budget.try_reserve("interior-point method", nbytes)
     if room is None:
-        return False
+        return nbytes - ctx.budget.free
     models = [(group, m) for group in state.groups for m in np.flatnonzero(group.moves).tolist()]
     before = state.finished
     with room, leaving_when(ctx.stopping):
@@ -106,7 +110,7 @@ def solve(state: DualCDState, ctx: Context) -> bool:
         group.still, group.estimate = False, _FINAL * ctx.tol
         group.reactivate()
     state.estimates = (_FINAL * ctx.tol, state.estimates[0])
-    return True
+    return 0
 
 
 def _solve_model(group: ModelGroup, m: int, block: Block, ctx: Context) -> None:
