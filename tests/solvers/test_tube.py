@@ -184,6 +184,16 @@ def test_a_checkpoint_is_saved_between_two_models(tmp_path: Path) -> None:
         assert bench.state.finished == finished
 
 
+@pytest.mark.parametrize("solved", [0, 1, 2])
+def test_the_time_ends_between_two_models(solved: int, tmp_path: Path) -> None:
+    X, y = as_they_come()
+    given: dict[str, Any] = {"options": {"loss": LOSS}, "costs": [0.1, 1.0, 10.0], "task": "regression"}
+    bench = Bench(DualCD(**AT_ONCE), X, y, tmp_path, control=RunControl(expired=AskedTo(solved)), **given)
+    info = bench.solver.step(bench.problem, bench.state, bench.ctx)
+    assert not info.paused
+    assert bench.state.finished == solved
+
+
 def test_a_hopeless_fit_is_taken_over_before_it_ends(tmp_path: Path) -> None:
     X, y = as_they_come()
     bench = Bench(
@@ -208,7 +218,7 @@ def test_a_solution_that_is_left_begins_again(tmp_path: Path, monkeypatch: pytes
     left: list[int] = []
     solve = dual_cd.solve
 
-    def watched(state: DualCDState, ctx: Any) -> bool:
+    def watched(state: DualCDState, ctx: Any) -> int:
         try:
             return solve(state, ctx)
         except PassLeft:

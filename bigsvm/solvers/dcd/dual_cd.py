@@ -286,7 +286,7 @@ class DualCD(SolverBase):
     def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
         """The report on a step, after which the interior-point method takes over if sweeps take long (`tube.py`)."""
         late = state.hopeless or info.exhausted or state.sweep >= (self.interior_after or epochs(ctx))
-        if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)):
+        if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)) or ctx.expired():
             return info
         try:
             lacking = solve(state, ctx)

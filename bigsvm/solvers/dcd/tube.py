@@ -86,7 +86,8 @@ def solve(state: DualCDState, ctx: Context) -> int:
 
     Returns 0; or, if the method has no room, the bytes that memory lacks, and then nothing is changed.
     Raises PassLeft if the run is to stop, or if a checkpoint is due between two models.  Models that are solved by then
-    (`DualCDState.finished`) stay solved, and the next call goes on with the others.
+    (`DualCDState.finished`) stay solved, and the next call goes on with the others.  When --max-time is over, the
+    others stay as they are.
     """
     block = ctx.data.read(ctx.refs[0])
     with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
@@ -102,8 +103,11 @@ def solve(state: DualCDState, ctx: Context) -> int:
     before = state.finished
     with room, leaving_when(ctx.stopping):
         for group, m in models[before:]:
-            if state.finished > before and ctx.pause():  # where checkpoints are due all the time, each call solves one
-                raise PassLeft
+            if state.finished > before:  # where checkpoints are due all the time, each call solves one model
+                if ctx.expired():
+                    break
+                if ctx.pause():
+                    raise PassLeft
             _solve_model(group, m, block, ctx)
             state.finished += 1
     for group in state.groups:
