@@ -24,7 +24,7 @@ from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import say, write_failure
 from bigsvm.errors import UsageError
-from bigsvm.files.standard_output import silence_standard_output, to_standard_output
+from bigsvm.files.standard_output import drop_what_nobody_reads, silence_standard_output, to_standard_output
 
 COMPLETE = "_BIGSVM_COMPLETE"
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,9})$")
@@ -117,7 +117,9 @@ def main(args: Sequence[str] | None = None) -> None:
     _collect_late()
     # pyarrow's default allocator keeps freed memory, which would count against the budget; the C library's returns it.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.exit(run(sys.argv[1:] if args is None else list(args), to_the_end=True))
+    code = run(sys.argv[1:] if args is None else list(args), to_the_end=True)
+    drop_what_nobody_reads()
+    sys.exit(code)
 
 
 def _collect_late() -> None:

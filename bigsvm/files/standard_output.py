@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from bigsvm.errors import OutputError
 
@@ -37,5 +37,17 @@ def to_standard_output() -> Iterator[None]:
 
 def silence_standard_output() -> None:
     """Redirect standard output to /dev/null.  The flush at exit would fail again, and make the exit code 120."""
+    _to_nowhere(sys.stdout)
+
+
+def drop_what_nobody_reads() -> None:
+    """To be called at the very end: what standard error could not take must not make the exit code 120."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _to_nowhere(sys.stderr)
+
+
+def _to_nowhere(stream: TextIO) -> None:
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

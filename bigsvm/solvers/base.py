@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.problem.certificate import Certificate, RowsTerms
+from bigsvm.problem.loss import Loss
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
@@ -282,6 +283,10 @@ class Solver(Protocol):
         """Readings of all streamed rows that a proof of the present point takes, if memory holds what it needs."""
         ...
 
+    def may_hand_over(self, loss: Loss, n_features: int) -> bool:
+        """Whether another method may take over from sweeps that take long, if the rows are in memory."""
+        ...
+
     def change(self, state: Any) -> str:
         """Called when the fit seems hopeless: train by another method from the next step on, if there is one.
 
@@ -335,6 +340,10 @@ class SolverBase:
     def proof_readings(self, state: Any) -> int:
         """One, for all models."""
         return 1
+
+    def may_hand_over(self, loss: Loss, n_features: int) -> bool:
+        """There is no other method."""
+        return False
 
     def change(self, state: Any) -> str:
         """There is no other method."""

@@ -79,11 +79,11 @@ def test_what_makes_no_sense_is_a_matter_of_usage(bigsvm: Bigsvm, store: Path, t
 
 
 def test_regression_of_classes_says_so_in_one_line(bigsvm: Bigsvm, store: Path) -> None:
-    said = bigsvm("fit", store, "--loss", "epsilon_insensitive", "--kernel", "rbf")
+    said = bigsvm("fit", store, "--loss", "epsilon_insensitive", "--kernel", "rbf", "--positive", "1")
     assert said.code == 65
     assert len(said.err.splitlines()) == 1
     assert "needs targets" in said.err
-    assert "--task regression" in said.err
+    assert "name a column of numbers with --label" in said.err
 
 
 def test_the_names_of_kernels_are_those_of_the_problem() -> None:

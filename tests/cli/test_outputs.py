@@ -95,7 +95,8 @@ def test_a_warning_that_nobody_can_read_does_not_end_the_work(
         reads, handle = os.pipe()
         os.close(reads)
     command = [*PROGRAM, "fit", str(tmp_path / "unsealed.zarr"), "-o", str(tmp_path / "m"), "--json", *flags]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=handle, check=False)
+    plain = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}  # by which click writes through buffers
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=handle, check=False, env={**os.environ, **plain})
     os.close(handle)
     warned = [message for message in json.loads(done.stdout)["warnings"] if "was not sealed" in message]
     assert (done.returncode, len(warned)) == (0, 1)

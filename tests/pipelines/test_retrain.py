@@ -116,12 +116,12 @@ def test_another_feature_count_is_refused_unless_it_is_meant(job: Place, retrain
 
 
 def test_not_converged(job: Place, retrain: Retrain, tmp_path: Path) -> None:
-    said = retrain(job(fit="tol = 1e-9\nmax-passes = 2"), "--json", "--quiet")
+    said = retrain(job(fit="tol = 1e-9\nmax-passes = 4"), "--json", "--quiet")
     assert said.code == 4
     assert said.document["status"] == "not_converged"
     assert said.err.count("\n") == 1
     assert registry.current(tmp_path / "reg") is None
-    wide = job(fit="tol = 1e-9\nmax-passes = 2", gates="max_relative_gap = 0.9")
+    wide = job(fit="tol = 1e-9\nmax-passes = 4", gates="max_relative_gap = 0.9")
     assert retrain(wide, "--quiet").code == 0, "a wider gap was asked for, and is proved"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.run.fit.plan import Plan
-from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
 from bigsvm.store.content import ColumnScales, scale_warning
 
@@ -19,7 +18,7 @@ _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 def minds_scales(plan: Plan) -> bool:
     """Whether `plan` trains few features by dual coordinate descent alone: no other method helps where it is slow."""
     solver, d = plan.solver, plan.shape.n_features
-    helped = plan.resident and isinstance(solver, DualCD) and solver.may_hand_over(plan.problem.loss, d)
+    helped = plan.resident and solver.may_hand_over(plan.problem.loss, d)
     return solver.name == "dcd" and d <= _FEW and not helped
 
 

@@ -42,7 +42,8 @@ def together(parts: Sequence[Part]) -> dict[str, int]:
         to_come -= part.loaded_bytes if place else 0
         peaks.append(part.memory["peak_anon_bytes"] + to_come)
     return {
-        "budget_bytes": parts[0].memory["budget_bytes"],
+        # Fits have the budget less what is kept beside them.
+        "budget_bytes": max(part.memory["budget_bytes"] for part in parts),
         "base_bytes": base,
         "peak_anon_bytes": max(peaks),
         "peak_rss_bytes": max(part.memory["peak_rss_bytes"] for part in parts),

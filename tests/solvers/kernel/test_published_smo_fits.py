@@ -58,7 +58,7 @@ def test_pairs_of_classes_and_rows_that_stream(solver: str, streaming: None) -> 
     X, y = random_problem(90, 4, seed=14, noise=0.2, n_classes=3)
     asked = {"loss": "hinge", "bias": "free", "C": 2.0, "kernel": "rbf", "gamma": 0.5, "tol": 1e-3}
     # A random second row needs more readings than are granted to any fit that asks for no number of its own.
-    result = bigsvm.fit((X, y), solver=solver, max_passes=10_000, **asked)
+    result = bigsvm.fit((X, y), solver=solver, max_passes=20_000, **asked)
     assert not result.model.about["plan"]["resident"]
     assert result.model.about["plan"]["n_blocks"] > 3
     assert result.status == "converged"
