@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import tempfile
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
 from bigsvm.events import silent
 from bigsvm.store.copy import scratch
-from bigsvm.store.copy.copy_folder import kept_copy, remove_copy
+from bigsvm.store.copy.copy_folder import kept_copy, remove_copy, tree_bytes
 from bigsvm.store.copy.scratch import make_scratch, scratch_folder
 
 
@@ -111,3 +112,19 @@ def test_a_copy_that_is_deleted_between_two_locks_is_made_again(
     with kept_copy(folder, (folder / "staged.json").exists, make, silent):
         assert (folder / "staged.json").exists()
     assert made == ["a copy", "a copy"]
+
+
+def test_copies_are_measured_while_others_delete_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever makes room adds up all copies, and one of them may be going."""
+    for name in ("here", "gone/inner"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").write_bytes(b"12345")
+    scan = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("inner"):
+            shutil.rmtree(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert tree_bytes(tmp_path) == 5

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -160,11 +160,10 @@ def remove_copy(folder: Path) -> bool:
 
 
 def tree_bytes(folder: Path) -> int:
-    """Total bytes of the files below a folder."""
+    """Total bytes of the files below a folder, which others may be deleting."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # deleted in the meantime
-            continue
+    for place, _, files in os.walk(folder):  # unlike `rglob`, it passes over folders that are gone
+        for file in files:
+            with suppress(OSError):
+                total += os.stat(os.path.join(place, file)).st_size
     return total
