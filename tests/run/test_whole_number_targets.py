@@ -18,7 +18,7 @@ from bigsvm.run.start.targets import open_for
 from bigsvm.store.transforms import scaled_rows
 from tests.store.formats import anndata
 
-_FORMATS = ("csv", "parquet", "feather", "h5ad", "h5ad categories", "svmlight, ingested", "csv, ingested")
+_FORMATS = ("csv", "parquet", "h5ad", "h5ad categories", "svmlight, ingested")
 _LOSS = ("--loss", "epsilon_insensitive", "-c", "0.1")
 
 
