@@ -98,16 +98,17 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
         found.append(Preference("pcd", f"the bias is free, and {shaped}"))
     elif free:
         found.append(Preference("hyperpass", "the solver for the hinge loss with a free bias"))
-    elif squared:
-        found.append(Preference("dcd", f"{shaped}: dual coordinate descent on {rows}"))
     else:
         # A warm start of dcd takes over the dual variables, one of newton-ws only the weights.  If rows stream, that is
         # worth more than the better solver.
         both = shape.shards == 1 and not shape.folded and (in_memory or config.warm_start is None)
-        if narrow and not loss.regression and both:
+        # Of few rows two that are alike and have different labels cost dcd epochs in proportion to C.
+        solved = (in_memory and d <= _NARROW) or (narrow and not squared)
+        if solved and not loss.regression and both:
             found.append(_opened_by_dcd(shape, in_memory))
         named = "epsilon-insensitive" if loss.regression else "hinge"
-        found.append(Preference("dcd", f"for the {named} loss: dual coordinate descent on {rows}"))
+        why = shaped if squared else f"for the {named} loss"
+        found.append(Preference("dcd", f"{why}: dual coordinate descent on {rows}"))
     return found
 
 
@@ -130,7 +131,10 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
     """newton-ws opened by dcd: how long dcd takes depends on the scales of the columns, which are not known yet."""
     d, n = shape.n_features, shape.n_samples
     where = "in memory" if in_memory else "that stream"
-    why = f"{_few_features(d, n)} {where}: dual coordinate descent, then working sets if it is slow"
+    few = _few_features(d, n)
+    if n < _ROWS_PER_FEATURE * d:
+        few = f"{_rows(n)} few for {counted(d, 'feature', commas=True)}"
+    why = f"{few} {where}: dual coordinate descent, then working sets if it is slow"
     if in_memory:
         kept = 2 * (shape.nnz * shape.entry_bytes + _A_ROW * n * shape.n_models) + matrix_bytes(shape)
     else:

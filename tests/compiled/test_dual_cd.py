@@ -346,6 +346,11 @@ def test_the_spread_is_that_of_the_worst_model() -> None:
     assert widest_spread(np.array([[3.0, -1.0, 0, 0], [0.25, 0.0, 0, 0]])) == 4.0
 
 
+@pytest.mark.parametrize(("largest", "smallest", "spread"), [(-2, -2, 2.0), (2, 1, 2.0), (-np.inf, np.inf, 0.0)])
+def test_gradients_that_are_equal_but_not_0_are_apart_from_0(largest: float, smallest: float, spread: float) -> None:
+    assert widest_spread(np.array([[largest, smallest, 0, 0]], np.float64)) == spread
+
+
 def test_what_was_proved_bounds_the_primal_that_shrunk_rows_hide() -> None:
     """The one row that is active has all of its loss as gap; with what is known of the others that is little."""
     x, active = np.array([0.1, 0.1]), np.array([1, 0], np.uint8)

@@ -30,8 +30,8 @@ from tests.run.test_checkpoint import comes_to_the_same
 @pytest.mark.parametrize(
     ("rows", "options"),
     [
-        (opposite(1000, 31.6), {}),
-        (opposite(1000, 31.6), {"loss": "hinge"}),
+        (opposite(1000, 31.6), {"solver": "dcd"}),
+        (opposite(1000, 31.6), {"loss": "hinge", "solver": "dcd"}),
         (unscaled(300), {"loss": "hinge", "solver": "dcd"}),
         (unscaled(), {"kernel": "poly"}),
         (unscaled(60), {"solver": "smo", "kernel": "linear"}),
@@ -125,10 +125,10 @@ def test_kernel_solvers_are_stopped_with_rows_in_work_and_their_vectors_on_disk(
 
 def test_the_limit_that_the_user_sets_takes_the_place_of_the_others() -> None:
     rows = opposite(1000, 31.6)
-    longer = fit(rows, max_passes=5000)
+    longer = fit(rows, solver="dcd", max_passes=5000)
     assert longer.status == "stopped"
     assert 4900 < longer.figures["epochs"] <= 5000
-    assert fit(rows).figures["epochs"] < 0.02 * IN_MEMORY.most
+    assert fit(rows, solver="dcd").figures["epochs"] < 0.02 * IN_MEMORY.most
 
 
 @pytest.mark.parametrize("options", [{}, {"working_set": 2}, {"wss": "wr+3"}, {"wss": "keerthi2"}])

@@ -204,6 +204,8 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
     assert opened[0].kept_bytes > 10**6 * 400
     assert first(10**6, 100, True, loss="epsilon_insensitive") == "dcd"
     assert first(10**6, 2000, True, **hinge, C=1.0) == "dcd"
+    assert first(100, 90, True, **hinge, C=1.0) == first(100, 90, True, loss="squared_hinge") == "dcd, then newton-ws"
+    assert first(100, 90, **hinge, C=1.0) == first(100, 1001, True, loss="squared_hinge") == "dcd"
     assert first(8000, 100, True, **hinge, C=1.0, bias="free") == "newton-ws"
     assert first(10**6, 100, True, **hinge, C=100.0) == "newton-ws"
     assert first(10**6, 10**5, **hinge, C=100.0) == "dcd"

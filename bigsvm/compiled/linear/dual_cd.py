@@ -95,7 +95,7 @@ class Limits(NamedTuple):
 
     n_sweeps : most sweeps; 1 if the caller visits other blocks before this one again
     whole : the block has all rows; then the thresholds of shrinking are renewed, and the limits below hold
-    eps : sweeps end when the largest minus the smallest projected gradient of the active rows is at most this
+    eps : sweeps end when the projected gradients of the active rows lie within this of one another and of 0
     target : sweeps end when the relative gap of every model, as seen at the visits, is at most this
     floor : float64, (n_models,)   proved lower bounds of the primal value.  The losses of rows that were shrunk away
         are not seen, and without this bound the relative gap would look too large
@@ -334,13 +334,16 @@ _ONCE = Limits(1, False, 0.0, 0.0, np.empty(0))
 
 @register_jitable
 def widest_spread(stats):
-    """Largest minus smallest projected gradient, the largest over the models; -inf if no row was active.
+    """Largest minus smallest of the projected gradients and 0, the largest difference over the models; 0 without rows.
+
+    The optimum has projected gradients of 0, so gradients that are equal to one another do not say that it is near: of
+    two equal rows with opposite labels both are -2 in every sweep.  LIBLINEAR, too, compares each of the two with eps.
 
     Outside of loops it runs as Python: few models need no compiled code, and that of the loops has other options.
     """
-    spread = -np.inf
+    spread = 0.0
     for m in range(stats.shape[0]):
-        spread = max(spread, stats[m, 0] - stats[m, 1])
+        spread = max(spread, max(stats[m, 0], 0.0) - min(stats[m, 1], 0.0))
     return spread
 
 
