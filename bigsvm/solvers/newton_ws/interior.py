@@ -32,6 +32,10 @@ _MOST = 100  # iterations
 # On the central path the C of a row counts for at most this many times the median C.  With one row of C = 1e6 among
 # rows of C = 1, that row alone determined mu: 100 iterations, with steps of a few hundredths, were not enough.
 _UNEVEN = 1000.0
+# A step shorter than this among the first ones says that mu is too small for the distance of V from w: the variables
+# that stop the step are near 0, and would stay there for dozens of iterations.  The path then begins again, at a larger
+# mu (docs/measurements.md 5).
+_BLOCKED, _FIRST, _LARGER, _MOST_LARGER = 0.05, 3, 10.0, 16
 
 
 class GapSums(NamedTuple):
@@ -134,10 +138,13 @@ def follow(
     path = _Path(problem, rows, w, mu)
     if path.costs == 0.0:  # no rows are kept, so the fold determines w
         return np.where(problem.regulariser > 0.0, problem.lean, w), 0
-    iterations = 0
+    iterations = began = larger = 0
     while path.gap > max(target, share * path.primal) and iterations < _MOST:
-        path.advance()
+        length = path.advance()
         iterations += 1
+        if length < _BLOCKED and iterations <= began + _FIRST and larger < _MOST_LARGER:
+            began, larger = iterations, larger + 1
+            path.start(w, mu * _LARGER**larger)
     path.settle(max(target, share * path.primal))
     return path.w, iterations
 
@@ -151,9 +158,14 @@ class _Path:
     """
 
     def __init__(self, problem: Around, rows: OnPath, w: np.ndarray, mu: float) -> None:
-        self.problem, self.rows, self.w, self.R = problem, rows, w.copy(), problem.regulariser
-        self.costs, sums = rows.start(w, mu)
+        self.problem, self.rows, self.R = problem, rows, problem.regulariser
+        self.start(w, mu)
         self.H = problem.triangles()
+
+    def start(self, w: np.ndarray, mu: float) -> None:
+        """Begin at w, with each row on the central path of mu at its slack."""
+        self.w = w.copy()
+        self.costs, sums = self.rows.start(w, mu)
         self._see(sums)
 
     def _see(self, sums: GapSums) -> None:
@@ -164,8 +176,8 @@ class _Path:
         # With a free bias the dual point is feasible only if sum y alpha = 0; otherwise the gap is no bound.
         self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
 
-    def advance(self) -> None:
-        """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more."""
+    def advance(self) -> float:
+        """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more; the shorter of both lengths."""
         rows = self.rows
         before, pulled = rows.weigh(self.H)
         self.problem.factor(self.H)
@@ -187,6 +199,7 @@ class _Path:
         sums = rows.step(dual, primal, better)
         self.w += primal * dw
         self._see(sums)
+        return min(dual, primal)
 
     def _direction(self, pulled: np.ndarray) -> np.ndarray:
         """The Newton direction of w towards targets with such a pull."""
