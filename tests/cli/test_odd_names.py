@@ -42,7 +42,7 @@ DRAWN: list[list[str]] = [
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store, which is not sealed, and a model of it."""
     root = tmp_path_factory.mktemp("odd")
-    X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+    X = np.random.default_rng(0).standard_normal((60, 3))  # float64: a search of such rows is compiled anyway
     group = zarr.create_group(root / f"{ODD}.zarr")
     for name, values in {"X": X, "obs/label": (X[:, 0] > 0).astype(np.int8)}.items():
         group.create_array(name, data=values)

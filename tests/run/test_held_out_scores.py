@@ -94,7 +94,7 @@ def test_a_search_ranks_its_candidates_alike_whatever_its_memory(
 ) -> None:
     """The folder of the search keeps its models, so that only the memory for their scores differs."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((12_000, D)).astype(np.float32)
+    X = rng.standard_normal((12_000, D))  # float64: a search of such rows is compiled anyway
     y = (X[:, 0] + rng.standard_normal(len(X)) > 2.0).astype(int)
     bigsvm.ingest((X, y), tmp_path / "rows.zarr")
     options: dict[str, Any] = {"Cs": "1e-6:1e-2:16", "folds": 3, "loss": "hinge", "metric": "roc_auc", "threads": 1}

@@ -332,7 +332,7 @@ def test_a_search_counts_the_classes_of_a_split(kind: str, labels: dict[str, Any
     y = np.arange(N) % 3
     source: Any = (X, y)
     if kind == "zarr":
-        source = formats.written(tmp_path / "s.zarr", X, y)
+        source = formats.written(tmp_path / "s.zarr", X.astype(np.float32), y)  # as searches of stores have rows
     elif kind == "csv":
         source = str(tmp_path / "rows.csv")
         pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]).assign(label=y).to_csv(source, index=False)

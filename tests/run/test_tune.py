@@ -52,18 +52,19 @@ def primal(model: Any, rows: Any, loss: str, C: float, weight: np.ndarray | None
 
 
 @pytest.mark.parametrize(
-    ("loss", "n_classes", "streams"),
-    [("hinge", 3, True), ("squared_hinge", 2, False), ("hinge", 2, False), ("epsilon_insensitive", 0, False)],
-)
+    ("loss", "n_classes", "streams", "tol"),  # streamed classes to 1e-4: below, w is float64, and all is compiled anew
+    [("hinge", 3, True, 1e-4), ("squared_hinge", 2, False, 1e-5), ("hinge", 2, False, 1e-5),
+     ("epsilon_insensitive", 0, False, 1e-5)],
+)  # fmt: skip
 def test_each_model_is_that_of_a_fit_on_its_rows(
-    loss: str, n_classes: int, streams: bool, request: pytest.FixtureRequest
+    loss: str, n_classes: int, streams: bool, tol: float, request: pytest.FixtureRequest
 ) -> None:
     if streams:
         request.getfixturevalue("streaming")
     X, y = random_problem(240, 4, 0.7, seed=5, n_classes=max(n_classes, 2), noise=0.2)
     if not n_classes:
         y = X @ np.arange(1.0, 5.0) + np.sin(7 * X[:, 0])
-    options: dict[str, Any] = {"loss": loss, "solver": "dcd", "tol": 1e-5, "memory": "64MiB"}
+    options: dict[str, Any] = {"loss": loss, "solver": "dcd", "tol": tol, "memory": "64MiB"}
     folds, trained = cells_of((X, y), **options)
     fold = folds.of(0, len(y))
     assert trained.form == "shared"
@@ -74,14 +75,14 @@ def test_each_model_is_that_of_a_fit_on_its_rows(
         alone = bigsvm.fit((X[rows], y[rows]), C=C, **{**options, "tol": 1e-7})
         best = alone.figures["dual_objective"]  # no primal value is below it
         assert cell.status == "converged"
-        assert cell.relative_gap <= 1e-5
+        assert cell.relative_gap <= tol
         ours = primal(cell.model, (X[rows], y[rows]), loss, C)
         assert cell.objective == pytest.approx(ours, rel=1e-9)
         assert ours >= best * (1 - 1e-9)
         # The dual bound that the gap speaks of is one: it lies below the optimum of that fit.
         bound = sum(cell.model.about["certificate"]["dual_objective"])
         assert bound <= alone.figures["objective"] * (1 + 1e-9)
-        assert ours - bound <= 1e-5 * ours * (1 + 1e-9)
+        assert ours - bound <= tol * ours * (1 + 1e-9)
 
 
 def test_a_search_reads_little_more_than_its_hardest_fit(streaming: None) -> None:
@@ -313,7 +314,7 @@ def test_dcd_is_given_up_early_and_a_limit_leaves_its_models_to_others_in_memory
     timed = bigsvm.tune(rows, max_passes=60, max_time=1e6, **options)
     assert (timed.status, timed.figures["form"]) == ("stopped", "shared")
     request.getfixturevalue("streaming")
-    streamed = bigsvm.tune(rows, max_passes=5, memory="64MiB", **options)
+    streamed = bigsvm.tune(rows, max_passes=5, memory="64MiB", **{**options, "tol": 1e-4})
     assert (streamed.status, streamed.figures["form"]) == ("stopped", "shared")
     unlimited = bigsvm.tune(columns_of_all_scales(50), memory="64MiB", **options)
     assert (unlimited.status, unlimited.figures["form"]) == ("converged", "shared, the hard ones by fold")
