@@ -48,7 +48,8 @@ def _written(kind: str, folder: Path) -> str:
     else:
         lines = (f"{t} " + " ".join(f"{j + 1}:{x}" for j, x in enumerate(row)) for t, row in zip(y, X, strict=True))
         (folder / "rows.svm").write_text("\n".join(lines) + "\n")
-        bigsvm.ingest(str(folder / "rows.svm"), str(folder / "rows.zarr"))
+        # float64, as the other formats have them: a fit, a path and a search are compiled for each type of rows.
+        bigsvm.ingest(str(folder / "rows.svm"), str(folder / "rows.zarr"), dtype="float64")
     return str(next(path for path in folder.iterdir() if path.suffix in (".zarr", f".{kind.split()[0]}")))
 
 
