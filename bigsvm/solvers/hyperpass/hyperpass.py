@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigsvm.problem.problem import Problem
-from bigsvm.solvers.base import DataShape, Need, Rule
+from bigsvm.solvers.base import DataShape, Need, Rule, SmallFit
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import Gathered
 from bigsvm.solvers.hyperpass.bins import N_BINS, new_bins
@@ -32,6 +32,7 @@ _SHORT = 1e-12  # rule of --stop paper: length of the shortest subgradient, rela
 _NOISE = 1e-15  # length of a subgradient, relative to w, up to which it is rounding
 _MOST_BINS = 4 * MIB  # bytes of two sets of bins up to which bins are used
 _BINNED = 5  # sets of bins in memory: the sums, and those of tasks
+_FEW = 24  # rows of the small fit: all may be near, and sweeps over the near rows of 48 took seconds
 _STALLED = 1e-3  # decrease of P, relative to the gap, below which a way to choose directions has stalled
 SMOOTH, SHORTEST = 0, 1  # two ways to choose a direction
 
@@ -105,6 +106,10 @@ class HyperPass(FullGradient):
             raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}, not {self.direction!r}")
         if not (self.eps_act >= 0 and self.near >= 1 and self.pairs >= 1):
             raise ValueError("eps_act must not be negative, near and pairs must be at least 1")
+
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
+        """One, of so few rows that their small problems, one a model and step, are solved at once."""
+        return [SmallFit(n_samples=_FEW)]
 
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Bytes of the pairs, of near rows and their small problem, of vectors of rows, and of bins."""
