@@ -121,7 +121,7 @@ def test_numbers_up_to_the_bounds_do_not_overflow() -> None:
     squares = ((K[:, None] - K[None]) ** 2).sum(axis=2)
     assert squares.max() > 2**31 - 2**17
     for layout in ("csr", "dense"):
-        X, step, of = rows_of(K, layout, "float64" if layout == "csr" else "int16"), STEP[layout], np.arange(4)
+        X, step, of = rows_of(K, layout, "float64" if layout == "csr" else "float32"), STEP[layout], np.arange(4)
         gram = gram_of(Kernel("rbf", 1e-9 / step**2), np.float64, step)
         values = gram.values(X, of, whole_support_of(X, of, step))
         assert values == pytest.approx(np.exp(-1e-9 * squares), rel=1e-14)
