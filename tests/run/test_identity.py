@@ -46,7 +46,11 @@ KINDS: dict[str, Callable[[Path], Opener]] = {
     "arrays dense": lambda _: arrays("dense"),
     "arrays csr": lambda _: arrays("csr"),
 }
-OF_ALL_CLASSES = {"solver": "dcd", "multi_class": "crammer-singer", "memory": "64MiB", "max_passes": 2}
+# No rows stay in memory: packed, they would be compiled for here alone, and belong to no folder.
+OF_ALL_CLASSES = {
+    "solver": "dcd", "multi_class": "crammer-singer", "memory": "64MiB", "max_passes": 2,
+    "solver_options": {"row_buffer": "off"},
+}  # fmt: skip
 BY_COLUMNS = {"solver": "pcd", "loss": "squared_hinge", "memory": "64MiB"}
 # (what is selected, options of the fit); each differs from another one in a single thing
 FITS: list[tuple[dict[str, Any], dict[str, Any]]] = [
