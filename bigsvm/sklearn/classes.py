@@ -98,6 +98,23 @@ def check_classes_weigh(
         raise ValueError(f"every row of class {others[0]!r} has weight 0: its model has nothing to separate")
 
 
+def check_nu(
+    nu: float, of_classes: np.ndarray, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+) -> None:
+    """Raise ValueError if nu is too large for a pair of classes.  (`bigsvm.fit` would name codes, not labels.)
+
+    of_classes : weight of each class;  codes, weights : of the rows
+    """
+    sums = np.bincount(codes, weights, len(classes)) * of_classes
+    labels, least, most = classes.tolist(), int(np.argmin(sums)), int(np.argmax(sums))
+    if sums[least] == 0.0:
+        raise ValueError(f"no nu is feasible: no row of class {labels[least]!r} has a weight above 0")
+    feasible = 2.0 * sums[least] / (sums[least] + sums[most])
+    if nu > feasible * (1.0 + 1e-12):
+        few = f"class {labels[least]!r} has too few rows, or too little weight, beside class {labels[most]!r}"
+        raise ValueError(f"nu = {nu:g} is infeasible: {few} (at most nu={feasible:.6g})")
+
+
 def by_code(weights: np.ndarray, codes: np.ndarray | None = None) -> dict[str, float] | None:
     """Weights of classes as the option class_weight: {code as text: weight}; None if all are 1.
 

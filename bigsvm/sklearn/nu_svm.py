@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import _num_samples
 
+from bigsvm.sklearn.classes import check_nu
 from bigsvm.sklearn.estimator import all_or_nothing, epochs_of, errors_of_scikit_learn, take_width
 from bigsvm.sklearn.rows import alone, checked_X, is_source, open_source, row_weights
 from bigsvm.sklearn.svm import SVC, SVR
@@ -111,6 +112,12 @@ class NuSVC(_FromZero, SVC):
     @property
     def _cost(self) -> float:
         return 1.0
+
+    def _check_classes(
+        self, of_classes: np.ndarray, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+    ) -> None:
+        super()._check_classes(of_classes, classes, codes, weights)
+        check_nu(float(self.nu), of_classes, classes, codes, weights)
 
     def _loss(self) -> dict[str, Any]:
         return {"loss": "nu_svc", "nu": float(self.nu)}

@@ -96,3 +96,21 @@ def test_where_no_folds_leave_classes_out_it_is_an_error(by: str, tmp_path: Path
     }
     with pytest.raises(ValueError, match="class weight for '77', which is no class"):
         calls[by]()
+
+
+@pytest.mark.parametrize("labels", [[9, 4], ["spam", "ham"], [9, 4, 6]], ids=str)
+@pytest.mark.parametrize("few", ["rows", "weights", "no weight", "class weight"])
+def test_an_infeasible_nu_names_labels(labels: list[Any], few: str) -> None:
+    """It named the codes 0 and 1, which no row of the caller has."""
+    codes = np.arange(60) % len(labels)
+    if few == "rows":
+        codes[:-1][codes[:-1] == 0] = 1
+    sample_weight = np.where(codes == 0, {"weights": 0.01, "no weight": 0.0}.get(few, 1.0), 1.0)
+    if few == "rows":
+        codes[-1] = 0
+    wanted = rf"class {labels[0]!r} has too few rows.*at most nu="
+    if few == "no weight":  # a pair of classes is not even a problem
+        wanted = rf"no row of class {labels[0]!r}" if len(labels) > 2 else "belong to the same class"
+    nu = NuSVC(class_weight={labels[0]: 0.01} if few == "class weight" else None)
+    with pytest.raises(ValueError, match=wanted):
+        nu.fit(np.arange(120.0).reshape(60, 2) % 7, np.array(labels)[codes], sample_weight)

@@ -161,7 +161,7 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
             weights = row_weights(sample_weight, codes)
             check_weighted_classes(codes, weights)
             of_classes = weights_of_classes(self.class_weight, classes, codes, None)
-            check_classes_weigh(of_classes, classes, codes, weights)
+            self._check_classes(of_classes, classes, codes, weights)
             options = {"class_weight": by_code(of_classes), **self._loss()}
             result = self._trained_on_disk(X, codes, weights, False, options)
         else:
@@ -207,10 +207,16 @@ class SVC(Kernelised, ClassifierMixin, BaseEstimator):
         check_weighted_classes(codes, weights)
         present, dense = present_codes(codes)
         of_classes = weights_of_classes(self.class_weight, classes[present], dense, None, classes)
-        check_classes_weigh(of_classes, classes[present], dense, weights)
+        self._check_classes(of_classes, classes[present], dense, weights)
         with errors_of_scikit_learn():
             rows = open_store((values, codes, weights), task="classification")
         return rows, {"class_weight": by_code(of_classes, present), **self._loss()}
+
+    def _check_classes(
+        self, of_classes: np.ndarray, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray | None
+    ) -> None:
+        """Raise ValueError where these rows cannot be fitted because of their classes."""
+        check_classes_weigh(of_classes, classes, codes, weights)
 
     def _took(self, result: FitResult, classes: np.ndarray) -> SVC:
         """Set the attributes that only classifiers have."""
