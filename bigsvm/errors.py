@@ -142,6 +142,11 @@ def told_outside(method: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
+def one_line(text: str) -> str:
+    """The text without line ends, which names of files may contain."""
+    return " ".join(text.split())
+
+
 def in_words(error: BaseException, kind: bool = False) -> str:
     """The text of an exception, in one line, for use in a message; the name of its class if it has no text.
 
@@ -152,7 +157,7 @@ def in_words(error: BaseException, kind: bool = False) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     missing = isinstance(error, KeyError) and len(error.args) == 1  # its text would be the bare key
-    words = f"{error.args[0]!r} is missing" if missing else " ".join(str(error).split())
+    words = f"{error.args[0]!r} is missing" if missing else one_line(str(error))
     name = type(error).__name__
     if not words:
         return name

@@ -22,7 +22,7 @@ import click
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import Session, say, write_failure
-from bigsvm.errors import BigSVMError
+from bigsvm.errors import BigSVMError, one_line
 from bigsvm.files.standard_output import silence_standard_output
 from bigsvm.machine import check_address_space
 from bigsvm.model import versions as registry
@@ -205,7 +205,7 @@ def command(config: Path, force: bool, accept_drift: bool, dry_run: bool, as_jso
     document = retrain(read_job(config), session, force, accept_drift)
     status, code = document.pop("status"), document.pop("exit_code")
     if code:
-        say(f"bigsvm: error: {_complaint(status, document)}")
+        say(f"bigsvm: error: {one_line(_complaint(status, document))}")
     try:
         return session.finish(document, _sentence(status, document), status, code)
     except BrokenPipeError:  # nobody reads it, and the outcome stands

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from bigsvm.cli.habits import extra_meant, meant_by
-from bigsvm.errors import BigSVMError, PlanRefused
+from bigsvm.errors import BigSVMError, PlanRefused, one_line
 from bigsvm.run.execute.signals import INTERRUPTED
 
 EXIT_BUG, EXIT_USAGE, EXIT_NO_INPUT, EXIT_OUTPUT, EXIT_IO = 1, 2, 66, 73, 74
@@ -128,7 +128,7 @@ def _out_of_memory(error: BaseException) -> PlanRefused:
     from bigsvm.units import show_bytes
 
     limit = memory_limit()
-    what = " ".join(str(error).split())
+    what = one_line(str(error))
     return PlanRefused(
         f"out of memory{f' ({what})' if what else ''}: the limit in force is {show_bytes(limit.nbytes)} "
         f"({limit.source})",

@@ -23,7 +23,7 @@ from bigsvm.cli.command import Call
 from bigsvm.cli.failures import failure_of
 from bigsvm.cli.interrupts import unwinding_on_signals
 from bigsvm.cli.session import say, write_failure
-from bigsvm.errors import UsageError
+from bigsvm.errors import UsageError, one_line
 from bigsvm.files.standard_output import drop_what_nobody_reads, silence_standard_output, to_standard_output
 
 COMPLETE = "_BIGSVM_COMPLETE"
@@ -220,7 +220,7 @@ def _warnings_in_one_line(debug: bool) -> Any:
     former = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        say(f"bigsvm: warning: {message}")
+        say(f"bigsvm: warning: {one_line(str(message))}")
 
     if not debug:
         warnings.showwarning = show

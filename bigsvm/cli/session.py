@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bigsvm.cli.interrupts import check_interrupted
-from bigsvm.errors import Interrupted, OutputError, anchor_of
+from bigsvm.errors import Interrupted, OutputError, anchor_of, one_line
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 from bigsvm.files.standard_output import to_standard_output
 from bigsvm.files.undisturbed import is_done
@@ -66,7 +66,7 @@ class Session:
             at_s = round(time.monotonic() - self._began, 6)
             say(_json_line({"event": "Warned", "at_s": at_s, "message": message}))
         else:
-            say(f"bigsvm: warning: {message}")
+            say(f"bigsvm: warning: {one_line(message)}")
 
     def note(self, message: str) -> None:
         """Print a line on standard error that is neither a warning nor part of the result."""
@@ -203,13 +203,13 @@ def write_failure(
     as_event : the line is JSON, as with --log-format json
     """
     what, where = str(getattr(error, "what", error)), str(getattr(error, "where", ""))
-    line = " ".join(f"{where}: {what}".split() if where else what.split())
+    line, advice = one_line(f"{where}: {what}" if where else what), one_line(hint)
     see = f"errors.md#{getattr(error, 'anchor', anchor_of(code))}"
     if as_event:
         told = {"event": "Failed", "code": code, "message": what, "where": where, "hint": hint, "see": see}
         say(_json_line(told))
     else:
-        say(f"bigsvm: error: {line}" + (f" ({hint})" if hint else "") + f" [{see}]")
+        say(f"bigsvm: error: {line}" + (f" ({advice})" if advice else "") + f" [{see}]")
     if as_json:
         detail: dict[str, Any] = {"code": code, "message": what, "where": where, "hint": hint}
         smallest = getattr(error, "min_memory_bytes", None)

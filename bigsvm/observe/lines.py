@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from bigsvm.errors import one_line
 from bigsvm.events import (
     COMPILING,
     WAITING,
@@ -144,7 +145,7 @@ class PlainLines:
             told, self._compiling = self._compiling, compile_text(event)
             return None if told == self._compiling else self._compiling  # a fit compiles several times
         elif isinstance(event, Warned):
-            return f"bigsvm: warning: {event.message}"
+            return f"bigsvm: warning: {one_line(event.message)}"
         elif isinstance(event, EpochEnd) and (self._verbose or event.wall_s >= self._said_s + _SILENT_S):
             self._said_s = event.wall_s
             # The gap of a Newton method is nearly 1 until its last steps; the objective falls from the first one.

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from bigsvm.errors import one_line
 from bigsvm.events import (
     COMPILING,
     CertificateMade,
@@ -141,7 +142,7 @@ class LiveProgress:
             if self._verbose:
                 self._say(f"epoch {event.epochs:.1f}  pass {event.passes:.1f}  active {event.active_rows:,}")
         elif isinstance(event, Warned):
-            self._say(f"bigsvm: warning: {event.message}")
+            self._say(f"bigsvm: warning: {one_line(event.message)}")
 
     def _say(self, text: str) -> None:
         # Text instead of markup, because a path may contain square brackets.

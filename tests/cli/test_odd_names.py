@@ -119,3 +119,19 @@ def test_a_label_that_is_no_text_is_refused(tmp_path: Path) -> None:
     for use in (lambda: package.fit(X, y), lambda: package.ingest(X, tmp_path / "x.zarr", y=y)):
         with pytest.raises(DataError, match=r"label .*is not valid Unicode"):
             use()
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]], ids=str)
+def test_a_line_end_in_a_name_makes_no_second_line(bigsvm: Bigsvm, fitted: Path, quiet: list[str]) -> None:
+    """Warnings and advice had it as it is, so that readers of the log found half a warning."""
+    shutil.copytree(fitted / f"{ODD}.zarr", "a\nb.zarr")
+    said = [
+        bigsvm("fit", "a\nb.zarr", "-o", "a\nb.model", *quiet),  # warns of a store that is not sealed
+        bigsvm("fit", "a\nc.zarr", *quiet),  # asks whether a\nb.zarr was meant
+        bigsvm("ingest", "a\nc.svm", "c.zarr", *quiet),
+    ]
+    assert [one.code for one in said] == [0, 66, 66]
+    told = [line for one in said for line in one.err.splitlines() if "zarr" in line or "svm:" in line]
+    assert len(told) == (2 if quiet else 3)
+    assert all("bigsvm: " in line for line in told)
+    assert "a b.zarr" in told[-2]
