@@ -27,6 +27,7 @@ _UNTOLD_S = 1.0
 """Seconds to wait for a lock before the user is told of it; most locks are held for less."""
 _LOOKS = 200  # attempts to get a lock whose holder has ended, before it is reported as held
 _NOBODY_KNOWN = "another process"
+_NO_LOCKS = "this file system may have no locks: choose a folder on another disk, or mount it with locks (flock)"
 _locks: weakref.WeakSet[IO[Any]] = weakref.WeakSet()
 """All lock files of this process that may still be open."""
 
@@ -52,7 +53,7 @@ def alone(path: Path, what: str) -> Iterator[None]:
 
     what : what the lock protects, such as "the run", for messages
 
-    Raises OutputError if another process holds the lock (the message names it), or the file cannot be written.
+    Raises OutputError if another process holds the lock (the message names it), or the file cannot be made or locked.
     """
     looks = 0
     while True:
@@ -78,14 +79,32 @@ def alone(path: Path, what: str) -> Iterator[None]:
             return
 
 
+def flock(lock: IO[Any], how: int) -> None:
+    """As `fcntl.flock`, but a file system that has no locks is told by name, with what helps.
+
+    Without a lock two processes would write one run, copy or registry, so there is no way around it.
+
+    Raises OutputError; BlockingIOError where `how` has LOCK_NB and another process holds the lock.
+    """
+    try:
+        fcntl.flock(lock, how)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        path = Path(os.fsdecode(lock.name))
+        raise OutputError(f"cannot lock {path.name}: {error.strerror or error}", str(path.parent), _NO_LOCKS) from error
+
+
 def take(lock: IO[Any], how: int) -> bool:
     """Take a lock if it is free now; returns whether it was.
 
     how : fcntl.LOCK_SH or LOCK_EX
+
+    Raises OutputError where the file system has no locks; so does `wait_for`.
     """
     _locks.add(lock)
     try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
+        flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -106,7 +125,7 @@ def wait_for(lock: IO[Any], tell: Callable[[str], None] | None = None) -> None:
             tell(_NOBODY_KNOWN if _holder_is_gone(lock) else holder(lock))
             break
         time.sleep(_LOOK_S)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    flock(lock, fcntl.LOCK_EX)
 
 
 def check_free(path: Path, what: str) -> None:

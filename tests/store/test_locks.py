@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from bigsvm.errors import OutputError
+from bigsvm.events import silent
 from bigsvm.files import locks
 from bigsvm.process import Process, started, this_process
+from bigsvm.store.copy.copy_folder import lock_copy, remove_copy
 
 # Holds a lock, hands a second descriptor of it to a grandchild that lives until its standard input ends, and says so.
 _HOLDER = """
@@ -142,3 +147,46 @@ def test_a_process_that_nobody_has_waited_for_is_gone() -> None:
     assert process.is_gone()
     child.wait()
     assert process.is_gone()
+
+
+def _alone(path: Path) -> None:
+    with locks.alone(path, "the run"):
+        pass
+
+
+def _open(use: Callable[[IO[str]], object]) -> Callable[[Path], None]:
+    def opened(path: Path) -> None:
+        with open(path, "a+") as lock:
+            use(lock)
+
+    return opened
+
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "alone": _alone,
+    "check_free": lambda path: locks.check_free(path, "the run"),
+    "take": _open(lambda lock: locks.take(lock, fcntl.LOCK_SH)),
+    "wait_for": _open(locks.wait_for),
+    "wait_for and tell": _open(lambda lock: locks.wait_for(lock, lambda holder: None)),
+    "lock_copy": _open(lambda lock: lock_copy(lock, lambda: True, silent)),
+    "remove_copy": lambda path: remove_copy(path.with_suffix("")),
+}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EIO])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_system_without_locks_is_told_by_name(
+    way: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only 'No locks available' was said, as a failure of reading."""
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    path = tmp_path / "some.lock"
+    path.touch()
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(OutputError, match=f"cannot lock some.lock: {os.strerror(number)}") as caught:
+        WAYS[way](path)
+    assert caught.value.where == str(tmp_path)
+    assert "choose a folder on another disk" in caught.value.hint

@@ -18,7 +18,7 @@ from typing import IO
 from bigsvm.errors import PlanRefused
 from bigsvm.events import WAITING, Emit, WorkAdvanced, WorkEnded, WorkStarted
 from bigsvm.files.atomic import cannot_write
-from bigsvm.files.locks import holder, sign, take
+from bigsvm.files.locks import flock, holder, sign, take
 from bigsvm.store.copy.stage_index import COPIES
 from bigsvm.units import MIB, show_bytes
 
@@ -59,7 +59,7 @@ def kept_copy(folder: Path, is_whole: Callable[[], bool], make: Callable[[], Non
             if not lock_copy(lock, is_whole, emit):
                 folder.mkdir(parents=True, exist_ok=True)
                 make()
-                fcntl.flock(lock, fcntl.LOCK_SH)
+                flock(lock, fcntl.LOCK_SH)
             # An exclusive lock is released before the shared one is taken.  Who makes room may come between the two.
             if any((folder / document).exists() for document in _DOCUMENTS):
                 break
@@ -76,7 +76,7 @@ def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
     # Do not wait for the exclusive lock: the maker keeps using the copy for hours, and we can share it.
     while not (found := take(lock, fcntl.LOCK_SH) and is_whole()):
         # A shared lock cannot be upgraded in one step: release it, then check again.
-        fcntl.flock(lock, fcntl.LOCK_UN)
+        flock(lock, fcntl.LOCK_UN)
         if rounds > 0:  # sleep without any lock, so that one of several waiting processes gets it
             if not told:
                 told = f"{WAITING}{holder(lock)}, which makes the working copy"
@@ -87,7 +87,7 @@ def lock_copy(lock: IO[str], is_whole: Callable[[], bool], emit: Emit) -> bool:
         if take(lock, fcntl.LOCK_EX):
             found = is_whole()
             if found:
-                fcntl.flock(lock, fcntl.LOCK_SH)
+                flock(lock, fcntl.LOCK_SH)
             else:
                 sign(lock)
             break
