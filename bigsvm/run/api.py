@@ -173,7 +173,10 @@ def joined_source(source: Any, y: Any, sample_weight: Any) -> Any:
             source = np.array(source)
         except ValueError as error:
             raise UsageError("X is a list of rows of different lengths", hint="give a SciPy CSR matrix") from error
-    if isinstance(source, str | os.PathLike | tuple) or not hasattr(source, "shape"):
+    if isinstance(source, str | os.PathLike):
+        what = f"y was given beside {os.fspath(source)!r}, but labels of rows on disk are a column of these rows"
+        raise UsageError(what, hint="write y to a column there, and name it: label='NAME'")
+    if isinstance(source, tuple) or not hasattr(source, "shape"):
         what = "y was given together with a source that has labels of its own"
         raise UsageError(what, hint="fit(X, y), fit((X, y)) or fit('x.zarr')")
     return (source, y) if sample_weight is None else (source, y, sample_weight)

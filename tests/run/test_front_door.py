@@ -45,9 +45,12 @@ def test_whole_numbers_are_targets_where_the_loss_wants_targets(tmp_path: Path, 
 
 def test_labels_are_given_once() -> None:
     X, y = random_problem(20, 2, seed=0)
-    for source in ((X, y), "x.zarr", bigsvm.open_store((X, y))):
+    for source in ((X, y), bigsvm.open_store((X, y))):
         with pytest.raises(UsageError, match="labels of its own"):
             bigsvm.fit(source, y)
+    for place in ("x.parquet", Path("x.parquet")):  # it may have no labels, so none are said to be there
+        with pytest.raises(UsageError, match=r"beside 'x\.parquet', but labels .*label='NAME'"):
+            bigsvm.fit(place, y)
     with pytest.raises(UsageError, match="sample_weight without y"):
         bigsvm.fit(X, sample_weight=y)
     with pytest.raises(UsageError, match=r"pass a path, or \(X, y\) arrays"):
