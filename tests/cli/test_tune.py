@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -79,9 +80,16 @@ def test_checkpoints_of_the_last_fit_stay_until_its_model_is_written(
         raise OutputError("cannot write: No space left on device", str(path))
 
     with monkeypatch.context() as patch:
+        patch.setattr("bigsvm.run.tune.search.choose", lambda rows, metric: (1, 1))
         patch.setattr("bigsvm.cli.commands.training.tune.save_once", full)
         assert bigsvm(*command).code == 73
-    assert list(Path("m.run/checkpoint/refit").iterdir())
+    assert len(list(Path("m.run/checkpoint").glob("refit-*/*"))) > 0
+    # A choice of another C was told that the checkpoint is of another run.
+    with monkeypatch.context() as patch:
+        patch.setattr("bigsvm.run.tune.search.choose", lambda rows, metric: (1, 0))
+        patch.setattr("bigsvm.cli.commands.training.tune.save_once", full)
+        other = bigsvm(*command, "--choose", "one-se")
+        assert (other.code, "No space left" in other.err) == (73, True), other.err
     assert bigsvm(*command).code == 0
     assert Path("m/model.json").exists()
     assert not Path("m.run/checkpoint").exists()
@@ -97,6 +105,52 @@ def test_folds_and_groups_are_columns_of_the_store(bigsvm: Bigsvm, folded: Path)
     assert sorted(by_group["folds"]["n_samples"]) == [33, 43, 44]
     missing = bigsvm("tune", folded, "--group", "obs/hospital")
     assert (missing.code, "no such column" in missing.err) == (65, True)
+
+
+ONE = ("--Cs", "1", "--folds", "2", "--tol", "1e-2", "--memory", "64MiB", "-o", "s")
+KINDS = {
+    "search": (),
+    "another": ("--seed", "1"),
+    "curve": ("--sizes", "0.5"),
+    "another curve": ("--sizes", "0.5", "--seed", "1"),
+}
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("held", KINDS)
+def test_a_search_takes_the_place_of_another_one_only_with_overwrite(
+    bigsvm: Bigsvm, folded: Path, held: str, damaged: bool
+) -> None:
+    """`--overwrite` ended with 65 where the folder held another search, and a curve was written among its files."""
+    straight = {}
+    for kind, options in KINDS.items():
+        first = bigsvm("tune", folded, *ONE[:-1], f"{kind} alone", *options, "--json")
+        assert first.code == 0, first.err
+        straight[kind] = first.document["result"].get("candidates") or first.document["result"]["sizes"]
+    for kind, options in KINDS.items():
+        shutil.rmtree("s", ignore_errors=True)
+        shutil.copytree(f"{held} alone", "s")
+        record = next(Path("s").rglob("search.json"))
+        if damaged:
+            record.write_text("{}")
+        before = {path: path.read_bytes() for path in Path("s").rglob("*") if path.is_file()}
+        command = ("tune", folded, *ONE, *options, "--json")
+        plain = bigsvm(*command)
+        assert plain.code == (0 if kind == held and not damaged else 65), plain.err
+        if plain.code:
+            assert before == {path: path.read_bytes() for path in before}
+            assert "--overwrite" in plain.err
+        refused = bigsvm(*command, "--overwrite", "--memory", "1MiB")
+        assert (refused.code, [path for path in before if not path.exists()]) == (78, []), "refused, so nothing goes"
+        Path("s/notes").mkdir()
+        over = bigsvm(*command, "--overwrite")
+        assert over.code == 0, over.err
+        assert Path("s/notes").exists()
+        found = over.document["result"].get("candidates") or over.document["result"]["sizes"]
+        assert found == straight[kind]
+        of_a_curve = (Path("s/sizes").exists(), Path("s/curve.json").exists())
+        assert of_a_curve == ("curve" in kind,) * 2
+        assert (Path("s/fits").exists(), Path("s/search.json").exists()) == ("curve" not in kind,) * 2
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,12 @@ import numpy as np
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.run.fit.outcome import FitResult, exit_code
+from bigsvm.run.tune.folder import FOUND
 from bigsvm.run.tune.folds import Folds
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.run.tune.held_out import LESS_IS_BETTER
 from bigsvm.run.tune.train import Cell, Trained
 from bigsvm.units import counted
-
-FOUND = "found.json"
-"""The file with the document of the result, in the folder of a finished search."""
-
 
 RANKED = ("roc_auc", "average_precision")
 """The metrics that depend on the order of all scores."""

@@ -10,8 +10,7 @@ from typing import Any
 from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
-from bigsvm.files.atomic import cannot_write
-from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.files.sealed_json import write_sealed
 from bigsvm.machine import anonymous_bytes, check_address_space, memory_limit, trim_heap
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.api import joined_source
@@ -22,17 +21,16 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
+from bigsvm.run.tune.folder import CHECKPOINT, FOUND, claim
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics, load_scoring
 from bigsvm.run.tune.memory import Part, together
-from bigsvm.run.tune.result import FOUND, TuneResult, choose, rows_of
+from bigsvm.run.tune.result import TuneResult, choose, rows_of
 from bigsvm.run.tune.train import check_room, train
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.identity import first_difference
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
-SEARCH = "search.json"
 _OF_THE_MODEL = ("C", "class_weight", "C_path", "calibrate", "calibrate_share")
 """Options that the grid replaces, or that do not change the numbers of a search."""
 _OPENED = (
@@ -48,6 +46,7 @@ class Asked:
     """The request for a search.
 
     one_se : choose by the one-standard-error rule;  refit : fit the chosen candidate on all rows
+    overwrite : another search in the folder gives way to this one
     """
 
     grid: list[Candidate]
@@ -55,6 +54,7 @@ class Asked:
     metric: str
     one_se: bool = False
     refit: bool = False
+    overwrite: bool = False
 
 
 def tune(
@@ -88,7 +88,8 @@ def tune(
     metric : accuracy (default), balanced_accuracy, f1, roc_auc, average_precision; for regression r2, mse or mae
     run : a folder for finished fits, from which the same call continues after an interruption
     options : `one_se=True` chooses by the one-standard-error rule; `refit=True` fits the chosen candidate on all rows;
-        `calibrate` adds probabilities to that model, from the held-out scores; `emit`; arguments of `bigsvm.open_store`
+        `calibrate` adds probabilities to that model, from the held-out scores; `overwrite=True` begins anew where
+        `run` holds another search, which is deleted; `emit`; arguments of `bigsvm.open_store`
         (label, weight, ...), of which `split` keeps rows back from the whole search; and fields of `FitConfig` except
         C, lam and class_weight
 
@@ -111,6 +112,7 @@ def tune(
     """
     check_address_space()
     emit, one_se, refit = options.pop("emit", silent), options.pop("one_se", False), options.pop("refit", False)
+    overwrite = options.pop("overwrite", False)
     for name in ("C", "lam", "class_weight"):
         if name in options:
             raise UsageError(f"{name} is a dimension of the grid", hint="give its values as Cs, or as class_weights")
@@ -124,7 +126,8 @@ def tune(
         with rows_on_disk(source, options, beside, config.regression, emit) as (path, options):
             return tune(
                 path, Cs=Cs, folds=folds, group=group, fold=fold, class_weights=class_weights, gammas=gammas,
-                metric=metric, run=run, emit=emit, one_se=one_se, refit=refit, **opened, **options,
+                metric=metric, run=run, emit=emit, one_se=one_se, refit=refit,
+                overwrite=overwrite, **opened, **options,
             )  # fmt: skip
     store = open_for(joined_source(source, y, sample_weight), config.regression, **opened)
     asked = Asked(
@@ -133,6 +136,7 @@ def tune(
         metric_of(metric, store),
         one_se,
         refit,
+        overwrite,
     )
     return tune_store(store, config, asked, emit, None if run is None else Path(run))
 
@@ -184,12 +188,12 @@ def tune_store(
         raise UsageError("there is no model of classes to calibrate", store.uri, hint)
     if config.calibrate is not None:
         curves.load(config.calibrate)  # import libraries before memory is counted
-    if run is not None:
-        _claim(run, _document(store, config, asked))
     search = dataclasses.replace(
         config, calibrate=None
     )  # a search needs no rows for calibration, because every fold is held out already
     check_room(store, search, asked.grid, asked.folds)
+    if run is not None:  # after all that may refuse this search: another one may go
+        claim(run, _document(store, config, asked), asked.overwrite)
     trained = train(store, search, asked.grid, asked.folds, note, run)
     before = anonymous_bytes()
     load_scoring(held_out_of or store, trained.cells, asked.folds, note)
@@ -221,7 +225,8 @@ def tune_store(
     if asked.refit:
         cells = [cell for cell in trained.cells if cell.candidate == chosen and config.calibrate is not None]
         del trained  # frees the models, so that the fit has the whole budget
-        result.refit = _refit(store, asked.grid[chosen].config(search), note, run)
+        folder = None if run is None else run / CHECKPOINT / f"refit-{chosen}"
+        result.refit = _refit(store, asked.grid[chosen].config(search), note, folder)
         if config.calibrate is not None:
             found = calibrated_by_folds(store, cells, asked.folds, config, note)
             trim_heap()  # the model is saved next, which is measured with the fit
@@ -231,11 +236,11 @@ def tune_store(
     return result
 
 
-def _refit(store: RowBlocks, config: FitConfig, emit: Emit, run: Path | None) -> FitResult:
+def _refit(store: RowBlocks, config: FitConfig, emit: Emit, checkpoints: Path | None) -> FitResult:
     """Fit the chosen candidate on all rows, exactly as `bigsvm.fit` would."""
-    if run is None:
+    if checkpoints is None:
         return fit_store(store, config, emit)
-    return fit_store(store, config, emit, Checkpoints(run / "checkpoint" / "refit", {}, 60.0), True)
+    return fit_store(store, config, emit, Checkpoints(checkpoints, {}, 60.0), True)
 
 
 def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, Any]:
@@ -248,24 +253,3 @@ def _document(store: RowBlocks, config: FitConfig, asked: Asked) -> dict[str, An
         "folds": asked.folds.document(),
     }
     return json.loads(json.dumps(document))
-
-
-def _claim(run: Path, document: dict[str, Any]) -> None:
-    """Create the folder of a search, or check that it holds this search.  Raises DataError, OutputError."""
-    file = run / SEARCH
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        begun = any((run / part).exists() for part in ("fits", "checkpoint"))
-        if file.exists() and begun:
-            other = first_difference(read_sealed(file), document)
-            if other:
-                hint = "name another folder, or delete this one"
-                raise DataError(f"the folder holds another search: {other}", str(run), hint)
-            return
-        if any(path.name not in ("lock", SEARCH) for path in run.iterdir()):
-            raise DataError("the folder holds other things", str(run), "name a new folder for the search")
-        write_sealed(file, document)
-    except OSError as error:
-        raise cannot_write(run, error) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"the record of the search is damaged: {error}", str(file), "delete the folder") from error

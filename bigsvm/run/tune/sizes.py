@@ -19,13 +19,14 @@ from bigsvm.errors import DataError, MissingInput, UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.run.fit.outcome import exit_code
+from bigsvm.run.tune.folder import CURVE, SIZES, claim_for_curve
 from bigsvm.run.tune.folds import Folds, class_counts
 from bigsvm.run.tune.result import Row
 from bigsvm.run.tune.search import Asked, tune_store
+from bigsvm.run.tune.train import check_room
 from bigsvm.store.blocks import RowBlocks, tile
 from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
 
-CURVE = "curve.json"
 _PIECE = 1 << 18  # rows
 
 
@@ -109,8 +110,11 @@ def learning_curve(
     figures: dict[str, Any] = {"n_samples": store.n_samples, "n_features": store.n_features, "bytes_read": 0}
     seconds = 0.0
     kept = [_kept(store, share, config.seed) for share in shares]
+    check_room(store, config, asked.grid, asked.folds)
+    if run is not None:  # after all that may refuse this curve: a search may go
+        claim_for_curve(run, asked.overwrite)
     for share, rows in zip(shares, kept, strict=True):
-        folder = None if run is None else run / "sizes" / f"{share:g}"
+        folder = None if run is None else run / SIZES / f"{share:g}"
         found = tune_store(rows, config, asked, emit, folder, held_out_of=store)
         trained = _n_rows(store.n_samples, share, config.seed) * (1.0 - 1.0 / asked.folds.n_folds)
         points.append(Point(share, trained, found.rows[found.chosen]))

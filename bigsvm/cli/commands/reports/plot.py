@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 _FORMS = (".svg", ".png")
 _WIDEST = 100
-CURVE = "curve.json"
-"""Repeated from `bigsvm/run/tune/sizes.py`, so that help texts need not import it."""
-SEARCH = "search.json"
-"""Repeated from `bigsvm/run/tune/search.py`."""
+CURVE, SEARCH = "curve.json", "search.json"
+"""Repeated from `bigsvm/run/tune/folder.py`, so that help texts need not import it."""
 
 
 @bigsvm_command(

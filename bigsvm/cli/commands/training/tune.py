@@ -97,7 +97,7 @@ _own_options = [
         help="Learning curve: search on these shares of the rows, such as 0.1,0.3,1, and score on the same rows.",
     ),
     click.option("--csv", "table", type=OutputPath(), metavar="FILE", help="Write the table as CSV."),
-    click.option("--overwrite", is_flag=True, help="Replace an existing model or table."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing model or table, and another search."),
     click.option("--allow-unconverged", is_flag=True, help="Exit with 0 even if a gap was not proved."),
 ]  # fmt: skip
 
@@ -151,7 +151,7 @@ def command(
     session.warn_of(data)
     folds = make_folds(data, store, own["folds"], own["group"], own["fold"], config.seed, opened)
     metric = metric_of(own["metric"], data)
-    asked = Asked(grid, folds, metric, own["choose"] == "one-se", own["refit"])
+    asked = Asked(grid, folds, metric, own["choose"] == "one-se", own["refit"], own["overwrite"])
     if own["sizes"] is not None:
         return _learning_curve(session, data, config, asked, run, own)
     with session.watching() as emit, nullcontext() if run is None else run_folder(run):

@@ -1,0 +1,105 @@
+"""The folder of a search: whose it is, and how another search takes its place.
+
+RUN/search.json           the rows, the grid and the options; with a digest
+RUN/fits/, RUN/checkpoint/, RUN/found.json      work and result (`kept_fits.py`, `result.py`)
+RUN/sizes/, RUN/curve.json      of a learning curve: a folder for each share of the rows, and the result (`sizes.py`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bigsvm.errors import DataError
+from bigsvm.files.atomic import cannot_write, remove, remove_dead, temporary_name
+from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.observe.run_files import LOCK
+from bigsvm.store.identity import first_difference
+
+SEARCH, FOUND, CURVE, FITS, CHECKPOINT, SIZES = (
+    "search.json", "found.json", "curve.json", "fits", "checkpoint", "sizes",
+)  # fmt: skip
+_OF_A_SEARCH, _OF_A_CURVE = (FOUND, FITS, CHECKPOINT), (CURVE, SIZES)
+_HINT = "name another folder; --overwrite deletes that search and begins this one"
+
+
+def claim(run: Path, document: dict[str, Any], overwrite: bool = False) -> None:
+    """Create the folder of a search, or check that it holds this search.
+
+    overwrite : delete the search that it holds, if that is another one or damaged; nothing that no search has written
+
+    Raises DataError if the folder holds another search or other things; OutputError.
+    """
+    file = run / SEARCH
+    with _folder(run):
+        if _holds(run, _OF_A_CURVE):
+            _make_room(run, overwrite, "a learning curve (--sizes)")
+        elif file.exists() and ((run / FITS).exists() or (run / CHECKPOINT).exists()):
+            differs = _difference(file, document, overwrite)
+            if differs is None:
+                return
+            _make_room(run, overwrite, f"another search: {differs}")
+        else:
+            _check_nothing_else(run)
+        # A kill before this leaves the record of the former search, of which nothing is done.
+        write_sealed(file, document)
+
+
+def claim_for_curve(run: Path, overwrite: bool = False) -> None:
+    """Create the folder of a learning curve, whose shares are searches with folders of their own.
+
+    Raises DataError if the folder holds a search or other things; OutputError.
+    """
+    with _folder(run):
+        if (run / SEARCH).exists():
+            _make_room(run, overwrite, "a search without --sizes")
+            (run / SEARCH).unlink()
+        elif not _holds(run, _OF_A_CURVE):
+            _check_nothing_else(run)
+
+
+@contextmanager
+def _folder(run: Path) -> Iterator[None]:
+    """The folder is there, without what killed processes left; errors of the block name it."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        remove_dead(run)
+        yield
+    except OSError as error:
+        raise cannot_write(run, error) from error
+
+
+def _holds(run: Path, names: tuple[str, ...]) -> bool:
+    return any((run / name).exists() for name in names)
+
+
+def _difference(file: Path, document: dict[str, Any], overwrite: bool) -> str | None:
+    """What differs between the search of this record and `document`.  Raises DataError if the record is damaged."""
+    try:
+        return first_difference(read_sealed(file), document) or None
+    except (ValueError, KeyError, TypeError) as error:
+        if overwrite:
+            return "damaged"
+        raise DataError(f"the record of the search is damaged: {error}", str(file), _HINT) from error
+
+
+def _make_room(run: Path, overwrite: bool, held: str) -> None:
+    """Delete what a search or a curve wrote, except its record.  Raises DataError if that was not asked for.
+
+    A kill in the midst leaves a folder of fits as it was or none: each is renamed before its files go.
+    """
+    if not overwrite:
+        raise DataError(f"the folder holds {held}", str(run), _HINT)
+    for name in _OF_A_SEARCH + _OF_A_CURVE:
+        if (run / name).exists():
+            going = temporary_name(run / name)
+            (run / name).rename(going)
+            remove(going)
+
+
+def _check_nothing_else(run: Path) -> None:
+    """Raise DataError if the folder holds files of somebody else."""
+    if any(path.name not in (LOCK, SEARCH) for path in run.iterdir()):
+        raise DataError("the folder holds other things", str(run), "name a new folder for the search")
