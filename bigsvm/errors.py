@@ -22,7 +22,8 @@ class BigSVMError(Exception):
     ----------
     what : str     the failure, with the offending value
     where : str    file, line, row, chunk or key that it concerns; empty when there is none
-    hint : str     the next thing to try; empty when there is none
+    hint : str     the next thing to try, in a shell; empty when there is none
+    hint_in_python : str    the same in Python, where that is another thing and not only an option by another name
 
     Class attributes
     ----------------
@@ -33,9 +34,9 @@ class BigSVMError(Exception):
     code: ClassVar[int] = 1
     anchor: ClassVar[str] = "bug"
 
-    def __init__(self, what: str, where: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, where: str = "", hint: str = "", *, hint_in_python: str = "") -> None:
         super().__init__(what, where, hint)
-        self.what, self.where, self.hint = what, where, hint
+        self.what, self.where, self.hint, self.hint_in_python = what, where, hint, hint_in_python
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what

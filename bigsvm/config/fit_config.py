@@ -37,7 +37,7 @@ class FitConfig(FitOptions):
                 raise UsageError(f"{name} must be {wanted}, not {value!r}")
             if option.positive and not (isinstance(value, int | float) and 0 < value < float("inf")):
                 # In LIBLINEAR, -B -1 trains without a bias.
-                hint = "to train without a bias, use --bias none (bias='none')" if name == "bias_scale" else ""
+                hint = "to train without a bias, use --bias none" if name == "bias_scale" else ""
                 raise UsageError(f"{name} must be a positive number, not {value!r}", hint=hint)
             if option.least is not None and value < option.least:
                 raise UsageError(f"{name} must be at least {option.least}, not {value!r}")

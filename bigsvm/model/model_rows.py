@@ -13,6 +13,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.transforms.transformed_rows import changed_otherwise
 from bigsvm.units import columns_there
 
 _MAX_NAMES = 1 << 20
@@ -74,7 +75,8 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
     if of_text:
         what = f"the model encodes text columns ({', '.join(of_text[:5])}), and can do so only in files"
         hint = (
-            "write the frame to a file (to_feather), for bigsvm predict or open_store(FILE, like=model.about['rows'])"
+            "write the frame to a file (to_feather), for bigsvm predict or, in Python, "
+            "for open_store(FILE, like=model.about['rows'])"
         )
         raise DataError(what, "X", hint)
     if ours is None:
@@ -121,19 +123,13 @@ def check_alike(rows: Mapping[str, Any], store: RowBlocks) -> None:
     if rows.get("normalize") != store.recipe.get("normalize"):
         ours, theirs = (found.get("normalize", "nothing") for found in (rows, store.recipe))
         what = f"the rows are normalized by {theirs}, and those of the model by {ours}"
-        raise DataError(
-            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
-        )
+        raise changed_otherwise(what, store.uri)
     if rows.get("scale") != store.recipe.get("scale"):
         ours, theirs = ((found.get("scale") or {}).get("kind", "none") for found in (rows, store.recipe))
         what = f"the rows are scaled by {theirs}, and those of the model by {ours}"
         if ours == theirs:
             what = f"the rows are scaled by {theirs}, with other scales than those of the model"
-        raise DataError(
-            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
-        )
+        raise changed_otherwise(what, store.uri)
     if "encoding" in rows and "encoding" in store.recipe and rows["encoding"] != store.recipe["encoding"]:
         what = "its columns were made into features in another way than the model's"
-        raise DataError(
-            what, store.uri, "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
-        )
+        raise changed_otherwise(what, store.uri)

@@ -35,6 +35,7 @@ from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
 from bigsvm.store.transforms.label_sets import LABEL_SETS, LabelSets
+from bigsvm.store.transforms.relabelled import no_targets
 from bigsvm.store.transforms.scaling import Scaling
 
 
@@ -321,10 +322,7 @@ def pairwise(config: FitConfig) -> bool:
 def _regression(config: FitConfig, store: RowBlocks, loss: Loss, kernel: Kernel, centre: Centre | None) -> Problem:
     """The problem of a regression: one model for each C, no classes; the class code of each row is 0."""
     if store.classes is not None:
-        hint = (
-            "name a column of numbers with --label; in Python open_store(..., task='regression') reads them as targets"
-        )
-        raise DataError(f"{config.loss} needs targets and the store holds classes", store.uri, hint)
+        raise no_targets(store, f"{config.loss} needs targets and the store holds classes")
     if config.class_weight is not None:
         raise UsageError("class weights need classes", hint="weights of rows: --weight NAME")
     costs = np.array(config.costs(store.n_samples))
@@ -382,7 +380,7 @@ def _class_weight(
         return weights
     if config.class_weight == "balanced":
         if counts is None:
-            raise UsageError("class_weight='balanced' needs the class counts")
+            raise UsageError("--class-weight balanced needs the class counts")
         return counts.sum() / (len(classes) * np.maximum(counts, 1).astype(np.float64))
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")

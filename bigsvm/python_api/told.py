@@ -37,6 +37,7 @@ _BUILTIN: dict[type[BigSVMError], type[Exception]] = {
     PlanRefused: MemoryError,
 }
 """Class of ours -> what a Python user would catch."""
+_WORDS = ("what", "where", "hint", "hint_in_python")
 _NUMBER = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES, FileExistsError: errno.EEXIST}
 
 
@@ -58,8 +59,8 @@ def for_python(error: BigSVMError, estimators: bool = False) -> BigSVMError:
     kind: Any = type(error)
     kind = _class_of(kind, cast(Any, _builtin_of(error)))
     told: BigSVMError = kind(in_python(error.what, estimators), place_in_python(error.where))
-    told.__dict__.update({name: value for name, value in vars(error).items() if name not in ("what", "where", "hint")})
-    told.hint = in_python(error.hint, estimators)
+    told.__dict__.update({name: value for name, value in vars(error).items() if name not in _WORDS})
+    told.hint = in_python(error.hint_in_python or error.hint, estimators)
     _finish(told)
     return told.with_traceback(error.__traceback__)
 

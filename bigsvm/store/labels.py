@@ -18,8 +18,8 @@ Missing = Literal["refuse", "drop"]
 MAX_CLASSES = 10_000
 """A numeric column with more distinct values is a regression target."""
 ONE_A_ROW = (
-    "one a row; rows with several labels: bigsvm.fit(X, Y) of arrays in memory, or columns of true and false, which "
-    "--labels A,B names"
+    "one a row; rows with several labels: columns of true and false, which --labels A,B names, or in Python "
+    "bigsvm.fit(X, Y) of arrays in memory"
 )
 _MOST_TEXT = 16 * MIB
 """Most bytes of the distinct labels of a piece, padded to the longest: a column of prose is refused instead of filling

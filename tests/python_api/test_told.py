@@ -245,6 +245,31 @@ def test_no_message_keeps_the_flag_of_an_option() -> None:
         assert not left & known, text
 
 
+_OF_PYTHON = re.compile(r"open_store\(|bigsvm\.\w+\(|\b[a-z_]+='[a-z]+'|\bmodel\.about\b")
+
+
+def test_no_message_of_a_command_speaks_python() -> None:
+    """A text that names a call says that it is one of Python, or is the `hint_in_python` of an error."""
+    import ast
+
+    wrong = []
+    for path in Path(bigsvm.__file__).parent.rglob("*.py"):
+        if {"sklearn", "python_api", "testing"} & set(path.parts):
+            continue
+        tree = ast.parse(path.read_text())
+        said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            name = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(name, ast.Name) and name.id == "python":
+                said |= {id(part) for part in ast.walk(node)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in said:
+                continue
+            if _OF_PYTHON.search(node.value) and "in Python" not in node.value:
+                wrong.append(f"{path.name}: {node.value}")
+    assert not wrong, "\n".join(wrong)
+
+
 FLIPPED: dict[str, Callable[[str, str], Any]] = {
     "fit": lambda store, model: bigsvm.fit(store),
     "open": lambda store, model: bigsvm.open_store(store).classes,

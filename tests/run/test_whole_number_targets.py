@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Literal
@@ -95,8 +96,42 @@ def test_classes_that_are_no_targets_stay_refused(options: dict, tmp_path: Path)
     frame.to_csv(tmp_path / "rows.csv", index=False)
     columns = {"columns": list("abcd"), **options}
     source = str(tmp_path / "rows.csv") if options else bigsvm.open_store(str(tmp_path / "rows.csv"), **columns)
-    with pytest.raises(DataError, match="needs targets and the store holds classes"):
+    wanted = {"": 'task="regression"', "positive": "leave out positive and label_map", "label": "array of numbers as y"}
+    with pytest.raises(DataError, match="needs targets and the store holds classes") as told:
         bigsvm.fit(source, loss="epsilon_insensitive", **(columns if options else {}))
+    assert wanted["".join(options)] in str(told.value)
+
+
+REMEDIES = {
+    "text": (["--label", "text"], "name a column of numbers with --label"),
+    "truth": (["--label", "truth"], "name a column of numbers with --label"),
+    "positive": (["--positive", "3"], "leave out --positive and --label-map"),
+    "label-map": (["--label-map", "3=x"], "leave out --positive and --label-map"),
+    "labels": (["--labels", "truth,other"], "name a column of numbers with --label"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [*itertools.product(REMEDIES, ["plan", "fit", "tune"]), ("text", "evaluate"), ("truth", "evaluate")],
+)
+def test_commands_name_what_a_shell_has(
+    kind: str, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    X, y = _numbers()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(label=y, text=y.astype(str) + "x", truth=y > 3)
+    rows = str(tmp_path / "rows.parquet")
+    frame.assign(other=y > 2).to_parquet(rows)
+    columns, (options, remedy) = ["--columns", "a,b,c,d"], REMEDIES[kind]
+    if command == "evaluate":
+        _ran(capfd, "fit", rows, *_LOSS, *columns, "-o", str(tmp_path / "m"))
+        code = run(["evaluate", str(tmp_path / "m"), rows, *options])
+    else:
+        out = ["-o", str(tmp_path / "m")] if command == "fit" else []
+        code = run([command, rows, *_LOSS[: 2 if command == "tune" else 4], *columns, *options, *out])
+    said = capfd.readouterr().err
+    assert code == 65, said
+    assert f"({remedy}" in said
 
 
 def test_rows_with_targets_keep_their_identity(tmp_path: Path) -> None:

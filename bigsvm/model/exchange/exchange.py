@@ -62,7 +62,7 @@ def export_model(
         model = load_model(model)
     if model.multi_label:
         what = f"{chosen} cannot hold a model with several labels for a row"
-        raise UsageError(what, hint="bigsvm.load_model(MODEL) has coef and intercept, one row for each label")
+        raise UsageError(what, hint="coef.npy and intercept.npy in the folder of the model have one row for each label")
     if out is None:
         opened: Any = path
         _WRITERS[chosen](opened, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from bigsvm.store.labels import as_targets, label_codes
 from bigsvm.store.state.score_file import ScoreFile
 from bigsvm.store.text.compressed import changed_meanwhile
 from bigsvm.store.transforms.label_sets import LABEL_SETS
+from bigsvm.store.transforms.relabelled import no_targets
 from bigsvm.units import MIB
 
 Measured = RowBlocks | TextLabels
@@ -92,10 +93,7 @@ def counted(
             "name a column of labels with --label",
         )
     if store.classes is not None and model.regression:
-        hint = (
-            "name a column of numbers with --label; in Python open_store(..., task='regression') reads them as targets"
-        )
-        raise DataError("the store holds classes, but the model is a regression", store.uri, hint)
+        raise no_targets(cast(RowBlocks, store), "the store holds classes, but the model is a regression")
     if not isinstance(store, TextLabels) and (told := other_labels(model.about, store)):
         emit(Warned(told))
     began = time.monotonic()

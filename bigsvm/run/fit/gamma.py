@@ -70,8 +70,8 @@ def scale_gamma(rows: RowBlocks, emit: Emit = silent) -> float:
         spread = max(spread + n * mean * mean - rows.n_samples * float(np.einsum("j,j->", shift, shift)), 0.0)
     hint = "scale the features, or give gamma a number"
     if not np.isfinite(spread):
-        raise DataError("gamma='scale': the variance of X is beyond float64", rows.uri, hint)
+        raise DataError("--gamma scale: the variance of X is beyond float64", rows.uri, hint)
     gamma = n / (rows.n_features * spread) if spread != 0 else 1.0
     if not np.isfinite(gamma):
-        raise DataError("gamma='scale': the variance of X is so small that gamma is beyond float64", rows.uri, hint)
+        raise DataError("--gamma scale: the variance of X is so small that gamma is beyond float64", rows.uri, hint)
     return gamma

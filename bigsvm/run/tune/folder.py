@@ -15,12 +15,12 @@ from typing import Any
 from bigsvm.errors import DataError
 from bigsvm.files.atomic import cannot_write, remove, remove_dead, temporary_name
 from bigsvm.files.sealed_json import read_sealed, write_sealed
-from bigsvm.observe.run_files import LOCK
 from bigsvm.store.identity import first_difference
 
 SEARCH, FOUND, CURVE, FITS, CHECKPOINT, SIZES = (
     "search.json", "found.json", "curve.json", "fits", "checkpoint", "sizes",
 )  # fmt: skip
+_LOCK = "lock"  # of whoever works on the folder (`observe/run_files.py`)
 _OF_A_SEARCH, _OF_A_CURVE = (FOUND, FITS, CHECKPOINT), (CURVE, SIZES)
 _HINT = "name another folder; --overwrite deletes that search and begins this one"
 
@@ -101,5 +101,5 @@ def _make_room(run: Path, overwrite: bool, held: str) -> None:
 
 def _check_nothing_else(run: Path) -> None:
     """Raise DataError if the folder holds files of somebody else."""
-    if any(path.name not in (LOCK, SEARCH) for path in run.iterdir()):
+    if any(path.name not in (_LOCK, SEARCH) for path in run.iterdir()):
         raise DataError("the folder holds other things", str(run), "name a new folder for the search")

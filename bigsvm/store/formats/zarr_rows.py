@@ -422,7 +422,7 @@ def _zarr_errors(uri: str) -> Iterator[None]:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OSError, RecursionError) as error:
         if isinstance(error, zarr.errors.ContainsArrayError) or (Path(uri) / ".zarray").exists():
-            hint = "with labels it is rows: bigsvm.ingest((dask.array.from_zarr(path), y), 'rows.zarr')"
+            hint = "with labels it is rows, in Python: bigsvm.ingest((dask.array.from_zarr(path), y), 'rows.zarr')"
             raise DataError("one Zarr array, not a group with labels beside it", uri, hint) from error
         # zarr 3.1 reads documents of format 3 in assertions, so that with -O none is understood.
         hint = "zarr needs assertions: run without python -O and PYTHONOPTIMIZE" if sys.flags.optimize else ""

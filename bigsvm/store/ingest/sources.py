@@ -258,7 +258,7 @@ def open_source(
         is_open = all(hasattr(type(source), name) for name in ("refs", "read"))
         by_row = () if is_open else _BY_ROW
         for option in (name for name, value in chosen.items() if value and name not in by_row):
-            hint = "open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
+            hint = "in Python open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
             raise UsageError(f"--{option.replace('_', '-')} does not apply to an open store", hint=hint)
         if is_open:
             return store_source(source, dtype)

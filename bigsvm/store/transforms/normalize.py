@@ -13,7 +13,7 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix, RowBlocks
-from bigsvm.store.transforms.transformed_rows import TransformedRows
+from bigsvm.store.transforms.transformed_rows import TransformedRows, changed_otherwise
 
 _KNOWN = "total=NUMBER, log1p, or both: total=1e4,log1p"
 
@@ -150,9 +150,9 @@ def normalized(store: RowBlocks, normalize: str | None, like: Mapping[str, Any] 
     if wanted is not None:
         if there is not None and there != wanted:
             what = f"the rows are normalized by {there}, and those of the model by {wanted}"
-            raise DataError(what, store.uri)
+            raise changed_otherwise(what, store.uri)
         if there is None and store.recipe.get("scale") is not None:
-            raise DataError("the rows were scaled without the normalization of the model's rows", store.uri)
+            raise changed_otherwise("the rows were scaled without the normalization of the model's rows", store.uri)
         return store if there is not None else cast(RowBlocks, NormalizedRows(store, wanted))
     if like is not None or normalize is None:
         return store

@@ -101,6 +101,18 @@ class Relabel:
         return np.array([_written(label) == name for label in labels.tolist()], bool)
 
 
+def no_targets(store: RowBlocks, what: str) -> DataError:
+    """The error for classes where a regression needs targets, with what makes targets of these labels."""
+    column = "name a column of numbers with --label"
+    whole = store.classes is not None and store.classes.dtype.kind in "iuf"
+    if "labels" in store.recipe:
+        return DataError(what, store.uri, "leave out --positive and --label-map, which make classes of labels")
+    if LABEL_SETS in store.recipe or not whole:
+        return DataError(what, store.uri, column, hint_in_python=f"{column}, or pass an array of numbers as y")
+    # Commands read whole numbers as targets (`run/start/targets.py`); rows that are open already are left as they are.
+    return DataError(what, store.uri, "read the labels as targets: --task regression")
+
+
 class RelabelledRows(DelegatedRows):
     """RowBlocks over a store with changed labels; the change is part of the identity."""
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import UsageError
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Matrix, RowBlocks, row_bytes
 from bigsvm.store.identity import digest_of
@@ -17,7 +17,7 @@ from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.remembered import places, recall, remember
 from bigsvm.store.transforms.moments import Moments, column_moments, dense_rows
 from bigsvm.store.transforms.scaling import MOST_COLUMNS, Scale, Scaling, add_largest
-from bigsvm.store.transforms.transformed_rows import TransformedRows
+from bigsvm.store.transforms.transformed_rows import TransformedRows, changed_otherwise
 from bigsvm.units import MIB
 
 _BLOCK = 2 * MIB
@@ -68,7 +68,7 @@ def scaled(store: RowBlocks, scale: Scale | None, like: Mapping[str, Any] | None
     there, wanted = Scaling.of(store.recipe), Scaling.of(like or {})
     if wanted is not None:
         if there is not None and there.document() != wanted.document():
-            raise DataError("the rows are scaled in another way than those of the model", store.uri)
+            raise changed_otherwise("the rows are scaled in another way than those of the model", store.uri)
         return store if there is not None else cast(RowBlocks, ScaledRows(store, wanted))
     if like is not None or scale in (None, "none"):
         return store

@@ -89,7 +89,9 @@ class ColumnSetRows(DelegatedRows):
     def __init__(self, store: RowBlocks, columns: Sequence[str]) -> None:
         if getattr(store, "columns_between", None) is None:
             what = f"--labels names columns, but a {type(store).__name__} has none"
-            raise UsageError(what, store.uri, "pass an indicator matrix Y: bigsvm.fit(X, Y)")
+            hint = "the columns must be of a table, of Parquet or of the obs of a store"
+            python = f"{hint}; or pass an indicator matrix Y: bigsvm.fit(X, Y)"
+            raise UsageError(what, store.uri, hint, hint_in_python=python)
         self._columns = list(columns)
         self._numbers: dict[str, frozenset[float]] = {}
         self._short = [name.rpartition("/")[2] for name in self._columns]

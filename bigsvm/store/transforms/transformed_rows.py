@@ -6,8 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.errors import DataError
 from bigsvm.store.blocks import Block, Matrix, RowBlocks
 from bigsvm.store.delegated import DelegatedRows
+
+
+def changed_otherwise(what: str, where: str) -> DataError:
+    """The error for rows that were changed in another way than a model's when they were ingested."""
+    hint = "give the rows as they were before bigsvm ingest: they are read as the model needs them"
+    python = "open_store(..., like=model.about['rows']) reads the rows as the model needs them"
+    return DataError(what, where, hint, hint_in_python=python)
 
 
 class TransformedRows(DelegatedRows):

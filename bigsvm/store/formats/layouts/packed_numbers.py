@@ -18,7 +18,7 @@ import numpy as np
 from bigsvm.errors import DataError
 
 _PLAIN = {"scale_factor": 1.0, "add_offset": 0.0}
-_HINT = "xarray reads the values that are meant: bigsvm.ingest((xarray.open_zarr(path)['X'], y), 'rows.zarr')"
+_HINT = "xarray reads the values meant, in Python: bigsvm.ingest((xarray.open_zarr(path)['X'], y), 'rows.zarr')"
 
 
 def refuse_packed(attributes: Mapping[str, Any], dtype: np.dtype, path: str, fill: Any = None) -> None:

@@ -118,7 +118,7 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
         weight = "weight"
     chosen = chosen_columns(options.columns, names, (label, weight), where)
     if options.missing == "drop" and (label is None or any(beside)):
-        raise UsageError("missing='drop' needs labels in a column", where, "drop the rows beforehand")
+        raise UsageError("--missing drop needs labels in a column", where, "drop the rows beforehand")
     features = [name for name in names if name in chosen and name not in (label, weight)]
     schema = pa.Schema.from_pandas(_named(collection._meta), preserve_index=False)
     # A column of objects in an empty frame has no known type; it must be text.
