@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -111,23 +111,28 @@ def badness(summary: dict[str, Any]) -> tuple[int, float]:
     return summary.get("n_badly_scaled", 0), summary.get("max", 0.0) / usual if usual > 0 else 0.0
 
 
+Minding = Literal["no", "maybe", "yes", "more"]
+"""How much a fit minds columns of different scale; maybe: it is not known which fit; more: ratios above 30, too."""
+
+
 def scale_warning(
-    summary: dict[str, object], by_columns: bool = False, names: Sequence[str] | None = None
+    summary: dict[str, object], minding: Minding = "maybe", names: Sequence[str] | None = None
 ) -> str | None:
     """The warning that names badly scaled columns and the remedy; None where there are none.
 
     summary : as of `ColumnScales.summary`; `rows` are the first row that it is of, and the one after the last, if it is
         not of all rows
-    by_columns : the solver is slow even for ratios above 30, and cannot hand over to another one (dcd, few features)
     names : of the features, if they have names
     """
+    if minding == "no":
+        return None
     worst, count = summary.get("badly_scaled"), summary.get("n_badly_scaled")
     rows = summary.get("rows")
     of = f"in rows {rows[0]} to {rows[1] - 1}, " if isinstance(rows, list) else ""
     largest, usual = summary.get("max"), summary.get("quartile", summary.get("median"))
     if not isinstance(worst, list) or not worst:
         ratio = largest / usual if isinstance(largest, float) and isinstance(usual, float) and usual > 0 else 0.0
-        if not by_columns or ratio <= _SLOW_RATIO:
+        if minding != "more" or ratio <= _SLOW_RATIO:
             return None
         return (
             f"{of}columns differ in scale by {ratio:.0f}: dual coordinate descent will take many times as long, or "
@@ -140,5 +145,5 @@ def scale_warning(
     return (
         f"badly scaled columns: {of}columns differ in scale{by}; {exceed} the usual scale {_BAD_RATIO:g} times, "
         f"such as {shown}; scale the features to about [-1, 1] (fit --scale maxabs does) "
-        "or training will be slow"
+        f"or training {'may' if minding == 'maybe' else 'will'} be slow"
     )

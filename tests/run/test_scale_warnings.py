@@ -58,6 +58,47 @@ def test_badly_scaled_columns_are_warned_of_before_training() -> None:
     assert warnings_of(unscaled(), memory="12MiB", solver="dcd") == [said]
 
 
+SLOW: dict[str, tuple[dict[str, Any], int, bool]] = {
+    "tube": ({}, 6, False),
+    "tube, dcd by name": ({"solver": "dcd"}, 6, False),
+    "tube, bias": ({"bias": "none"}, 6, False),
+    "tube, sweeps alone": ({"solver": "dcd", "solver_options": {"interior_after": -1}}, 6, True),
+    "tube, random order": ({"solver": "dcd", "solver_options": {"order": "random"}}, 6, True),
+    "tube, many features": ({}, 501, True),
+    "tube, shards": ({"solver": "dcd", "shards": 2}, 6, True),
+    "tube, rows stream": ({"memory": "64MiB"}, 6, True),
+    "squared tube": ({"loss": "squared_epsilon_insensitive"}, 6, True),
+    "classes": ({"loss": "hinge"}, 6, True),
+}
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse", "stored"])
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_training_is_told_of_where_it_is_slow(
+    kind: str, layout: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Of regressions, too, that an interior-point method solves in a few iterations whatever the scales are."""
+    options, width, slow = SLOW[kind]
+    if "stream" in kind:
+        request.getfixturevalue("streaming")
+    X = np.random.default_rng(3).uniform(-1.0, 1.0, (60, width)).astype(np.float32)
+    X[:, 1] *= 1e5
+    y = (X[:, 0] > 0) if kind == "classes" else X[:, 0] + 1e-5 * X[:, 1]
+    rows: Any = (X if layout == "dense" else sp.csr_matrix(X), y)
+    if layout == "stored":
+        said = bigsvm.ingest(rows, tmp_path / "s.zarr", task="classification" if kind == "classes" else "regression")[
+            "warnings"
+        ]
+        assert ["or training may be slow" in text for text in said] == [True]
+        rows = tmp_path / "s.zarr"
+    options = {"loss": "epsilon_insensitive", "tol": 1e-2, "max_passes": 400 if not slow else 1, **options}
+    done = bigsvm.fit(rows, **options)
+    assert ["or training will be slow" in text for text in done.warnings if "scale" in text] == [True] * slow
+    if not slow:
+        assert done.status == "converged"
+        assert done.figures["epochs"] <= 150
+
+
 def test_ordinary_columns_are_not_warned_of() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)

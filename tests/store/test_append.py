@@ -264,7 +264,7 @@ def test_the_scales_of_columns_say_of_which_rows_they_are(tmp_path: Path) -> Non
     warning = scale_warning(known[2])
     assert warning is not None
     assert "in rows 40 to 59, columns differ" in warning
-    assert "in rows" in str(scale_warning(known[1], by_columns=True))
+    assert "in rows" in str(scale_warning(known[1], "more"))
 
 
 def test_the_worse_part_is_taken_where_no_column_is_named(tmp_path: Path) -> None:

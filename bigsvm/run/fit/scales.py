@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
-from bigsvm.store.content import ColumnScales, scale_warning
+from bigsvm.store.content import ColumnScales, Minding, scale_warning
 
 _COLUMNS = 1 << 16  # with more, nothing is said: what is kept of each column must stay small
 _FEW = 1000  # features: of many, as text has them, rare ones differ in scale and do no harm
@@ -15,28 +15,33 @@ _BLOCKS = 4  # of rows that stream
 _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 
 
-def minds_scales(plan: Plan) -> bool:
-    """Whether `plan` trains few features by dual coordinate descent alone: no other method helps where it is slow."""
+def minds_scales(plan: Plan) -> Minding:
+    """How much the fit minds columns of different scale.
+
+    It does not where a method can take over whose iterations do not depend on scales.  It minds small differences, too,
+    where few features are trained by dual coordinate descent alone.
+    """
     solver, d = plan.solver, plan.shape.n_features
-    helped = plan.resident and solver.may_hand_over(plan.problem.loss, d)
-    return solver.name == "dcd" and d <= _FEW and not helped
+    if plan.resident and solver.may_hand_over(plan.problem.loss, d):
+        return "no"
+    return "more" if solver.name == "dcd" and d <= _FEW else "yes"
 
 
-def known_scale_warning(store: RowBlocks, by_columns: bool = False) -> str | None:
+def known_scale_warning(store: RowBlocks, minding: Minding = "maybe") -> str | None:
     """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well.
 
-    by_columns : as `minds_scales`
+    minding : as `minds_scales`
     """
     known = store.content
-    return scale_warning(known.get("column_scale") or {}, by_columns, store.feature_names)
+    return scale_warning(known.get("column_scale") or {}, minding, store.feature_names)
 
 
 def found_scale_warning(
-    data: RowBlocks, refs: Sequence[BlockRef], by_columns: bool = False, names: Sequence[str] | None = None
+    data: RowBlocks, refs: Sequence[BlockRef], minding: Minding = "maybe", names: Sequence[str] | None = None
 ) -> str | None:
     """The warning that follows from some of the rows, in the numbers of the store's columns.
 
-    refs : blocks of `data`; a few of them are read, evenly spread;  by_columns : as `minds_scales`
+    refs : blocks of `data`; a few of them are read, evenly spread;  minding : as `minds_scales`
     names : of the store's features
     """
     scales = ColumnScales(_COLUMNS)
@@ -49,7 +54,7 @@ def found_scale_warning(
     worst = summary.get("badly_scaled")
     if data.feature_order is not None and isinstance(worst, list):
         summary["badly_scaled"] = data.feature_order[worst].tolist()
-    return scale_warning(summary, by_columns, names)
+    return scale_warning(summary, minding, names)
 
 
 def _pieces(X: Matrix) -> Iterator[Matrix]:
