@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +33,7 @@ _REMOVALS = 20  # attempts to remove a folder in which another process still mak
 # Limits of Linux's file systems in bytes; a path leaves room for the names of files inside.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000
 _STANDARD_OUTPUT = ("-", "<stdout>")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # renameat2(2)
 
 
@@ -139,11 +140,29 @@ def _sync(path: str) -> None:
         os.close(handle)
 
 
+Need = int | Callable[[int], str] | None
+"""The bytes that an output needs; or a function of those that were written before the disk was full, which says it in
+words; None: more than these."""
+
+
+@dataclass
+class Share:
+    """How many of the rows of an output are written, for an estimate of its size (a `Need`)."""
+
+    total: int
+    done: int = 0
+
+    def __call__(self, nbytes: int) -> str:
+        if 0 < self.done < self.total:
+            return f"about {nbytes * self.total // self.done} bytes"
+        return f"more than {nbytes} bytes"
+
+
 @contextmanager
-def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
+def new_file(final: Path, nbytes: Need = None, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A temporary file that is renamed to `final`, durably, if the block ends well, and is removed otherwise.
 
-    nbytes : the bytes that will be written, for the error message if the disk is full
+    nbytes : what is needed, for the error message if the disk is full
     overwrite : replace an existing file, also one that appeared in the meantime
 
     Every OSError inside the block is raised as OutputError naming the path.
@@ -165,9 +184,21 @@ def new_file(final: Path, nbytes: int | None = None, overwrite: bool = True) -> 
             error.where = str(final)
         raise
     except OSError as error:
-        raise cannot_write(final, error, nbytes) from error
+        raise _removed(temporary, final, error, nbytes) from error
     finally:
         remove(temporary)
+
+
+def _removed(temporary: Path, final: Path, error: OSError, need: Need) -> OutputError:
+    """The error for an output that could not be written; what it took is free again when the disk is looked at."""
+    written = 0
+    with suppress(OSError):
+        files = [path for path in temporary.rglob("*") if path.is_file()] if temporary.is_dir() else [temporary]
+        written = sum(path.stat().st_size for path in files)
+    remove(temporary)
+    if need is None and error.errno in _NO_ROOM:
+        need = Share(0)
+    return cannot_write(final, error, need(written) if callable(need) else need)
 
 
 @contextmanager
@@ -263,7 +294,7 @@ def new_directory(
             error.where = str(final)
         raise
     except OSError as error:
-        raise cannot_write(final, error, nbytes) from error
+        raise _removed(temporary, final, error, nbytes) from error
     finally:
         remove(temporary)
 
@@ -387,17 +418,18 @@ def file_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def cannot_write(path: Path, error: OSError, nbytes: int | None = None) -> OutputError:
+def cannot_write(path: Path, error: OSError, nbytes: int | str | None = None) -> OutputError:
     """The OutputError for an OSError while writing `path`; says how much space is needed, if that is known.
 
     path : standard output is `-`, or as Python calls it; its disk is unknown
+    nbytes : the space, also in words
     """
     what = f"cannot write: {error.strerror or error}"
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if str(path) in _STANDARD_OUTPUT:
         return OutputError(what, "standard output", "free space where it is redirected to" if full else "")
     if nbytes is not None:
-        what += f", {nbytes} bytes needed"
+        what += f", {nbytes if isinstance(nbytes, str) else f'{nbytes} bytes'} needed"
     if full and not str(path).startswith("<"):  # "<...>" is the name of a stream, whose disk is unknown
         with suppress(OSError):
             there = os.statvfs(_there(path))

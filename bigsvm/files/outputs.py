@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import cannot_write, check_name, new_file
+from bigsvm.files.atomic import Need, cannot_write, check_name, new_file
 from bigsvm.files.paths import can_make, check_outside_stores, contains, nearest
 from bigsvm.files.standard_output import standard_output, to_standard_output
 
@@ -37,7 +37,7 @@ def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -
 
 
 @contextmanager
-def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
+def output_file(out: str | Path, overwrite: bool, nbytes: Need = None) -> Iterator[BinaryIO]:
     """Standard output if `out` is "-", else `new_output`.  Raises OutputError if the last bytes cannot be written."""
     if str(out) == "-":
         file = standard_output()
@@ -45,15 +45,15 @@ def output_file(out: str | Path, overwrite: bool) -> Iterator[BinaryIO]:
         with to_standard_output():
             file.flush()
         return
-    with new_output(Path(out), overwrite) as file:
+    with new_output(Path(out), overwrite, nbytes) as file:
         yield file
 
 
 @contextmanager
-def new_output(final: Path, overwrite: bool, nbytes: int | None = None) -> Iterator[BinaryIO]:
+def new_output(final: Path, overwrite: bool, nbytes: Need = None) -> Iterator[BinaryIO]:
     """A temporary file that is renamed to `final` if the block ends well, and is removed otherwise.
 
-    nbytes : the bytes that will be written, for the error message if the disk is full
+    nbytes : what is needed, for the error message if the disk is full
 
     A descriptor of this process (/dev/fd/3) and /dev/null are written to directly.
 
@@ -64,11 +64,12 @@ def new_output(final: Path, overwrite: bool, nbytes: int | None = None) -> Itera
     """
     if str(final) == os.devnull or str(final).startswith(_DESCRIPTORS):
         try:
-            file: BinaryIO = open(final, "wb")  # noqa: SIM115
+            with open(final, "wb") as file:
+                yield file
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise cannot_write(final, error) from error
-        with file:
-            yield file
         return
     check_plain_output(final, overwrite)
     with new_file(final, nbytes, overwrite) as file:

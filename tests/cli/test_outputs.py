@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import pytest
 import zarr
 
 from bigsvm.errors import OutputError
+from bigsvm.files.atomic import Share
+from bigsvm.files.outputs import new_output
 from bigsvm.model.model_files import model_fingerprint
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
@@ -42,6 +46,7 @@ def test_predictions_replace_predictions_and_nothing_else(bigsvm: Bigsvm, store:
     assert bigsvm("predict", model, store, "-o", "p.zarr", "--overwrite").code == 0
     assert zarr.open_group("p.zarr", mode="r")["label"].shape == (1500,)
     bigsvm("dump", store, "rows.svm")
+    Path("narrow.csv").write_text("label,a\n" + "".join(f"{k % 2},{k}.5\n" for k in range(200)))
     text = Path("rows.svm").read_bytes()
     assert bigsvm("predict", model, "rows.svm", "-o", "rows.svm", "--overwrite").code == 73
     assert Path("rows.svm").read_bytes() == text
@@ -283,13 +288,74 @@ def test_a_report_that_cannot_be_written_says_that_the_model_is(
     assert (tmp_path / "later.html").stat().st_size > 0
 
 
-@pytest.mark.parametrize("command", [["report", "MODEL", "-o", "page.html"], ["promote", "registry", "MODEL"]])
-def test_a_full_disk_is_told_with_the_bytes_that_are_needed(bigsvm: Bigsvm, model: Path, command: list[str]) -> None:
+WRITTEN = {
+    "report": ["report", "MODEL", "-o", "page.html"],
+    "promote": ["promote", "registry", "MODEL"],
+    **{f"predict {kind}": ["predict", "MODEL", "STORE", "-o", f"p.{kind}"] for kind in ("jsonl", "csv", "parquet")},
+    "predict text": ["predict", "MODEL", "rows.svm", "-o", "p.jsonl"],
+    "predict zarr": ["predict", "MODEL", "STORE", "-o", "p.zarr"],
+    **{f"export {kind}": ["export", "MODEL", f"m.{kind}"] for kind in ("npz", "onnx")},
+    "export liblinear": ["export", "MODEL", "m.txt", "--format", "liblinear"],
+    **{f"dump {kind}": ["dump", "STORE", f"d.{kind}"] for kind in ("svm", "jsonl", "parquet")},
+    "dump csv": ["dump", "narrow.csv", "d.csv"],
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_a_full_disk_is_told_with_the_bytes_that_are_needed(
+    bigsvm: Bigsvm, model: Path, store: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep the first 300 bytes of a module's code
+    bigsvm("dump", store, "rows.svm")
+    Path("narrow.csv").write_text("label,a\n" + "".join(f"{k % 2},{k}.5\n" for k in range(200)))
+    before = {path for path in tmp_path.rglob("*") if path.name != "registry"}
+    names = {"MODEL": str(model), "STORE": str(store)}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
     try:
-        said = bigsvm(*(str(model) if part == "MODEL" else part for part in command))
+        said = bigsvm(*(names.get(part, part) for part in WRITTEN[kind]))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert said.code == 73
-    assert " bytes needed" in said.err
+    (needed,) = re.findall(r"([0-9]+) bytes needed", said.err)
+    if kind == "promote":
+        return
+    assert set(tmp_path.rglob("*")) == before, "nothing half-written is left"
+    assert bigsvm(*(names.get(part, part) for part in WRITTEN[kind])).code == 0
+    if "zarr" in kind:  # the message is of one chunk
+        return
+    size = Path(WRITTEN[kind][-1] if kind != "export liblinear" else "m.txt").stat().st_size
+    if kind.split()[0] in ("export", "report"):
+        assert int(needed) == size
+    elif "more than" in said.err:
+        assert int(needed) < size
+    else:
+        assert "about" in said.err
+        assert int(needed) == pytest.approx(size, rel=0.3)
+
+
+@pytest.mark.parametrize(("done", "said"), [(0, "more than 60"), (20, "about 300"), (100, "more than 60")])
+def test_the_size_of_an_output_is_estimated_by_its_rows(done: int, said: str) -> None:
+    assert Share(100, done)(60) == f"{said} bytes"
+
+
+def test_what_is_free_is_measured_without_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte that is free and was filled is free again: the message said that nothing is."""
+    seen: list[list[Path]] = []
+    statvfs = os.statvfs
+
+    def asked(place: Path) -> os.statvfs_result:
+        seen.append(list(tmp_path.iterdir()))
+        return statvfs(place)
+
+    monkeypatch.setattr(os, "statvfs", asked)
+
+    def fill() -> None:
+        with new_output(tmp_path / "out", False) as file:
+            file.write(b"12345")
+            file.flush()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutputError, match=r"more than 5 bytes needed, [0-9]+ are free"):
+        fill()
+    assert seen == [[]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
@@ -68,11 +69,44 @@ def export_model(
         _WRITERS[chosen](opened, model)
         return {"output": "-", "format": chosen, "bytes": None, "warnings": _lost(model, chosen)}
     check_plain_output(out, overwrite)
-    with new_output(out, overwrite) as file:
+    with new_output(out, overwrite, lambda _: f"{_size(chosen, model)} bytes") as file:
         _WRITERS[chosen](file, model)
         file.flush()
         nbytes = file.tell() if file.seekable() else None
     return {"output": str(out), "format": chosen, "bytes": nbytes, "warnings": _lost(model, chosen)}
+
+
+class _Counter(io.RawIOBase):
+    """A file that takes everything and keeps nothing but its size."""
+
+    def __init__(self) -> None:
+        self.nbytes = self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self.nbytes)[whence]
+        return self._at
+
+    def write(self, content: Any) -> int:
+        size = memoryview(content).nbytes
+        self._at += size
+        self.nbytes = max(self.nbytes, self._at)
+        return size
+
+
+def _size(format: str, model: Model) -> int:
+    """The bytes of the output, for a disk that had no room for them."""
+    counter = _Counter()
+    _WRITERS[format](counter, model)
+    return counter.nbytes
 
 
 def _lost(model: Model, format: str) -> list[str]:

@@ -70,7 +70,8 @@ def anndata_writer(
         with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
             yield from _into_zarr(path, folder, options)
         return
-    with new_output(out, overwrite) as file:
+    size = path.stat().st_size
+    with new_output(out, overwrite, lambda written: f"more than {max(size, written)} bytes") as file:
         with open(path, "rb") as read:
             shutil.copyfileobj(read, file, _COPY)
         file.flush()

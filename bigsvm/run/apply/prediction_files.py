@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.files.atomic import cannot_write, check_replaceable, new_directory
+from bigsvm.files.atomic import Share, cannot_write, check_replaceable, new_directory
 from bigsvm.files.outputs import check_plain_output, new_output
 from bigsvm.run.apply.gathered import gathered_bytes
 
@@ -137,7 +137,7 @@ def open_writer(
             yield copied
         return
     if not isinstance(out, Path):
-        writer = _text_writer(out, form, classes, with_scores, name, numbers)
+        writer = _text_writer(cast(BinaryIO, _Stream(out)), form, classes, with_scores, name, numbers)
         yield writer
         writer.close()
         return
@@ -150,7 +150,9 @@ def open_writer(
             yield zarr_writer
             zarr_writer.close()
         return
-    with new_output(out, overwrite) as file:
+    # How many rows of a table are in the file is not known, as some are gathered first.
+    share = Share(getattr(source, "n_samples", 0)) if form != "parquet" else None
+    with new_output(out, overwrite, share) as file:
         if form == "parquet":
             from bigsvm.run.apply.prediction_tables import ParquetWriter
 
@@ -162,6 +164,7 @@ def open_writer(
                 parquet.release()
         else:
             writer = _text_writer(file, form, classes, with_scores, name, numbers)
+            writer.share = share
             yield writer
             writer.close()
 
@@ -182,22 +185,51 @@ def _check_predictions(out: Path, overwrite: bool) -> None:
 
 def _text_writer(
     file: BinaryIO, form: str, classes: np.ndarray, with_scores: bool, name: str, numbers: Numbers | None
-) -> Writer:
+) -> _Csv | _Jsonl:
     return _Csv(file, classes, with_scores) if form == "csv" else _Jsonl(file, classes, name, numbers)
 
 
-def _write(file: BinaryIO, lines: list[str]) -> None:
-    try:
-        file.write(("\n".join(lines) + "\n").encode())
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise cannot_write(Path(getattr(file, "name", "output")), error) from error
+class _Stream:
+    """A stream that somebody else opened, such as standard output; its failures are told by its name."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> None:
+        try:
+            self._file.write(content)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise cannot_write(Path(getattr(self._file, "name", "output")), error) from error
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
-class _Jsonl:
+class _Text:
+    """A writer of lines.
+
+    share : to be told how many rows are written
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.share: Share | None = None
+
+    def _write(self, lines: list[str]) -> None:
+        self._file.write(("\n".join(lines) + "\n").encode())
+        if self.share is not None:
+            self.share.done += len(lines)
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class _Jsonl(_Text):
     def __init__(self, file: BinaryIO, classes: np.ndarray, name: str, numbers: Numbers | None) -> None:
-        self._file, self._name, self._numbers = file, name, numbers
+        super().__init__(file)
+        self._name, self._numbers = name, numbers
         self._labels = [json.dumps(label, ensure_ascii=False) for label in classes.tolist()]
         self._regression = len(classes) == 0
 
@@ -217,14 +249,11 @@ class _Jsonl:
             f'{{"row": {row}, "label": {text}, "{self._name}": {value}}}'
             for row, text, value in zip(self._rows(start, start + len(codes)), texts, values, strict=True)
         ]
-        _write(self._file, lines)
+        self._write(lines)
 
     def _rows(self, start: int, stop: int) -> Iterable[int]:
         """The row numbers in the store of predicted rows [start, stop)."""
         return range(start, stop) if self._numbers is None else self._numbers(start, stop).tolist()
-
-    def close(self) -> None:
-        self._file.flush()
 
 
 def _finite(value: Any) -> str:
@@ -234,9 +263,10 @@ def _finite(value: Any) -> str:
     return repr(value) if np.isfinite(value) else "null"
 
 
-class _Csv:
+class _Csv(_Text):
     def __init__(self, file: BinaryIO, classes: np.ndarray, with_scores: bool) -> None:
-        self._file, self._with_scores = file, with_scores
+        super().__init__(file)
+        self._with_scores = with_scores
         self._labels = [_csv_field(label) for label in classes.tolist()]
         self._plain = [str(label) for label in classes.tolist()]
         self._regression = len(classes) == 0
@@ -252,10 +282,7 @@ class _Csv:
             names = [self._labels[code] for code in codes.tolist()]
         if self._with_scores:
             names = [",".join((name, *map(repr, row))) for name, row in zip(names, scores.tolist(), strict=True)]
-        _write(self._file, names)
-
-    def close(self) -> None:
-        self._file.flush()
+        self._write(names)
 
 
 def _sets(labels: list[str], indicator: np.ndarray) -> Iterator[list[str]]:

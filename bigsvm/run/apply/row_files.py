@@ -26,7 +26,7 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.atomic import Share, cannot_write
 from bigsvm.files.outputs import output_file
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
@@ -89,13 +89,14 @@ def write_rows(
         emit(Warned(warning))
     emit(WorkStarted("dump", store.n_samples, "rows"))
     width = row_bytes(store) if store.layout == "dense" or form != "csv" else 8 * store.n_features + 16
-    nnz = 0
-    with output_file(out, overwrite) as file:
+    nnz, share = 0, Share(store.n_samples)
+    with output_file(out, overwrite, share) as file:
         counted = _Counted(file, Path(out))
         with _writer(counted, form, layout) as writer:
             for ref in store.refs(max(1, int(_BLOCK_BYTES / max(width, 1)))):
                 block = store.read(ref)
                 writer.write(block)
+                share.done = block.stop
                 nnz += len(block.X.data) if isinstance(block.X, CSR) else block.X.size
                 emit(WorkAdvanced("dump", block.stop))
     store.forget()
@@ -160,7 +161,7 @@ class _Writer(Protocol):
 
 
 class _Counted:
-    """A file object for the writers of text and Parquet: counts the bytes, and raises OutputError on failures."""
+    """The file of the writers of text and Parquet: counts the bytes, and raises OutputError for standard output."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file, self._path, self.nbytes = file, path, 0
@@ -176,7 +177,9 @@ class _Counted:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise cannot_write(self._path, error, self.nbytes + size) from error
+            if str(self._path) != "-":
+                raise  # `output_file` tells of it
+            raise cannot_write(self._path, error) from error
         self.nbytes += size
         return size
 

@@ -12,7 +12,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.text import svmlight as kernel
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.atomic import Share, cannot_write
 from bigsvm.files.outputs import output_file
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import index_dtype
@@ -59,7 +59,8 @@ def dump(
     emit(WorkStarted("dump", store.n_samples, "rows"))
     precompile_reading(store, emit)
     written = nnz = width = 0
-    with output_file(out, overwrite) as file:
+    share = Share(store.n_samples)
+    with output_file(out, overwrite, share) as file:
         for ref in store.refs(rows):
             block = store.read(ref)
             X = _as_csr(block.X)
@@ -69,7 +70,10 @@ def dump(
             except BrokenPipeError:
                 raise
             except OSError as error:
-                raise cannot_write(Path(out), error, written + len(content)) from error
+                if str(out) != "-":
+                    raise  # `output_file` tells of it
+                raise cannot_write(Path(out), error) from error
+            share.done = block.stop
             written += len(content)
             nnz += len(X.data)
             width = max(width, int(X.indices.max()) + 1 if len(X.indices) else 0)
