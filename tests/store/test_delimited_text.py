@@ -8,6 +8,7 @@ import io
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.formats.tables import pieces
 from bigsvm.store.formats.tables.delimited import Header, parse
+from bigsvm.store.text.arrow_signals import handled_by_pyarrow, left_to_python
 from tests.store.people import expected, people, write
 from tests.store.read_back import labels_of, rows_of
 
@@ -219,3 +221,37 @@ def test_a_signal_that_comes_while_text_is_parsed_is_left_to_its_handler(
     finally:
         signal.signal(number, former)
     assert (batch.to_pydict(), came) == ({"a": [1, 3], "b": [2, 4]}, [number])
+
+
+@pytest.mark.parametrize("main", [True, False], ids=["main thread", "other thread"])
+@pytest.mark.parametrize("handled", [(), (signal.SIGINT,), (signal.SIGTERM,), (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.parametrize("on", [True, False])
+def test_whether_pyarrow_handles_signals_is_what_it_was(on: bool, handled: tuple[int, ...], main: bool) -> None:
+    """A program had switched that off, and found it on after a table was read."""
+    former = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handled:
+        signal.signal(number, lambda *_: None)
+    pa.enable_signal_handlers(on)
+    inside: list[bool] = []
+
+    def read() -> None:
+        with left_to_python():
+            inside.append(handled_by_pyarrow())
+        with pytest.raises(KeyError), left_to_python():
+            raise KeyError
+
+    try:
+        assert handled_by_pyarrow() == (on and bool(handled))
+        if main:
+            read()
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(read).result()
+        assert inside == [False]
+        for number in handled or (signal.SIGINT,):
+            signal.signal(number, lambda *_: None)
+        assert handled_by_pyarrow() == on
+    finally:
+        pa.enable_signal_handlers(True)
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from bigsvm.store.checks import LARGEST_WHOLE
 from bigsvm.store.formats.tables.arrow_values import numbers_of
 from bigsvm.store.formats.tables.column_choice import chosen_columns, is_pattern, matched, refuse_twice
 from bigsvm.store.formats.tables.pieces import DELIMITERS, cut_pieces
+from bigsvm.store.text.arrow_signals import left_to_python
 from bigsvm.units import counted
 
 NUMBERED = ("numbers",)
@@ -133,7 +133,7 @@ def parse(
         return "error"
 
     try:
-        with _signals_left_to_python():
+        with left_to_python():
             table = pacsv.read_csv(
                 pa.BufferReader(text),
                 pacsv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(header.names)),
@@ -167,23 +167,6 @@ def parse(
             row = next(k for k, value in enumerate(batch.column(name).to_pylist()) if not _is_utf8(value))
             raise DataError(f"row {first_row + row} is not UTF-8", f"{path}, column {name!r}", "save it as UTF-8")
     return batch if kinds is not None else _hex_as_text(batch, text, header, path, first_row)
-
-
-@contextmanager
-def _signals_left_to_python() -> Iterator[None]:
-    """In the block pyarrow does not handle SIGINT and SIGTERM, as it does otherwise in the main thread.
-
-    It would raise ArrowCancelled, although a fit that is asked to stop goes on to where it can save its state.  Some
-    signals that come just as it ends would be lost.  A piece of text takes milliseconds, so nobody waits for it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pa.enable_signal_handlers(False)
-    try:
-        yield
-    finally:
-        pa.enable_signal_handlers(True)  # as it is by default; pyarrow does not say how it was
 
 
 def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header, path: str, first_row: int) -> None:
