@@ -6,7 +6,7 @@ first used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # as that of `typing`, which takes some time to load
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,8 @@ _PUBLIC = {
 __all__ = ["__version__", "predictor", *_PUBLIC]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from bigsvm.errors import BigSVMError as BigSVMError
     from bigsvm.model.exchange.exchange import export_model as export_model
     from bigsvm.model.exchange.exchange import import_model as import_model

@@ -9,10 +9,11 @@ import contextlib
 import gc
 import os
 import re
+import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -111,13 +112,16 @@ def group() -> None:
     pass
 
 
-def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and end the process with its exit code."""
+def main(args: Sequence[str] | None = None, held: Collection[int] = ()) -> None:
+    """Run the command line and end the process with its exit code.
+
+    held : signals that the caller has blocked, and that are heeded once there are handlers for them
+    """
     _open_closed_streams()
     _collect_late()
     # pyarrow's default allocator keeps freed memory, which would count against the budget; the C library's returns it.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    code = run(sys.argv[1:] if args is None else list(args), to_the_end=True)
+    code = run(sys.argv[1:] if args is None else list(args), to_the_end=True, held=held)
     drop_what_nobody_reads()
     sys.exit(code)
 
@@ -139,14 +143,16 @@ def _collect_late() -> None:
     gc.callbacks.append(looked)
 
 
-def run(args: list[str], to_the_end: bool = False) -> int:
+def run(args: list[str], to_the_end: bool = False, held: Collection[int] = ()) -> int:
     """Run the command line; the exit code.
 
-    to_the_end : the process ends after it
+    to_the_end : the process ends after it;  held : as in `main`
     """
     call = Call()
     with unwinding_on_signals(to_the_end), _warnings_in_one_line(_flag(args, "--debug")):
         try:
+            if held:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, held)  # what came meanwhile comes now
             code = _invoke(args, call)
             with to_standard_output():
                 sys.stdout.flush()

@@ -43,6 +43,45 @@ def test_what_a_callback_swallows_is_raised_again_where_progress_is_told(
     assert signal.getsignal(signal.SIGTERM) is former
 
 
+@pytest.mark.parametrize("at", ["bigsvm.cli", "click", "bigsvm.cli.failures"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_while_the_program_is_loaded_is_told_in_one_line(number: int, at: str) -> None:
+    """It ended Python with a traceback."""
+    code = (
+        "import os, sys\n"
+        "class Sender:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {at!r}:\n"
+        f"            os.kill(os.getpid(), {int(number)})\n"
+        "sys.meta_path.insert(0, Sender())\n"
+        "from bigsvm.__main__ import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", code, "completion", "bash", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 75, done.stderr
+    assert done.stderr.startswith("bigsvm: error: interrupted (")
+    assert done.stderr.count("\n") == 1
+    assert json.loads(done.stdout)["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("way", ["ignored", "blocked"])
+def test_signals_that_the_caller_keeps_from_the_program_stay_so(way: str) -> None:
+    """As `nohup` does, or a service that heeds them itself."""
+    code = (
+        "import os, signal, sys\n"
+        + {
+            "ignored": "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n",
+            "blocked": "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})\n",
+        }[way]
+        + "os.kill(os.getpid(), signal.SIGHUP)\n"
+        "from bigsvm.__main__ import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", code, "completion", "bash"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def test_an_interruption_in_executed_source_does_not_end_the_process_by_a_signal() -> None:
     code = (
         "import os, signal, sys\n"
