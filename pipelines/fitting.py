@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigsvm.cli.job import CHECKPOINTS, digest_of
+from bigsvm.cli.job import CHECKPOINTS, digest_of, has_checkpoint
 from bigsvm.cli.record import EVENTS, RUN, recorded
 from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, fan_out, silent
@@ -82,8 +82,7 @@ def start_of(job: Job, found: Found) -> Start:
 
 def _stopped_at(job: Job, found: Found) -> Start | None:
     """The start of a stopped fit; None if there is none that can be resumed."""
-    checkpoints = job.folder / journal.RUN / CHECKPOINTS
-    if not (checkpoints.is_dir() and any(checkpoints.iterdir())):
+    if not has_checkpoint(job.folder / journal.RUN):
         return None
     return Start.of(journal.began_fit(job.folder, found.problem))
 
@@ -115,7 +114,8 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         try:
             result = fit_store(found.store, config, fan_out([emit, events]), checkpoints, resume=True)
         except Interrupted as error:
-            error.hint = "the next run of the job continues from its checkpoint"
+            how = "continues from its checkpoint" if has_checkpoint(run) else "begins the fit again"
+            error.hint = f"the next run of the job {how}"
             raise
         try:
             result.save_model(path, overwrite=True)

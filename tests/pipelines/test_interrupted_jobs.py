@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from bigsvm.errors import OutputError
+from bigsvm.errors import Interrupted, OutputError
+from bigsvm.events import EpochEnd
 from bigsvm.model import versions as registry
 from bigsvm.model.versions import swap
+from bigsvm.run.fit.fit import fit_store
 from pipelines import steps
 from pipelines.config import Job, read_job
 from tests.held import signalled_in_training
@@ -79,6 +81,34 @@ def test_a_crash_between_training_and_promotion(job: Place, retrain: Retrain, tm
     assert current(tmp_path) == before
     assert retrain(config, "--json", "--quiet").document["result"]["version"] == 2
     assert current(tmp_path) != before
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before training", "in training"])
+def test_a_stopped_night_says_how_the_next_one_goes_on(
+    job: Place, retrain: Retrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """It promised a checkpoint where training had not begun."""
+    config = job(fit='loss = "hinge"\nsolver = "dcd"\ntol = 1e-6\n')
+
+    def signalled(store: Any, config: Any, emit: Any, *arguments: Any, **options: Any) -> Any:
+        def stop(event: Any) -> None:
+            emit(event)
+            if isinstance(event, EpochEnd):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        if begun:
+            return fit_store(store, config, stop, *arguments, **options)
+        raise Interrupted("stopped by SIGTERM before training began", hint="the same command goes on")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.fitting.fit_store", signalled)
+        said = retrain(config, "--json")
+    assert said.code == 75, said.err
+    assert any(tmp_path.rglob("candidate.run/checkpoint/*")) == begun
+    how = "continues from its checkpoint" if begun else "begins the fit again"
+    assert said.document["error"]["hint"] == f"the next run of the job {how}"
+    again = retrain(config, "--json")
+    assert (again.code, again.document["result"]["fitted"]) == (0, "resumed" if begun else "trained")
 
 
 @pytest.mark.parametrize("place", ["swap", "telling", "tidying"])
