@@ -26,7 +26,7 @@ over.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -96,6 +96,16 @@ _SOON = 0.1  # factor by which the next pass is assumed to shrink the gap, a cau
 def _is_short(ctx: Context) -> bool:
     """Whether the limit of passes leaves no time for a sample."""
     return ctx.sweeps_left is not None and ctx.sweeps_left <= _TOO_SHORT
+
+
+def _leaves(state: WorkingState, ctx: Context) -> Callable[[], bool]:
+    """Whether to leave a step: if the run is to stop, or if --max-time is over and rows in memory have a direction.
+
+    The model is then that of the step before, or of the sample.  A pass over rows that stream is worth its end.
+    """
+    if not (ctx.resident and state.direction.any()):
+        return ctx.stopping
+    return lambda: ctx.stopping() or ctx.expired()
 
 
 class _Solved(NamedTuple):
@@ -223,18 +233,22 @@ class NewtonWS(PrimalSolver):
             return self._open(problem, state, ctx)
         if state.fallback is not None:
             return DCD.step(problem, state.fallback, ctx)
-        n, before, held = ctx.data.n_samples, ctx.bytes_read, state.held()
+        n, before = ctx.data.n_samples, ctx.bytes_read
+        began = reached = state.held()
         try:
             with leaving_when(ctx.stopping):
                 if state.passes == 0 and not state.started and not _is_short(ctx):
                     self._solve_sample(state, ctx)
+                    reached = state.held()
+            with leaving_when(_leaves(state, ctx)):
                 done_before = self._done(state, ctx)
                 found, steps = self._pass(state, ctx, done_before)
                 solved = self._solve(state, ctx, found, steps, done_before)
         except PassLeft:
-            state.put_back(held)
+            over = not ctx.stopping()  # --max-time, so nothing is repeated
+            state.put_back(reached if over else began)
             ctx.uncharge(before)  # limits count what an undisturbed run reads
-            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=not over)
         collectable = bool(ctx.deferred)
         # From here on the step cannot be left: the rows do not keep the slacks and alpha that it began at.
         state.rows.advance(steps)
