@@ -33,11 +33,13 @@ def typed(bigsvm: Bigsvm, store: Path, model: Path) -> dict[str, list[Any]]:
         "inspect": [store],
         "verify": [store],
         "history": ["registry"],
+        "export": [model, "m.npz"],
+        "dump": [store, "again.svm"],
     }
 
 
 def test_the_page_lists_commands() -> None:
-    assert len(LISTED) == 9
+    assert len(LISTED) == 11
     assert min(map(len, LISTED.values())) >= 3
 
 
@@ -48,3 +50,10 @@ def test_the_members_that_the_page_lists_are_in_the_result(
     said = bigsvm(command, *typed[command], "--json")
     assert said.code == 0, said.err
     assert [name for name in LISTED[command] if name not in said.document["result"]] == []
+
+
+@pytest.mark.parametrize("form", ["svm", "jsonl", "parquet", "zarr"])
+def test_both_names_of_the_output_of_a_dump_stay(bigsvm: Bigsvm, store: Path, form: str) -> None:
+    """`out` came first, and is not documented; scripts may read it."""
+    result = bigsvm("dump", store, f"rows.{form}", "--json").document["result"]
+    assert result["output"] == result["out"] == f"rows.{form}"
