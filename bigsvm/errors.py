@@ -6,11 +6,14 @@ Every error says what happened, where, and what to try next.  The command line p
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import ClassVar, ParamSpec, TypeVar
 
+_NUMBERED = re.compile(r"\b(row|column)s? [0-9]+\b")
+_COUNTED = "are counted from 0"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -39,8 +42,15 @@ class BigSVMError(Exception):
         self.what, self.where, self.hint, self.hint_in_python = what, where, hint, hint_in_python
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text} ({self.hint})" if self.hint else text
+        text, advice = f"{self.where}: {self.what}" if self.where else self.what, self.advice()
+        return f"{text} ({advice})" if advice else text
+
+    def advice(self) -> str:
+        """The hint; if the message has numbers of rows or columns, with a word on where these begin."""
+        kinds = dict.fromkeys(_NUMBERED.findall(f"{self.where} {self.what}"))
+        if not kinds or _COUNTED in self.hint:
+            return self.hint
+        return "; ".join(filter(None, (self.hint, f"{' and '.join(f'{kind}s' for kind in kinds)} {_COUNTED}")))
 
 
 class UsageError(BigSVMError):

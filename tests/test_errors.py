@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bigsvm import errors
+from bigsvm.cli.failures import failure_of
 from bigsvm.errors import DataError, in_words
+from bigsvm.python_api.told import for_python
 
 PACKAGES = [Path(__file__).parents[1] / name for name in ("bigsvm", "pipelines")]
 
@@ -95,3 +97,25 @@ def test_no_message_is_the_repr_of_an_exception() -> None:
         and (lines := shown_as_python_has_them(ast.parse(text)))
     }
     assert found == {}
+
+
+@pytest.mark.parametrize("hint", ["", "drop it"])
+@pytest.mark.parametrize(
+    ("what", "where", "said"),
+    [
+        ("row 7 holds nan", "a.csv", "rows are counted from 0"),
+        ("row 7 holds nan in column 2", "a.csv", "rows and columns are counted from 0"),
+        ("rows 3 to 5 have index 9", "a.zarr", "rows are counted from 0"),
+        ("feature 9 is beyond the model's 4 features (from 0)", "row 7", "rows are counted from 0"),
+        ("not a number", "a.svm:12", ""),
+        ("60 rows have no label", "a.csv", ""),
+        ("no column 'row 7th'", "a.csv", ""),
+    ],
+)
+def test_numbers_of_rows_say_where_they_begin(what: str, where: str, said: str, hint: str) -> None:
+    """In a shell and in Python, once."""
+    error = DataError(what, where, hint)
+    wanted = "; ".join(filter(None, (hint, said)))
+    for told in (error, for_python(error), for_python(for_python(error))):
+        assert str(told) == f"{where}: {what}" + (f" ({wanted})" if wanted else "")
+    assert failure_of(error).hint == failure_of(for_python(error)).hint == wanted

@@ -43,7 +43,7 @@ def failure_of(error: BaseException, debug: bool = False) -> Failure:
         from bigsvm.files.paths import rename  # the program's help has no use for it
 
         rename(error)
-        return Failure(error.code, error, error.hint)
+        return Failure(error.code, error, error.advice())
     if isinstance(error, KeyboardInterrupt | click.Abort):
         return Failure(INTERRUPTED, "interrupted", "outputs appear whole or not at all: run the command again")
     if isinstance(error, click.ClickException):

@@ -61,6 +61,7 @@ def for_python(error: BigSVMError, estimators: bool = False) -> BigSVMError:
     told: BigSVMError = kind(in_python(error.what, estimators), place_in_python(error.where))
     told.__dict__.update({name: value for name, value in vars(error).items() if name not in _WORDS})
     told.hint = in_python(error.hint_in_python or error.hint, estimators)
+    told.hint = told.advice()
     _finish(told)
     return told.with_traceback(error.__traceback__)
 

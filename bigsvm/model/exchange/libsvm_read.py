@@ -154,7 +154,7 @@ def _model(
         n_features = int(rows[-1]) + 1 if n_features is None and len(rows) else n_features or 1
         if len(rows) and rows[-1] >= n_features:
             raise UsageError(
-                f"row {rows[-1] + 1} is a support vector, and only {counted(n_features, 'feature')} were asked for"
+                f"0:{rows[-1] + 1} is a support vector, and only {counted(n_features, 'feature')} were asked for"
             )
         beta = np.ascontiguousarray(beta[:, order])
         return KernelModel(kernel, None, rows, beta, intercept, classes, n_features, *codes, about)

@@ -62,6 +62,6 @@ def command(
         result = write_rows(data, out, form, emit, overwrite)
     for warning in result.pop("warnings", []):
         session.warn(warning)
-    result = {"store": store, "output": out, "format": form, **result}  # `out` is in it, too, for scripts that read that
+    result = {"store": store, "output": out, "format": form, **result}  # with `out`, for scripts that read that
     line = f"{out}: {text.counted(data.n_samples, 'row')}"
     return session.finish(result, "" if out == "-" else line, made=True)
