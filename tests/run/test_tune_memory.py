@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,3 +89,35 @@ def test_scores_of_held_out_rows_leave_room_for_scoring(limit: int, scores: int)
     assert held_bytes(share, n, model) == pytest.approx(scores * MIB, rel=1e-3)
     assert [type(event) for event in said] == [Warned]
     assert held_share(0.5, 1000, model, MemoryBudget(limit * MIB), 12 * MIB, said.append) == 0.5
+
+
+@pytest.mark.parametrize("calibrate", [None, "sigmoid"])
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_refit_has_no_model_of_the_search_beside_it(
+    kept: bool, kernel: str, calibrate: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a calibration the chosen models stayed until it had been made, and no plan counted them."""
+    X, y = random_problem(90, 4, seed=3, noise=0.2)
+    models: list[Any] = []
+    train, refit = search.train, search._refit
+
+    def trained(*arguments: Any) -> Any:
+        found = train(*arguments)
+        models.extend(weakref.ref(cell.model) for cell in found.cells)
+        return found
+
+    def alone(*arguments: Any) -> Any:
+        gc.collect()
+        assert models
+        assert [model for model in models if model() is not None] == []
+        models.clear()
+        return refit(*arguments)
+
+    monkeypatch.setattr(search, "train", trained)
+    monkeypatch.setattr(search, "_refit", alone)
+    options: dict[str, Any] = {"kernel": kernel, "calibrate": calibrate, "run": tmp_path / "run" if kept else None}
+    found = search.tune((X, y), Cs=[0.1, 1.0], folds=2, refit=True, memory="64MiB", tol=1e-2, **options)
+    assert models == []
+    assert found.refit is not None
+    assert ("calibration" in found.refit.model.about) == (calibrate is not None)

@@ -223,15 +223,18 @@ def tune_store(
     if run is not None:
         write_sealed(run / FOUND, json.loads(json.dumps(result.document())))
     if asked.refit:
-        cells = [cell for cell in trained.cells if cell.candidate == chosen and config.calibrate is not None]
+        calibration = None
+        if config.calibrate is not None:  # first, because the fit has no room beside the models that this needs
+            cells = [cell for cell in trained.cells if cell.candidate == chosen]
+            calibration = calibrated_by_folds(store, cells, asked.folds, config, note)
+            del cells
         del trained  # frees the models, so that the fit has the whole budget
+        trim_heap()
         folder = None if run is None else run / CHECKPOINT / f"refit-{chosen}"
         result.refit = _refit(store, asked.grid[chosen].config(search), note, folder)
-        if config.calibrate is not None:
-            found = calibrated_by_folds(store, cells, asked.folds, config, note)
-            trim_heap()  # the model is saved next, which is measured with the fit
-            result.refit.model.about["calibration"] = found
-            result.refit.figures["calibration"] = {"method": found["method"], **found["folds"]}
+        if calibration is not None:
+            result.refit.model.about["calibration"] = calibration
+            result.refit.figures["calibration"] = {"method": calibration["method"], **calibration["folds"]}
         add_held_out(result.refit, store, search, note)
     return result
 
