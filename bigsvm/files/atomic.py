@@ -155,7 +155,7 @@ class Share:
     def __call__(self, nbytes: int) -> str:
         if 0 < self.done < self.total:
             return f"about {nbytes * self.total // self.done} bytes"
-        return f"more than {nbytes} bytes"
+        return f"more than {nbytes} bytes" if nbytes else ""
 
 
 @contextmanager
@@ -189,12 +189,17 @@ def new_file(final: Path, nbytes: Need = None, overwrite: bool = True) -> Iterat
         remove(temporary)
 
 
+def tree_size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; 0 if there is none."""
+    with suppress(OSError):
+        files = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
+        return sum(part.stat().st_size for part in files)
+    return 0
+
+
 def _removed(temporary: Path, final: Path, error: OSError, need: Need) -> OutputError:
     """The error for an output that could not be written; what it took is free again when the disk is looked at."""
-    written = 0
-    with suppress(OSError):
-        files = [path for path in temporary.rglob("*") if path.is_file()] if temporary.is_dir() else [temporary]
-        written = sum(path.stat().st_size for path in files)
+    written = tree_size(temporary)
     remove(temporary)
     if need is None and error.errno in _NO_ROOM:
         need = Share(0)
@@ -272,11 +277,11 @@ def new_directory(
     overwrite: bool = False,
     marks: Sequence[str] = (),
     kind: str = "folder of ours",
-    nbytes: int | None = None,
+    nbytes: Need = None,
 ) -> Iterator[Path]:
     """A temporary folder that is renamed to `final` if the block ends well, and is removed otherwise.
 
-    nbytes : the bytes that will be written, for the error message if the disk is full
+    nbytes : what is needed, for the error message if the disk is full
 
     Raises
     ------
@@ -428,7 +433,7 @@ def cannot_write(path: Path, error: OSError, nbytes: int | str | None = None) ->
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if str(path) in _STANDARD_OUTPUT:
         return OutputError(what, "standard output", "free space where it is redirected to" if full else "")
-    if nbytes is not None:
+    if nbytes not in (None, ""):
         what += f", {nbytes if isinstance(nbytes, str) else f'{nbytes} bytes'} needed"
     if full and not str(path).startswith("<"):  # "<...>" is the name of a stream, whose disk is unknown
         with suppress(OSError):

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import new_directory
+from bigsvm.files.atomic import new_directory, tree_size
 from bigsvm.files.outputs import new_output
 from bigsvm.run.apply.gathered import Gathered
 from bigsvm.run.apply.prediction_tables import IDENTITY
@@ -66,12 +66,15 @@ def anndata_writer(
     if overwrite and out.exists() and not _is_such_a_copy(out):
         raise OutputError(f"has no obs/{COLUMN}, so --overwrite will not replace it", str(out), "choose another name")
     options = (source.n_samples, classes, n_models, with_scores, identity, name, str(path), sets)
+
+    def need(written: int) -> str:
+        return f"more than {max(tree_size(path), written)} bytes"
+
     if path.is_dir():
-        with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store") as folder:
+        with new_directory(out, overwrite, ("zarr.json", ".zgroup"), "Zarr store", need) as folder:
             yield from _into_zarr(path, folder, options)
         return
-    size = path.stat().st_size
-    with new_output(out, overwrite, lambda written: f"more than {max(size, written)} bytes") as file:
+    with new_output(out, overwrite, need) as file:
         with open(path, "rb") as read:
             shutil.copyfileobj(read, file, _COPY)
         file.flush()

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.files.atomic import Share, cannot_write, check_replaceable, new_directory
+from bigsvm.files.atomic import Need, Share, cannot_write, check_replaceable, new_directory
 from bigsvm.files.outputs import check_plain_output, new_output
 from bigsvm.run.apply.gathered import gathered_bytes
 
@@ -145,7 +145,10 @@ def open_writer(
         from bigsvm.run.apply.prediction_tables import ZarrWriter
 
         _check_predictions(out, overwrite)
-        with new_directory(out, overwrite, *_ZARR) as folder:
+        row = 8 * (n_models if with_scores else 0) + (len(classes) if several else 8)
+        nbytes = row * getattr(source, "n_samples", 0)  # of text that is not read yet nothing is known
+        need: Need = (lambda written: f"up to {max(nbytes, written)} bytes") if nbytes else None
+        with new_directory(out, overwrite, *_ZARR, nbytes=need) as folder:
             zarr_writer = ZarrWriter(folder, classes, n_models, with_scores, identity, name, several)
             yield zarr_writer
             zarr_writer.close()
