@@ -26,6 +26,7 @@ SOLVER_TABLE = {
     "newton": SolverEntry("primal.newton.Newton"),
     "newton-cg": SolverEntry("primal.newton_cg.NewtonCG"),
     "newton-ws": SolverEntry("newton_ws.newton_ws.NewtonWS"),
+    "interior-point": SolverEntry("tube.interior_point.InteriorPoint"),
     "ssvm": SolverEntry("literature.ssvm.SSVM"),
     "pcd": SolverEntry("coordinate.primal_cd.PrimalCD"),
     "cd": SolverEntry("coordinate.coordinate_descent.CoordinateDescent"),

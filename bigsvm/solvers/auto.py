@@ -15,6 +15,7 @@ from bigsvm.config import JOINT_LOSS, NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
+from bigsvm.solvers.tube.tube import NARROW
 from bigsvm.units import counted, plural
 
 _NARROW = 1000  # features: up to here a Newton pass costs no more than the sweeps that coordinate descent needs
@@ -69,7 +70,9 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     loss = LOSSES[config.loss]
     free, squared = config.bias == "free", loss.smooth
     if free and not squared and loss.regression:
-        return [Preference("smo", "the solver for the epsilon-insensitive loss with a free bias")]
+        why = f"{counted(d, 'feature', commas=True)} and a free bias: an interior-point method, whatever the scales are"
+        first = [Preference("interior-point", why)] if d <= NARROW else []
+        return [*first, Preference("smo", "the solver for the epsilon-insensitive loss with a free bias")]
     few = free and not squared and in_memory and n <= _FEW_ROWS
     few_for = f"few for {counted(d, 'feature', commas=True)}"
     found = []

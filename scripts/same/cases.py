@@ -58,6 +58,7 @@ def _linear() -> list[Case]:
         Case("newton-cg-regression", "target", "-s newton-cg --loss squared_epsilon_insensitive"),
         Case("newton-ws-hinge", "dense32", "-s newton-ws --loss hinge --bias free"),
         Case("newton-ws-squared", "dense32", "-s newton-ws --loss squared_hinge --c 10"),
+        Case("interior-point", "target", "-s interior-point --loss epsilon_insensitive --bias free"),
         Case("ssvm", "dense32", "-s ssvm --set smoothing=50 --bias none"),
         Case("pcd-augmented", "csr", "-s pcd"),
         Case("pcd-free", "dense32", "-s pcd --bias free --tol 1e-2"),

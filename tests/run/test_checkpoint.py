@@ -18,6 +18,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
+from tests.classifiers import CLASSIFIERS
 from tests.products import each_of
 
 
@@ -107,7 +108,7 @@ def test_interrupted_anywhere_it_comes_to_the_same_bytes(
     comes_to_the_same(store, config, tmp_path, 20)
 
 
-@each_of(name=[name for name in SOLVERS if name != "dcd"], n_classes=[2, 3])
+@each_of(name=[name for name in CLASSIFIERS if name != "dcd"], n_classes=[2, 3])
 @pytest.mark.usefixtures("streaming")
 def test_every_solver_comes_to_the_same_bytes(name: str, n_classes: int, tmp_path: Path) -> None:
     # Those that fetch row after row of K read all rows for each.

@@ -23,6 +23,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.testing.problems import random_problem
+from tests.classifiers import CLASSIFIERS
 from tests.run.counted_fits import Rows, fit, noisy, opposite, unscaled
 from tests.run.test_checkpoint import comes_to_the_same
 
@@ -51,7 +52,7 @@ def test_a_hopeless_fit_is_stalled_with_a_hint(rows: Rows, options: dict[str, An
 
 
 @pytest.mark.parametrize("tol", [1e-3, 1e-18])
-@pytest.mark.parametrize("name", [name for name in SOLVERS if "free" not in SOLVERS[name].biases[:1]])
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if "free" not in SOLVERS[name].biases[:1]])
 def test_every_linear_solver_ends(name: str, tol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, options = unscaled() if tol == 1e-3 else noisy(), {}
     if name == "pegasos":  # its gap falls like 1 / t: the limit itself ends it
@@ -76,7 +77,7 @@ def test_every_kernel_solver_ends(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of overflow, which is what these values are for
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.parametrize("C", [1.0, 1e3])
 def test_values_whose_squares_are_beyond_float64_end_a_fit_or_are_refused(name: str, C: float) -> None:
     random = np.random.default_rng(0)
@@ -248,7 +249,7 @@ def test_rows_that_weigh_nothing_are_refused(
 
 
 @pytest.mark.usefixtures("few_objects")
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_nothing_of_a_fit_outlives_it(name: str) -> None:
     """A loop of fits would grow until Python looks for cycles, which it does by objects, not by bytes."""
     options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 0.1, "max_passes": 20}

@@ -11,9 +11,10 @@ import bigsvm
 from bigsvm.config import KERNEL_SOLVERS, FitConfig
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.registry import SOLVERS
+from tests.classifiers import CLASSIFIERS
 from tests.run.test_checkpoint import classes, comes_to_the_same
 
-LINEAR = [name for name in SOLVERS if name not in KERNEL_SOLVERS]
+LINEAR = [name for name in CLASSIFIERS if name not in KERNEL_SOLVERS]
 
 
 def config(name: str, limit: float, **options: Any) -> FitConfig:

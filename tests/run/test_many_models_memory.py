@@ -20,10 +20,11 @@ from bigsvm.store.blocks import Block
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.join import join_blocks, parts_for
 from bigsvm.units import MIB
+from tests.classifiers import CLASSIFIERS
 from tests.products import pairs_of
 
 N, D, K = 120_000, 2, 16
-LINEAR = [name for name, solver in SOLVERS.items() if solver.proof == "linear"]
+LINEAR = [name for name, solver in CLASSIFIERS.items() if solver.proof == "linear"]
 CASES = [
     *((name, "hinge" if "hinge" in SOLVERS[name].losses else "squared_hinge", 1) for name in LINEAR),
     *(("newton-ws", "squared_hinge", shards) for shards in (1, 3)),

@@ -21,6 +21,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.context import ReadAccount
 from bigsvm.solvers.registry import SOLVERS
+from tests.classifiers import CLASSIFIERS
 from tests.run.test_checkpoint import classes, same_folder
 
 
@@ -55,7 +56,7 @@ def passes_of(events: list[Event]) -> list[tuple[str, list[float]]]:
     return shown
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.usefixtures("streaming")
 def test_every_solver_shows_its_passes_and_comes_to_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

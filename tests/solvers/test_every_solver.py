@@ -20,6 +20,7 @@ from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.problems import corner_problems, random_problem
 from bigsvm.testing.reference import optimum
+from tests.classifiers import CLASSIFIERS
 from tests.products import each_of, pairs_of_kinds
 
 CORNERS = corner_problems()
@@ -118,7 +119,7 @@ def test_classes_trained_together_are_each_class_alone(
         assert result.figures["models"][m]["objective"] == pytest.approx(best, rel=1.1 * tol)
 
 
-@each_of(name=[name for name in SOLVERS if name != "dcd"], stream=[False, True])
+@each_of(name=[name for name in CLASSIFIERS if name != "dcd"], stream=[False, True])
 def test_same_bytes_with_any_number_of_threads(
     tmp_path: Path, name: str, stream: bool, request: pytest.FixtureRequest
 ) -> None:
@@ -137,7 +138,7 @@ def test_same_bytes_with_any_number_of_threads(
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "dcd"])
 def test_two_worker_processes_give_the_bytes_of_none(tmp_path: Path, name: str, streaming: None, cluster: str) -> None:
     X, y = random_problem(200, 5, seed=46)
     options: dict[str, Any] = {"solver": name, "loss": SOLVERS[name].losses[0], "tol": 1e-2, "max_passes": 100}
@@ -149,7 +150,7 @@ def test_two_worker_processes_give_the_bytes_of_none(tmp_path: Path, name: str, 
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("name", [name for name in SOLVERS if name != "dcd"])
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "dcd"])
 def test_labels_one_class_a_block_and_blocks_of_1_7_and_all_rows(
     name: str, streaming: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

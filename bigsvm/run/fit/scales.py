@@ -22,9 +22,10 @@ def minds_scales(plan: Plan) -> Minding:
     where few features are trained by dual coordinate descent alone.
     """
     solver, d = plan.solver, plan.shape.n_features
-    if plan.resident and solver.may_hand_over(plan.problem.loss, d):
+    takes_over = plan.shards == 1 and solver.may_hand_over(plan.problem.loss, d)
+    if solver.name == "interior-point" or (takes_over and plan.resident):
         return "no"
-    return "more" if solver.name == "dcd" and d <= _FEW else "yes"
+    return "more" if solver.name == "dcd" and d <= _FEW and not takes_over else "yes"
 
 
 def known_scale_warning(store: RowBlocks, minding: Minding = "maybe") -> str | None:

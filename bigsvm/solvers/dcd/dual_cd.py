@@ -40,9 +40,11 @@ from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
+from bigsvm.solvers.dcd.interior import begin, epochs, read, solve
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
-from bigsvm.solvers.dcd.tube import epochs, solve, solves
+from bigsvm.solvers.tube.streamed import streamed_needs
+from bigsvm.solvers.tube.tube import solves
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import Matrix
 from bigsvm.store.state.vectors import RowVector
@@ -55,6 +57,7 @@ _FLOAT32_FROM = 1e-4  # smallest tolerance for which w is float32
 _ROOM = 1.2  # safety factor on forecasts that go by the last proof
 _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of shards showed
 _PIECE = 1 << 16  # features updated at a time
+_HANDED_PASSES = 200.0  # of a small fit that hands over: more than it needs
 _NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
 _RULE = "largest less smallest projected gradient of a sweep"
 
@@ -72,8 +75,9 @@ class DualCD(SolverBase):
                     (Hsieh et al., Algorithm 2; for rows that stream, within each group of blocks).  'random' turns
                     shrinking, row buffer and momentum off, since all three need every row to be visited
     eps : float     rule of --stop paper: largest minus smallest projected gradient of a sweep over all rows <= eps
-    interior_after : int   with the epsilon-insensitive loss, few features and rows in memory: epochs after which an
-                    interior-point method takes over (`tube.py`); 0: as many as that is thought to cost;  -1: never
+    interior_after : int   with the epsilon-insensitive loss and few features: epochs (passes, if rows stream) after
+                    which an interior-point method takes over (`interior.py`); 0: as many as that is thought to cost;
+                    -1: never
     asked : the options of the fit
     """
 
@@ -149,7 +153,10 @@ class DualCD(SolverBase):
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes by name (`dual_cd_arrays.py`); per-row needs may go to disk."""
-        return needs_of(shape, resident, self._leaps, self.row_buffer != "off")
+        needs = needs_of(shape, resident, self._leaps, self.row_buffer != "off")
+        streams = not resident and shape.shards == 1
+        handed = streams and self.may_hand_over(loss_named(self.asked.loss), shape.n_features)
+        return [*needs, *(streamed_needs(shape) if handed else [])]
 
     @property
     def _leaps(self) -> bool:
@@ -158,14 +165,14 @@ class DualCD(SolverBase):
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One, with w of the type that `tol` asks for; 8 passes use momentum, and make both kinds of proofs.
 
-        Another one for `tube.py`, where it may take over.
+        Another one for `interior.py`, where it may take over.
         """
         fit = SmallFit() if resident else SmallFit(passes=8.0)
         fit = fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit
-        if not (resident and self.may_hand_over(loss_named(self.asked.loss), 1)):
+        if not self.may_hand_over(loss_named(self.asked.loss), 1):
             return [fit]
         at_once = (("interior_after", 1), ("max_sweeps_per_step", 1))
-        return [fit, fit._replace(options=at_once, load=False)]
+        return [fit, fit._replace(options=at_once, load=False, passes=fit.passes if resident else _HANDED_PASSES)]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
         """4 if w is float32: its rounding is far below such a gap, and proofs are computed in float64.
@@ -200,6 +207,10 @@ class DualCD(SolverBase):
         if ctx.resident:
             swept = StepInfo(*state.swept) if state.swept else self._sweep_memory(state, ctx)
             return self._solved(state, ctx, swept)
+        if state.path is None and ctx.shards == 1 and self._late(state, ctx):
+            begin(state, ctx)
+        if state.path is not None:
+            return self._read(state, ctx)
         if ctx.shards > 1:
             seen = sharded_pass(state, ctx)
             if seen is None:
@@ -234,6 +245,8 @@ class DualCD(SolverBase):
     def before_load(self, state: DualCDState, tree: Any, ctx: Context) -> None:
         """Allocate what a saved state has and a new one lacks: the row buffer, and statistics of an unfinished pass."""
         refuse_earlier(state, tree, ctx.data.uri)
+        if tree.get("path") is not None:
+            begin(state, ctx)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer([group.problem for group in state.groups], ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
@@ -275,16 +288,40 @@ class DualCD(SolverBase):
         )
 
     def may_hand_over(self, loss: Loss, n_features: int) -> bool:
-        """Whether the interior-point method takes over from sweeps over rows in memory that take long (`tube.py`)."""
+        """Whether the interior-point method takes over from sweeps that take long (`interior.py`)."""
         sweeps_alone = self.interior_after < 0 or self._by_rule or self.order == "random"
         return solves(loss, n_features) and not sweeps_alone
 
     def _takes_over(self, state: DualCDState) -> bool:
         group = state.groups[0]
-        return state.shrinks and not state.solved and self.may_hand_over(group.problem.loss, len(group.w) - 1)
+        here = state.shards is None and not state.solved
+        return here and self.may_hand_over(group.problem.loss, len(group.w) - 1)
+
+    def _late(self, state: DualCDState, ctx: Context) -> bool:
+        """Whether the method takes over rows that stream now: between two passes, and not to prove a point again."""
+        late = state.hopeless or state.sweep >= (self.interior_after or epochs(ctx))
+        return late and state.done == 0 and self._takes_over(state)
+
+    def _read(self, state: DualCDState, ctx: Context) -> StepInfo:
+        """One reading of the interior-point method."""
+        n, gap, collectable = ctx.data.n_samples, state.estimates[0], bool(ctx.deferred)
+        try:
+            state.solved = read(state, ctx)
+        except PassLeft:
+            return StepInfo(gap, n, 0, ask_certificate=False, paused=True)
+        begins = state.path is not None and state.path.begins
+        message = self._message(state.sweep, "pass", gap) if begins else ""
+        return StepInfo(
+            state.estimates[0], n, n, ask_certificate=state.solved, collectable=collectable, message=message
+        )
+
+    @staticmethod
+    def _message(sweeps: int, unit: str, gap: float) -> str:
+        after = counted(sweeps, unit, "passes" if unit == "pass" else "", commas=True)
+        return f"dcd: after {after} the gap is about {gap:.2g}: an interior-point method takes over"
 
     def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
-        """The report on a step, after which the interior-point method takes over if sweeps take long (`tube.py`)."""
+        """The report on a step, after which the method takes over if sweeps take long (`interior.py`)."""
         late = state.hopeless or info.exhausted or state.sweep >= (self.interior_after or epochs(ctx))
         if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)) or ctx.expired():
             return info
@@ -297,13 +334,16 @@ class DualCD(SolverBase):
         if lacking:
             least = -(-(ctx.budget.limit + lacking) // MIB)
             return replace(info, message=f"dcd: sweeps take long; --memory {least}MiB has room for a faster method")
-        gap, after = f"the gap is about {info.gap_estimate:.2g}", counted(state.sweep, "epoch", commas=True)
-        message = f"dcd: after {after} {gap}: an interior-point method takes over"
+        message = self._message(state.sweep, "epoch", info.gap_estimate)
         return replace(info, gap_estimate=state.estimates[0], ask_certificate=True, exhausted=False, message=message)
 
     def change(self, state: DualCDState) -> str:
-        """Let the interior-point method take over from sweeps, if the problem allows it (`_solved`)."""
-        if state.hopeless or not self._takes_over(state):
+        """Let the interior-point method take over from sweeps, if the problem allows it (`_solved`, `_late`)."""
+        if state.path is not None and state.path.solved > state.told:  # it goes on; of several models one after another
+            state.told = state.path.solved
+            solved = f"{state.told:,} of {counted(len(state.waiting), 'model', commas=True)}"
+            return f"dcd: the interior-point method goes on: {solved} are solved"
+        if state.hopeless or state.path is not None or not self._takes_over(state):
             return ""
         state.hopeless = True
         return "dcd: sweeps would not reach the tolerance"
@@ -388,6 +428,8 @@ class DualCD(SolverBase):
             group.momentum = None
             group.active.close()
         state.row_buffer = None
+        if state.path is not None:
+            state.path.close()
         if state.sqnorm is not None:
             state.sqnorm.close()
         if state.cost is not None:

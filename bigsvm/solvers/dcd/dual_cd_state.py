@@ -13,6 +13,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
+from bigsvm.solvers.tube.streamed import StreamedTube
 from bigsvm.store.state.vectors import RowVector
 
 FIRST_EPS = 0.1  # LIBLINEAR's default; it only decides when shrunk rows come back, the gap decides the end
@@ -108,9 +109,11 @@ class DualCDState:
     done : of an unfinished pass, groups of blocks that were visited; on shards, rounds
     shards : one for each group of models; None unless rows are on several shards
     row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
-    hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`tube.py`)
+    hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`interior.py`)
     swept : the report on the sweeps of a step that was left during that method, as `StepInfo` takes it; else empty
     finished : models that the method had solved by then
+    path : the method on rows that stream, until all models are solved;  waiting : numbers of the models that it solves
+    told : models that were solved when `DualCD.change` was asked last
     """
 
     sweep: int
@@ -127,6 +130,9 @@ class DualCDState:
     solved: bool = False
     swept: list[Any] = field(default_factory=list)
     finished: int = 0
+    path: StreamedTube | None = None
+    waiting: list[int] = field(default_factory=list)
+    told: int = -1
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

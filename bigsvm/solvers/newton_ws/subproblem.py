@@ -128,18 +128,23 @@ class Subproblem(Around):
 
         Raises PassLeft if the run is to stop: of all that is computed here this takes the longest.
         """
+        for part in H:
+            part[:] = 0.0
+        self.add_to_hessian(h, H)
+        H[0] += H[1]
+
+    def add_to_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+        """Add the sums of `add_hessian` over the two shares of the rows to H[0] and H[1].  Raises PassLeft like it."""
         stopping = who_asks_to_leave()  # now, because the threads of `_both` do not know it
 
         def some(share: range) -> None:
             mine = H[0] if share is self._shares[0] else H[1]
-            mine[:] = 0.0
             for rows, X in self._pieces(share):
                 if stopping():
                     raise PassLeft
                 add_hessian(X, h[rows], self.bias, mine)
 
         self._both(some, len(self.lean) // 2)
-        H[0] += H[1]
 
     def margins(self, w: np.ndarray, start: float, factor: float) -> np.ndarray:
         """start + factor y_i (x_i.w + bias w_last) of every row; float64, (n_rows,)."""

@@ -1,0 +1,85 @@
+"""The hand-over of a regression from `dcd` to the interior-point method (`solvers/tube`).
+
+With rows in memory it takes part of a step.  If rows stream, each step is one reading of theirs (`StreamedTube`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+from bigsvm.solvers.tube.in_memory import bytes_to_solve, solve_model
+from bigsvm.solvers.tube.streamed import READINGS, StreamedTube
+from bigsvm.solvers.tube.tube import FINAL
+from bigsvm.solvers.weights import columns
+from bigsvm.tasks import PassLeft, leaving_when
+
+# The cost of a solution in epochs: 80 for 8,000 x 12 rows, 150 for 100,000 x 12, 270 for 50,000 x 100, 950 for
+# 20,000 x 300.  Where sweeps were not done by then, they took up to a hundred times as long (C = 100).
+_EPOCHS, _EPOCHS_A_FEATURE = 100, 3
+
+
+def epochs(ctx: Context) -> int:
+    """The epochs of `dcd` (if rows stream, its passes) that cost about as much as a solution."""
+    return _EPOCHS + _EPOCHS_A_FEATURE * ctx.data.n_features if ctx.resident else READINGS
+
+
+def solve(state: DualCDState, ctx: Context) -> int:
+    """Put the solution of each model that is still trained into w and alpha.
+
+    Returns 0; or, if the method has no room, the bytes that memory lacks, and then nothing is changed.
+    Raises PassLeft if the run is to stop, or if a checkpoint is due between two models.  Models that are solved by then
+    (`DualCDState.finished`) stay solved, and the next call goes on with the others.  When --max-time is over, the
+    others stay as they are.
+    """
+    block = ctx.data.read(ctx.refs[0])
+    nbytes = bytes_to_solve(state.groups[0].problem, block, ctx)
+    room = ctx.budget.try_reserve("interior-point method", nbytes)
+    if room is None:
+        return nbytes - ctx.budget.free
+    models = [(group, m) for group in state.groups for m in np.flatnonzero(group.moves).tolist()]
+    before = state.finished
+    with room, leaving_when(ctx.stopping):
+        for group, m in models[before:]:
+            if state.finished > before:  # where checkpoints are due all the time, each call solves one model
+                if ctx.expired():
+                    break
+                if ctx.pause():
+                    raise PassLeft
+            columns(group.w)[:, m], group.alpha.values[:, m] = solve_model(group.problem, m, block, ctx)
+            state.finished += 1
+    for group in state.groups:
+        group.still, group.estimate = False, FINAL * ctx.tol
+        group.reactivate()
+    state.estimates = (FINAL * ctx.tol, state.estimates[0])
+    return 0
+
+
+def begin(state: DualCDState, ctx: Context) -> None:
+    """Let the method take over rows that stream, from the next step on."""
+    state.path = StreamedTube.new(state.groups[0].problem, ctx)
+    state.waiting = [place for place, (group, m) in enumerate(_models(state)) if group.moves[m]]
+
+
+def read(state: DualCDState, ctx: Context) -> bool:
+    """The next reading of rows that stream; True if the models are solved, so that `dcd` goes on from there.
+
+    Raises PassLeft if the run is to stop; the reading then begins again.
+    """
+    path = state.path
+    assert path is not None
+    group, m = _models(state)[state.waiting[path.solved]]
+    if path.read(group.problem, m, group.alpha, ctx):
+        columns(group.w)[:, m] = path.w
+        if path.solved == len(state.waiting):
+            path.close()
+            state.path = None
+            for each in state.groups:
+                each.estimate = FINAL * ctx.tol
+            state.estimates = (FINAL * ctx.tol, state.estimates[0])
+    return state.path is None
+
+
+def _models(state: DualCDState) -> list[tuple[ModelGroup, int]]:
+    return [(group, m) for group in state.groups for m in range(group.problem.n_models)]

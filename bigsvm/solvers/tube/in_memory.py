@@ -1,0 +1,96 @@
+"""The epsilon-insensitive loss by an interior-point method, for a regression in which other steps take long.
+
+Tables as they come have columns of different scales, and dual coordinate descent may then need 100,000 epochs.  With a
+large C it may need thousands on columns of one scale.  An interior-point method needs about ten iterations, whatever
+the scales and C are.  Sweeps (with a free bias: pairs of `smo`) go first, and end where they have cost about as much as
+a solution.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from bigsvm.compiled.linear.hessian import triangle_size
+from bigsvm.compiled.shared.rows import n_rows_of, take_rows
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.gathered import picked_rows
+from bigsvm.solvers.newton_ws.held_rows import Held
+from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS, PathRows, follow
+from bigsvm.solvers.newton_ws.subproblem import SLICES
+from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, Tube, balancing, is_balanced, tube_of
+from bigsvm.store.blocks import Block, Matrix, readonly_view
+
+_ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
+_LEAST_PIECES = 32  # pieces of the rows: the addresses of the entries of one take less than `_COPIED` - 1 of the rows
+_PIECE = 1 << 28  # multiplications with a piece in an iteration, at most: a signal waits for that long
+_COPIED = 1.25  # room for rows that are copied, over that of all rows
+
+
+def bytes_to_solve(problem: Problem, block: Block, ctx: Context) -> int:
+    """The memory that `solve_model` takes beside the rows, all of which are in `block`."""
+    with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
+    left_out = problem.axis is not None or not (block.sample_weight is None or np.all(block.sample_weight > 0.0))
+    nbytes = 2 * 8 * _ARRAYS * ctx.data.n_samples + (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
+    return nbytes + (int(_COPIED * with_rows) if left_out else 0)
+
+
+def needs_in_memory(shape: DataShape) -> list[Need]:
+    """The memory of `solve_model` beside the rows, in bytes, for a plan."""
+    nbytes = 2 * 8 * _ARRAYS * shape.n_samples + (SLICES + 1) * 8 * triangle_size(shape.n_features + 1)
+    if shape.weighted or shape.folded:
+        nbytes += int(_COPIED * (shape.nnz * shape.entry_bytes + 8 * shape.n_samples))
+    return [Need("interior-point method", nbytes)]
+
+
+def solve_model(problem: Problem, m: int, block: Block, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+    """w, float64 (n_features + 1,), and alpha, float64 (n_rows,), of one of the models.
+
+    Raises PassLeft if the run is to stop, within `tasks.leaving_when`.
+    """
+    t, cost = problem.y_and_cost(block)
+    C, width = problem.C[m] * cost, ctx.data.n_features + 1
+    if (axis := problem.axis) is not None:
+        C = np.where(axis.fold == axis.held_out[m], 0.0, axis.weight[m, 0] * C)
+    kept, alpha = np.flatnonzero(C > 0.0), np.zeros(len(C))
+    parts = _parts(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
+    if len(kept) < len(C):  # the method needs costs above 0
+        t, C = t[kept], C[kept]
+    tube, start = tube_of(problem, parts, t, C, width, ctx.threads), np.zeros(width)
+    if tube.free:  # targets far from 0 are no hindrance: the bias begins among them
+        start[-1] = float(np.mean(t)) / tube.bias if len(t) else 0.0
+        t = t - np.mean(t) if len(t) else t
+    rows = PathRows(tube)
+    w, _ = follow(tube, rows, start, 0.0, float(np.abs(t).mean()) or 1.0, FINAL * ctx.tol)
+    found = tube.difference(rows.alpha)
+    alpha[kept] = _balanced(tube, found)
+    return w, alpha
+
+
+def _balanced(tube: Tube, alpha: np.ndarray) -> np.ndarray:
+    """With a free bias alpha whose sum is 0 up to rounding, else alpha itself."""
+    for _ in range(BALANCINGS if tube.free else 0):
+        h, total = tube.inner(alpha), math.fsum(alpha)
+        if is_balanced(total, math.fsum(np.abs(alpha))) or not h.any():
+            break
+        H = tube.triangles()
+        tube.add_hessian(h, H)
+        alpha = tube.moved(alpha, balancing(tube, H, tube.bias, total))
+    return alpha
+
+
+def _parts(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:
+    """The rows of X, or copies of those that are kept, in an even number of pieces.
+
+    Signals are answered between two pieces.  Copying takes room for the addresses of the entries of one piece.
+    """
+    n = n_rows_of(X) if kept is None else len(kept)
+    pieces = max(_LEAST_PIECES, 2 * (n * width * width // _PIECE))
+    ends = [n * k // pieces for k in range(pieces + 1)]
+    if kept is None:
+        return [take_rows(X, a, b) for a, b in itertools.pairwise(ends)]
+    return [picked_rows(X, kept[a:b]) for a, b in itertools.pairwise(ends)]

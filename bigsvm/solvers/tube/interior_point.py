@@ -1,0 +1,138 @@
+"""`interior-point`: the epsilon-insensitive loss with any form of the bias, for few features and columns of any scales.
+
+With rows in memory a step is the solution of a model (`in_memory.py`); if rows stream it is one reading of all rows
+(`streamed.py`).  The models are solved one after another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bigsvm.problem.certificate import Certificate
+from bigsvm.problem.problem import Problem, zero_weights
+from bigsvm.solvers.base import WEIGHTS, DataShape, Need, Point, SmallFit, SolverBase, StepInfo
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.tube.in_memory import needs_in_memory, solve_model
+from bigsvm.solvers.tube.streamed import StreamedTube, streamed_needs
+from bigsvm.solvers.tube.tube import FINAL, NARROW
+from bigsvm.solvers.weights import columns
+from bigsvm.store.state.vectors import RowVector
+from bigsvm.tasks import PassLeft, leaving_when
+
+_PASSES = 200.0  # of a small fit: more than any needs
+
+
+@dataclass
+class InteriorState:
+    """What a resumed run needs.
+
+    w : (n_features + 1,) or (n_features + 1, n_models);  alpha : RowVector float64, (n_samples, n_models)
+    solved : models that are solved;  told : models that were solved when `change` was asked last
+    path : the present model, if rows stream
+    """
+
+    problem: Problem = field(metadata={"derived": True})
+    w: np.ndarray
+    alpha: RowVector
+    path: StreamedTube | None
+    solved: int = 0
+    told: int = 0
+
+
+@dataclass(frozen=True)
+class InteriorPoint(SolverBase):
+    """Hyperparameters of `interior-point`.
+
+    max_features : int    largest number of features; the matrices have (n_features + 1)^2 entries
+    """
+
+    name: ClassVar[str] = "interior-point"
+    losses: ClassVar[tuple[str, ...]] = ("epsilon_insensitive",)
+    biases: ClassVar[tuple[str, ...]] = ("augmented", "none", "free")
+
+    max_features: int = NARROW
+
+    def refusal(self, shape: DataShape) -> str | None:
+        """Refuse too many features for a Hessian."""
+        if shape.n_features > self.max_features:
+            most = f"at most {self.max_features:,} features (--set max_features=N)"
+            return f"solver {self.name!r} solves equations of the size of the features: {most}"
+        return None
+
+    def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
+        """One: the tolerance does not change which loops are called."""
+        return [SmallFit(passes=_PASSES)]
+
+    def weight_bytes(self, tol: float, regression: bool) -> int:
+        """Always float64."""
+        return 8
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Named amounts in bytes; of rows that stream, what grows with them may go to disk."""
+        return [
+            Need(WEIGHTS, 8 * (shape.n_features + 1) * shape.n_models),
+            Need("alpha", 8 * shape.n_samples * shape.n_models, may_spill=True),
+            *([Need("folds of the rows", 2 * shape.n_samples)] if shape.folded else []),
+            *(needs_in_memory(shape) if resident else streamed_needs(shape)),
+        ]
+
+    def init(self, problem: Problem, ctx: Context) -> InteriorState:
+        """w = 0, alpha = 0."""
+        w = zero_weights(ctx.data.n_features, problem.n_models)
+        path = None if ctx.resident else StreamedTube.new(problem, ctx)
+        return InteriorState(problem, w, ctx.vector("alpha", problem.n_models), path)
+
+    def before_load(self, state: InteriorState, tree: Any, ctx: Context) -> None:
+        """Nothing to do: a new state has the same arrays as a saved one."""
+
+    def step(self, problem: Problem, state: InteriorState, ctx: Context) -> StepInfo:
+        """Solve a model on rows in memory, or read all rows that stream once."""
+        n, m = ctx.data.n_samples, state.solved
+        if m == problem.n_models:  # the proof has failed, and there is no better point
+            return StepInfo(FINAL * ctx.tol, n, 0, ask_certificate=True, exhausted=True)
+        try:
+            if state.path is not None:
+                over = state.path.read(problem, m, state.alpha, ctx)
+                columns(state.w)[:, m] = state.path.w
+            else:
+                with leaving_when(ctx.stopping):
+                    block = ctx.data.read(ctx.refs[0])
+                    columns(state.w)[:, m], state.alpha.values[:, m] = solve_model(problem, m, block, ctx)
+                over = True
+        except PassLeft:
+            return StepInfo(math.inf, n, 0, ask_certificate=False, paused=True)
+        state.solved = m + over
+        done = state.solved == problem.n_models
+        gap = FINAL * ctx.tol if done or state.path is None else state.path.relative
+        return StepInfo(gap, n, n, ask_certificate=done)
+
+    def forecast(self, state: InteriorState) -> float:
+        """Infinite: a proof is asked for once all models are solved."""
+        return math.inf
+
+    def points(self, state: InteriorState) -> list[Point]:
+        """The present w and alpha."""
+        return [Point(state.problem, state.w, state.alpha)]
+
+    def learn(
+        self, state: InteriorState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
+    ) -> None:
+        """Nothing to learn: w is no sum that could have gathered rounding errors."""
+
+    def change(self, state: InteriorState) -> str:
+        """It goes on as long as one model after another is solved."""
+        if state.solved <= state.told:
+            return ""
+        state.told = state.solved
+        return f"interior-point: {state.solved:,} of {state.problem.n_models:,} models are solved"
+
+    def finish(self, state: InteriorState) -> None:
+        """Give back what only training needs."""
+        if state.path is not None:
+            state.path.close()
+            state.path = None

@@ -1,0 +1,115 @@
+"""The problem of a regression with the epsilon-insensitive loss, as the interior-point method takes it.
+
+A row with the target t is two rows of a hinge loss, one above the tube and one below.  Their slacks are
+t - epsilon - f(x) and f(x) - t - epsilon, and alpha of the row is the difference of their dual variables.
+
+With a free bias the sum of alpha is 0.  That is one more row of Newton's equations, whose multiplier is the bias: the
+row of the bias lacks the regulariser, so the equations say that the step makes the sum 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigsvm.compiled.linear.hessian import solve_factored
+from bigsvm.problem.loss import Loss
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.newton_ws.held_rows import Held
+from bigsvm.solvers.newton_ws.subproblem import Around, Subproblem
+
+NARROW = 500
+"""Features, at most, unless the user asks for more: an iteration factors a matrix of this order."""
+BALANCINGS = 4
+"""Steps that make the sum of alpha 0, at most."""
+_BALANCED = 2.0**-46  # share of the sum of |alpha| that counts as 0; proofs with a kernel take four times as much
+FINAL = 0.1
+"""Share of the tolerance to which the problem is solved."""
+
+
+@dataclass(kw_only=True)
+class Tube(Subproblem):
+    """The problem of one regression: C, far and side have two entries for each row, of `codes` there is one.
+
+    side : float64, (2 n_rows,)   t - epsilon of each row, then -t - epsilon: what alpha counts in D
+    """
+
+    def slacks(self, w: np.ndarray) -> np.ndarray:
+        """t - epsilon - f(x) of every row, then f(x) - t - epsilon; float64, (2 n_rows,)."""
+        return self.side - self.products(w)
+
+    def products(self, d: np.ndarray) -> np.ndarray:
+        """x.d + bias d_last of every row, then the same with the opposite sign; float64, (2 n_rows,)."""
+        found = self.margins(d, 0.0, 1.0)
+        return np.concatenate([found, -found])
+
+    def pull(self, coefficients: np.ndarray) -> np.ndarray:
+        """The sum of [x_i, bias] times the difference of both coefficients of row i; float64, (n_features + 1,)."""
+        return self.summed(self.difference(coefficients))
+
+    def add_to_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:
+        """Add sums of [x_i, bias] [x_i, bias]' times both h of row i to H; h may have a single one for each row."""
+        n = len(self.codes)
+        super().add_to_hessian(h[:n] + h[n:] if len(h) > n else h, H)
+
+    def difference(self, coefficients: np.ndarray) -> np.ndarray:
+        """What belongs to a row above the tube, less what belongs to it below; float64, (n_rows,)."""
+        n = len(self.codes)
+        return coefficients[:n] - coefficients[n:]
+
+    def inner(self, alpha: np.ndarray) -> np.ndarray:
+        """How far alpha of each row is from 0 and from the ends of its box; float64, (n_rows,)."""
+        size = np.abs(alpha)
+        return np.minimum(size, self.C[: len(alpha)] - size)
+
+    def moved(self, alpha: np.ndarray, change: np.ndarray) -> np.ndarray:
+        """alpha after the step that `balancing` found; float64, (n_rows,)."""
+        C = self.C[: len(alpha)]
+        return np.clip(alpha + self.inner(alpha) * self.margins(change, 0.0, 1.0), -C, C)
+
+
+def is_balanced(total: float, size: float) -> bool:
+    """Whether the sum of alpha is 0 up to rounding, so that a free bias has a proof.  size : the sum of |alpha|"""
+    return abs(total) <= _BALANCED * size
+
+
+def balancing(tube: Around, H: list[np.ndarray], bias: float, total: float) -> np.ndarray:
+    """The change of the weights that belongs to a step of alpha which makes its sum 0; float64, (n_features + 1,).
+
+    Rows inside their boxes change, as in a step of Newton's, so that w(alpha) hardly changes.  It is a difference of
+    large sums if columns are large: if alpha above 0 were scaled by 1 + 1e-11, f(x) could change by more than epsilon.
+
+    H : H[0] is the sum over the rows with the weights `Tube.inner`;  total : the sum of alpha
+    """
+    change, wanted = np.empty(len(tube.lean)), np.zeros(len(tube.lean))
+    tube.factor(H)
+    wanted[-1] = -bias * total
+    solve_factored(*H, wanted, change)
+    return change
+
+
+def solves(loss: Loss, n_features: int) -> bool:
+    """Whether the method is for this loss and so many features."""
+    return loss.regression and not loss.smooth and loss.nu is None and n_features <= NARROW
+
+
+def tube_of(problem: Problem, parts: list[Held], t: np.ndarray, C: np.ndarray, width: int, threads: int = 1) -> Tube:
+    """The problem on some rows.
+
+    parts : their matrices, an even number of them, so that any number of threads gives the same bits
+    t, C : float64, (n_rows,)   targets, and costs above 0;  width : n_features + 1
+    """
+    n, epsilon, zeros = len(t), problem.loss.epsilon, np.zeros(width)
+    return Tube(
+        parts=parts,
+        codes=np.ones(n, np.int32),
+        C=np.concatenate([C, C]),
+        far=np.zeros(2 * n, bool),
+        side=np.concatenate([t - epsilon, -t - epsilon]),
+        bias=problem.constant_feature,
+        free=problem.bias == "free",
+        lean=zeros,
+        at=zeros,
+        threads=threads,
+    )
