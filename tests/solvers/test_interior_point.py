@@ -16,7 +16,9 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.solvers.context import RunControl
 from bigsvm.solvers.dcd.dual_cd import DualCD
+from bigsvm.solvers.tube import in_memory
 from bigsvm.solvers.tube.interior_point import InteriorPoint
+from bigsvm.solvers.tube.tube import tube_of
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.reference import dual_value, primal_value
@@ -127,6 +129,33 @@ def test_a_reading_that_is_left_anywhere_comes_to_the_same_bytes(
     assert left > 20
     np.testing.assert_array_equal(one.state.w, whole.state.w)
     np.testing.assert_array_equal(one.state.alpha.values, whole.state.alpha.values)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_free_bias_is_balanced_and_w_of_alpha_stays(stream: bool, tmp_path: Path) -> None:
+    X, y = as_they_come()
+    bench = Bench(
+        InteriorPoint(), X, y, tmp_path, block_rows=40, options={"loss": LOSS, "bias": "free"}, task="regression",
+        tol=1e-6,
+    )  # fmt: skip
+    while not bench.step().ask_certificate:
+        pass
+    problem, path, alpha = bench.problem, bench.state.path, bench.state.alpha
+    off = alpha.values[:, 0].copy()
+    inner = np.minimum(np.abs(off), 1.0 - np.abs(off))
+    off[np.argsort(inner)[-3:]] += 1e-7
+    if stream:
+        path.phase, path.balanced, alpha.values[:, 0] = "balance", 0, off
+        while not path.read(problem, 0, alpha, bench.ctx):
+            pass
+        found = alpha.values[:, 0]
+    else:
+        tube = tube_of(problem, [X[:75], X[75:]], y, np.ones(len(y)), X.shape[1] + 1)
+        found = in_memory._balanced(tube, np.zeros(X.shape[1] + 1), off, False)
+    assert abs(off.sum()) > 1e-9
+    assert abs(found.sum()) <= 1e-13 * np.abs(found).sum()
+    scaled = np.where(off > 0, off * (off[off < 0].sum() / -off[off > 0].sum()), off)
+    assert np.abs(X.T @ (found - off)).max() < 0.01 * np.abs(X.T @ (scaled - off)).max()
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,8 @@ class DualCD(SolverBase):
         if ctx.resident:
             swept = StepInfo(*state.swept) if state.swept else self._sweep_memory(state, ctx)
             return self._solved(state, ctx, swept)
-        if state.path is None and ctx.shards == 1 and self._late(state, ctx):
+        between = state.path is None and state.done == 0 and state.estimates[0] > ctx.tol  # two passes, not at the end
+        if between and self._late(state, ctx) and self._takes_over(state):
             begin(state, ctx)
         if state.path is not None:
             return self._read(state, ctx)
@@ -298,9 +299,8 @@ class DualCD(SolverBase):
         return here and self.may_hand_over(group.problem.loss, len(group.w) - 1)
 
     def _late(self, state: DualCDState, ctx: Context) -> bool:
-        """Whether the method takes over rows that stream now: between two passes, and not to prove a point again."""
-        late = state.hopeless or state.sweep >= (self.interior_after or epochs(ctx))
-        return late and state.done == 0 and self._takes_over(state)
+        """Whether sweeps have cost about as much as the method, or would not arrive."""
+        return state.hopeless or state.sweep >= (self.interior_after or epochs(ctx))
 
     def _read(self, state: DualCDState, ctx: Context) -> StepInfo:
         """One reading of the interior-point method."""
@@ -322,7 +322,7 @@ class DualCD(SolverBase):
 
     def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
         """The report on a step, after which the method takes over if sweeps take long (`interior.py`)."""
-        late = state.hopeless or info.exhausted or state.sweep >= (self.interior_after or epochs(ctx))
+        late = info.exhausted or self._late(state, ctx)
         if info.gap_estimate <= ctx.tol or not (late and self._takes_over(state)) or ctx.expired():
             return info
         try:

@@ -71,6 +71,7 @@ class KernelState:
     precise : new models get float64 kernel values
     iterations : steps of all models together
     asked : kernel values that each model has asked for, computed or from a cache
+    slow, solved : steps take too long;  the interior-point method was tried (`smo/interior.py`)
     kernel_rows : int64, (4,)   rows computed, found in memory, found on disk, and single values, of all models
     """
 
@@ -102,6 +103,8 @@ class KernelState:
     kernel_rows: np.ndarray = field(default_factory=lambda: np.zeros(4, np.int64))
     data: Any = field(default=None, metadata={"derived": True})
     unsigned: bool = False
+    slow: bool = False
+    solved: bool = False
     warned: bool = field(default=False, metadata={"derived": True})
     firsts: np.ndarray | None = field(default=None, metadata={"derived": True})
 

@@ -28,6 +28,7 @@ from bigsvm.store.blocks import Block, Matrix, readonly_view
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
 _LEAST_PIECES = 32  # pieces of the rows: the addresses of the entries of one take less than `_COPIED` - 1 of the rows
 _PIECE = 1 << 28  # multiplications with a piece in an iteration, at most: a signal waits for that long
+_CONSISTENT = 2  # steps that bring w(alpha) to w
 _COPIED = 1.25  # room for rows that are copied, over that of all rows
 
 
@@ -47,8 +48,12 @@ def needs_in_memory(shape: DataShape) -> list[Need]:
     return [Need("interior-point method", nbytes)]
 
 
-def solve_model(problem: Problem, m: int, block: Block, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+def solve_model(
+    problem: Problem, m: int, block: Block, ctx: Context, consistent: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
     """w, float64 (n_features + 1,), and alpha, float64 (n_rows,), of one of the models.
+
+    consistent : with a free bias w(alpha) is to be w, as nearly as float64 allows
 
     Raises PassLeft if the run is to stop, within `tasks.leaving_when`.
     """
@@ -67,19 +72,22 @@ def solve_model(problem: Problem, m: int, block: Block, ctx: Context) -> tuple[n
     rows = PathRows(tube)
     w, _ = follow(tube, rows, start, 0.0, float(np.abs(t).mean()) or 1.0, FINAL * ctx.tol)
     found = tube.difference(rows.alpha)
-    alpha[kept] = _balanced(tube, found)
+    alpha[kept] = _balanced(tube, w, found, consistent)
     return w, alpha
 
 
-def _balanced(tube: Tube, alpha: np.ndarray) -> np.ndarray:
-    """With a free bias alpha whose sum is 0 up to rounding, else alpha itself."""
-    for _ in range(BALANCINGS if tube.free else 0):
+def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) -> np.ndarray:
+    """With a free bias alpha whose sum is 0 up to rounding, else alpha itself.  consistent : as in `solve_model`"""
+    for turn in range(BALANCINGS if tube.free else 0):
         h, total = tube.inner(alpha), math.fsum(alpha)
-        if is_balanced(total, math.fsum(np.abs(alpha))) or not h.any():
+        enough = is_balanced(total, math.fsum(np.abs(alpha))) and not (consistent and turn < _CONSISTENT)
+        if enough or not h.any():
             break
         H = tube.triangles()
         tube.add_hessian(h, H)
-        alpha = tube.moved(alpha, balancing(tube, H, tube.bias, total))
+        wanted = w - tube.summed(alpha) if consistent else np.zeros(len(w))
+        wanted[-1] = -tube.bias * total
+        alpha = tube.moved(alpha, balancing(tube, H, wanted))
     return alpha
 
 

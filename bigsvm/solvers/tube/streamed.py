@@ -289,7 +289,9 @@ class StreamedTube:
         if is_balanced(total, size) or not any_inner or self.balanced >= BALANCINGS:
             return True
         self.H[0] += self.H[1]
-        self.direction[:] = balancing(self.around, self.H, problem.constant_feature, total)
+        wanted = np.zeros(len(self.w))
+        wanted[-1] = -problem.constant_feature * total
+        self.direction[:] = balancing(self.around, self.H, wanted)
         self.balanced += 1
         return False
 

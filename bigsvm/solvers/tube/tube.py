@@ -74,17 +74,17 @@ def is_balanced(total: float, size: float) -> bool:
     return abs(total) <= _BALANCED * size
 
 
-def balancing(tube: Around, H: list[np.ndarray], bias: float, total: float) -> np.ndarray:
+def balancing(tube: Around, H: list[np.ndarray], wanted: np.ndarray) -> np.ndarray:
     """The change of the weights that belongs to a step of alpha which makes its sum 0; float64, (n_features + 1,).
 
     Rows inside their boxes change, as in a step of Newton's, so that w(alpha) hardly changes.  It is a difference of
     large sums if columns are large: if alpha above 0 were scaled by 1 + 1e-11, f(x) could change by more than epsilon.
 
-    H : H[0] is the sum over the rows with the weights `Tube.inner`;  total : the sum of alpha
+    H : H[0] is the sum over the rows with the weights `Tube.inner`
+    wanted : float64, (n_features + 1,)   by how much w(alpha) is to change; the last entry is for the sum of alpha
     """
-    change, wanted = np.empty(len(tube.lean)), np.zeros(len(tube.lean))
+    change = np.empty(len(tube.lean))
     tube.factor(H)
-    wanted[-1] = -bias * total
     solve_factored(*H, wanted, change)
     return change
 

@@ -23,7 +23,6 @@ _SHARE_MEMORY, _SHARE_DISK = 0.1, 0.02  # share of the violation to which an act
 _BAND_MEMORY, _BAND_DISK = 0.05, 0.1  # rows this near to violating are active, in units of the scale of scores
 _ROUNDS = 64  # working sets in one share of work
 _SHARES = 16  # shares on one active set; then the other rows get a pass, whatever the violation is
-_VALUES = 1 << 32  # kernel values in one share of work
 _SURE = 0.9  # share of the violation asked for at which an active set counts as solved
 
 
@@ -172,7 +171,7 @@ class Member:
         work.largest = max(work.largest, float(active.diag.max(initial=0.0)))
         smo = BlockSMO(rows.gram, min(self.rules.q, len(where)), self.rules.second)
         last = np.flatnonzero((self.flags[where] & LAST) > 0)
-        most = most_values(self.ctx, qp.n, _VALUES)
+        most = most_values(self.ctx, qp.n, self.rules.values)
         if isinstance(qp, NuQP) and not qp.at_most:  # it may have no margin, which is looked at between shares
             most = min(most, int(kernel_limits(qp.n).patience) * qp.n**2)
         found, last = smo.solve(

@@ -20,11 +20,13 @@ class Rules(NamedTuple):
     q : int          most rows of a working set
     second : bool    WSS2 inside a working set, else WSS1
     sample : float   share of the rows in the first active set
+    values : int     kernel values in one share of work, at most
     """
 
     q: int
     second: bool
     sample: float
+    values: int
 
 
 class Violations(NamedTuple):

@@ -8,35 +8,43 @@
 
 One such round is in `active_set.py`.  For rows in memory A does what shrinking does in LIBSVM.  For rows on disk it
 saves reading: 4 to 6 passes, where working sets of 4096 rows without an active set need 71 (docs/measurements.md 7.3).
-The rules of the papers, which move two rows in a step, are in `textbook.py`.
+The rules of the papers, which move two rows in a step, are in `textbook.py`.  A linear regression that takes long is
+handed over to an interior-point method (`interior.py`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bigsvm.config import NU_LOSSES
-from bigsvm.solvers.base import DataShape, Need, SmallFit
+from bigsvm.problem.loss import Loss, loss_named
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.base import DataShape, Need, SmallFit, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
 from bigsvm.solvers.kernel.smo.active_set import Round, RoundWork, active_rows
 from bigsvm.solvers.kernel.smo.block_smo import BlockSMO
+from bigsvm.solvers.kernel.smo.interior import enough, solve
 from bigsvm.solvers.kernel.smo.member import Member
 from bigsvm.solvers.kernel.smo.round_work import FLAGS, SENT, Rules, SmoWork
 from bigsvm.solvers.kernel.smo.textbook import Textbook, TextbookWork
 from bigsvm.solvers.kernel.state import KernelState, OpenModel
 from bigsvm.solvers.kernel.values.kernel_rows import KernelRows
 from bigsvm.solvers.kernel.values.row_buffer import GATHERED, LEAST_ROWS, RowBuffer
+from bigsvm.solvers.tube.tube import solves
+from bigsvm.tasks import PassLeft
+from bigsvm.units import MIB
 
 _Q = 1024  # default rows of a working set
 _SORTED = 48  # bytes for each row while scores are sorted for the quantiles of nu
 _SAMPLE = 0.1  # share of the rows in the first active set
+_VALUES = 1 << 32  # kernel values in one share of work, at most
 _ROWS_A_MODEL = 512  # rows of each open model that the row buffer must hold, which limits how many models are open
 
 
@@ -45,11 +53,19 @@ class Smo(KernelSolver):
     """Hyperparameters of `smo`; the options `--wss` and `--working-set` choose its rule and the size of a working set.
 
     sample : float   share of the rows in the first active set
+    interior_after : int   in a linear regression with few features: passes (as many kernel values as rows squared)
+        after which an interior-point method takes over, if they are in memory; 0: as many as ten of its solutions
+        are thought to cost;  -1: never
     """
 
     name: ClassVar[str] = "smo"
     losses: ClassVar[tuple[str, ...]] = (*KernelSolver.losses, *NU_LOSSES)
     sample: float = _SAMPLE
+    interior_after: int = 0
+
+    def __post_init__(self) -> None:
+        if self.interior_after < -1:
+            raise ValueError(f"interior_after must be a number of passes, 0 or -1, not {self.interior_after!r}")
 
     def own_needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Bytes of the matrix of a working set (counted in float64), of the row buffer, and of two vectors of rows."""
@@ -68,6 +84,8 @@ class Smo(KernelSolver):
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """The small fits of kernel solvers; for rows that stream, also fits with more rows than memory holds."""
         fits = super().small_fits(tol, resident)
+        if resident and self.may_hand_over(loss_named(self.asked.loss), 1):
+            return [*fits, *(fit._replace(options=(("interior_after", 1),), load=False) for fit in fits[1:2])]
         if resident or self.by_pairs:
             return fits
         n = LEAST_ROWS + 64
@@ -132,6 +150,55 @@ class Smo(KernelSolver):
             self._textbook.whole(qp, work, rows)
         return self.by_pairs
 
+    def may_hand_over(self, loss: Loss, n_features: int) -> bool:
+        """Whether the interior-point method may take over from steps that take long (`interior.py`)."""
+        steps_alone = self.interior_after < 0 or self.by_pairs or self.asked.stop == "paper"
+        return self.asked.kernel == "linear" and solves(loss, n_features) and not steps_alone
+
+    def step(self, problem: Problem, state: KernelState, ctx: Context) -> StepInfo:
+        """As in all kernel solvers, until the interior-point method takes over."""
+        if state.slow and not state.solved:
+            return self._solve(state, ctx)
+        info = super().step(problem, state, ctx)
+        if info.paused or not ctx.resident or not self._is_slow(state, ctx):
+            return info
+        state.slow = True
+        return replace(info, ask_certificate=False, exhausted=False)
+
+    def _is_slow(self, state: KernelState, ctx: Context) -> bool:
+        """Whether a model that is not near enough has taken long, or was given up."""
+        if state.solved or not self.may_hand_over(state.problem.loss, ctx.data.n_features):
+            return False
+        slow = ~state.done & (state.asked >= self._enough(ctx))
+        return bool(np.any(slow | self.given_up(state, ctx.tol)))
+
+    def _enough(self, ctx: Context) -> float:
+        """Kernel values that a model may ask for before it is slow."""
+        return self.interior_after * ctx.data.n_samples**2 or enough(ctx)
+
+    def _solve(self, state: KernelState, ctx: Context) -> StepInfo:
+        """Let the interior-point method take over."""
+        while state.open:
+            self._close(state, state.open[0])
+        self.make_room(state)
+        n, lost, before = ctx.data.n_samples, self.given_up(state, ctx.tol), self._estimate(state, ctx)
+        n_passes = float(state.asked.sum()) / n**2
+        try:
+            lacking = solve(state, np.flatnonzero(~state.done | lost), ctx)
+        except PassLeft:
+            return StepInfo(before, n, 0, ask_certificate=False, paused=True)
+        state.solved, done = True, bool(state.done.all())
+        if lacking:
+            least = -(-(ctx.budget.limit + lacking) // MIB)
+            message = f"smo: steps take long; --memory {least}MiB has room for a faster method"
+        else:
+            gap = f" the gap is about {before:.2g}" if np.isfinite(before) else " the gap is not known"
+            message = f"smo: after {n_passes:.2g} passes of kernel values{gap}: an interior-point method takes over"
+        return StepInfo(
+            self._estimate(state, ctx), n, 0, ask_certificate=done, exhausted=done and bool(lacking and lost.any()),
+            work=n_passes, message=message,
+        )  # fmt: skip
+
     def step_model(self, qp: DualQP, work: Any, rows: KernelRows, ctx: Context) -> Progress:
         """Steps of two rows for one model.  Working sets are in `step_models`."""
         progress = self._textbook.step_model(qp, work, rows, ctx)
@@ -143,5 +210,8 @@ class Smo(KernelSolver):
         if self.by_pairs:
             return super().step_models(models, shared, ctx)
         q = self._rows_of_set(ctx.data.n_samples)
-        rules = Rules(q, self.asked.wss != "1", self.sample)
+        values = _VALUES  # a share of work ends where the interior-point method may take over
+        if self.may_hand_over(loss_named(self.asked.loss), ctx.data.n_features):
+            values = min(values, int(self._enough(ctx)))
+        rules = Rules(q, self.asked.wss != "1", self.sample, values)
         return Round([Member(one, ctx, rules) for one in models], shared).run()
