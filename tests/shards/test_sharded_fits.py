@@ -285,7 +285,7 @@ def test_same_bytes_where_half_of_all_is_lost_before_each_round(
 @pytest.mark.parametrize("name", [name for name, solver in SOLVERS.items() if not solver.in_shards])
 def test_shards_are_refused_by_solvers_that_know_none(name: str) -> None:
     with pytest.raises(UsageError, match="does not train shards"):
-        bigsvm.fit(rows_of("hinge"), solver=name, loss=SOLVERS[name].losses[0], shards=2)
+        bigsvm.fit(rows_of(SOLVERS[name].losses[0]), solver=name, loss=SOLVERS[name].losses[0], shards=2)
 
 
 def test_a_refusal_on_shards_names_solvers_that_know_them() -> None:
