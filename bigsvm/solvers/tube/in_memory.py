@@ -9,7 +9,6 @@ a solution.
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.held_rows import Held
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS, PathRows, follow
 from bigsvm.solvers.newton_ws.subproblem import SLICES
-from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, Tube, balancing, is_balanced, tube_of
+from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, Tube, balancing, exact_sum, is_balanced, tube_of
 from bigsvm.store.blocks import Block, Matrix, readonly_view
 
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
@@ -79,8 +78,8 @@ def solve_model(
 def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) -> np.ndarray:
     """With a free bias alpha whose sum is 0 up to rounding, else alpha itself.  consistent : as in `solve_model`"""
     for turn in range(BALANCINGS if tube.free else 0):
-        h, total = tube.inner(alpha), math.fsum(alpha)
-        enough = is_balanced(total, math.fsum(np.abs(alpha))) and not (consistent and turn < _CONSISTENT)
+        h, total = tube.inner(alpha), exact_sum(alpha)
+        enough = is_balanced(total, exact_sum(np.abs(alpha))) and not (consistent and turn < _CONSISTENT)
         if enough or not h.any():
             break
         H = tube.triangles()

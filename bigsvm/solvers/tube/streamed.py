@@ -24,7 +24,7 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.interior import RowCosts, most_counted
 from bigsvm.solvers.newton_ws.subproblem import SLICES, Around
 from bigsvm.solvers.tube.row_path import NUMBERS, Piece, Sides, piece_bytes, pieces
-from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, balancing, is_balanced
+from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, balancing, exact_sum, is_balanced
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
 
@@ -283,9 +283,9 @@ class StreamedTube:
             some = alpha[piece.at]
             h = piece.tube.inner(some)
             any_inner = any_inner or bool(h.any())
-            sums = _added(sums, np.array([math.fsum(some), math.fsum(np.abs(some))]))
+            sums = _added(sums, np.array([exact_sum(some), exact_sum(np.abs(some))]))
             piece.tube.add_to_hessian(h, self.H)
-        total, size = (math.fsum(values) for values in zip(*sums, strict=True))
+        total, size = (exact_sum(values) for values in zip(*sums, strict=True))
         if is_balanced(total, size) or not any_inner or self.balanced >= BALANCINGS:
             return True
         self.H[0] += self.H[1]
@@ -317,4 +317,4 @@ def _merged(costs: Sequence[RowCosts]) -> RowCosts:
 def _added(sums: list[np.ndarray], more: np.ndarray) -> list[np.ndarray]:
     """A few sums with `more` among them: those of many pieces are added up, so that they take no memory."""
     sums.append(more)
-    return [np.array([math.fsum(values) for values in zip(*sums, strict=True)])] if len(sums) > _TOGETHER else sums
+    return [np.array([exact_sum(values) for values in zip(*sums, strict=True)])] if len(sums) > _TOGETHER else sums

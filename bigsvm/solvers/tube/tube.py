@@ -9,6 +9,8 @@ row of the bias lacks the regulariser, so the equations say that the step makes 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,6 +69,14 @@ class Tube(Subproblem):
         """alpha after the step that `balancing` found; float64, (n_rows,)."""
         C = self.C[: len(alpha)]
         return np.clip(alpha + self.inner(alpha) * self.margins(change, 0.0, 1.0), -C, C)
+
+
+def exact_sum(values: Iterable[float]) -> float:
+    """The sum without rounding errors; infinite if it is beyond float64, so that nothing is to be gained."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # ValueError: of infinities with both signs
+        return math.inf
 
 
 def is_balanced(total: float, size: float) -> bool:
