@@ -83,7 +83,7 @@ def test_regression_of_classes_says_so_in_one_line(bigsvm: Bigsvm, store: Path) 
     assert said.code == 65
     assert len(said.err.splitlines()) == 1
     assert "needs targets" in said.err
-    assert "name a column of numbers with --label" in said.err
+    assert "leave out --positive and --label-map" in said.err
 
 
 def test_the_names_of_kernels_are_those_of_the_problem() -> None:

@@ -130,11 +130,13 @@ def test_the_hint_of_a_damaged_copy_is_the_command_that_mends_it(
 def test_a_fit_that_cannot_end_says_what_may_help_and_leaves_a_short_record(bigsvm: Bigsvm, tmp_path: Path) -> None:
     Path("two.svm").write_text("".join(f"{y} 1:1000 2:1000\n" for y in (1, -1)))
     assert bigsvm("ingest", "two.svm", "two.zarr").code == 0
-    said = bigsvm("fit", "two.zarr", "-o", "m")
+    said = bigsvm("fit", "two.zarr", "-s", "dcd", "-o", "m")
     assert said.code == 4
     assert said.out.startswith("stalled before the tolerance")
     assert "\nhint: scale the features to about [-1, 1]" in said.out
-    long = bigsvm("fit", "two.zarr", "--set", "max_sweeps_per_step=1", "--max-passes", "3000", "-o", "o", "--json")
+    long = bigsvm(
+        "fit", "two.zarr", "-s", "dcd", "--set", "max_sweeps_per_step=1", "--max-passes", "3000", "-o", "o", "--json"
+    )
     events = [json.loads(line) for line in Path("o.run/events.jsonl").read_text().splitlines()]
     assert len(events) < 1100
     assert len(long.err.splitlines()) < 1100

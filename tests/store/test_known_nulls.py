@@ -106,6 +106,7 @@ def test_a_null_is_refused_before_anything_is_compiled(
     with pytest.raises(DataError) as caught:
         work(path, tmp_path)
     remedy = f"repair or drop the row; for a file, --rows '`{empty}` is not null' leaves out all such rows"
+    remedy += "; rows are counted from 0"
     told = str(caught.value).replace("file, rows='", "file, --rows '")  # as the Python interface writes the option
     assert told == f"{path}, column {empty!r}: row {ROW} holds a null ({remedy})"
 
