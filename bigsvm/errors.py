@@ -12,7 +12,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import ClassVar, ParamSpec, TypeVar
 
-_NUMBERED = re.compile(r"\b(row|column)s? [0-9]+\b")
+_NUMBERED = re.compile(r"(?<![\w/.-])(row|column)s? [0-9]+(?![\w/]|\.\w)")
+_QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")(?!\w)""")  # names, labels and values, which may read as anything
 _COUNTED = "are counted from 0"
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,8 +47,12 @@ class BigSVMError(Exception):
         return f"{text} ({advice})" if advice else text
 
     def advice(self) -> str:
-        """The hint; if the message has numbers of rows or columns, with a word on where these begin."""
-        kinds = dict.fromkeys(_NUMBERED.findall(f"{self.where} {self.what}"))
+        """The hint; if the message has numbers of rows or columns, with a word on where these begin.
+
+        The place is looked at only where all of it is a number of a row: the name of a file may contain "row 5".
+        """
+        place = f"{self.where} " if _NUMBERED.fullmatch(self.where) else ""
+        kinds = dict.fromkeys(_NUMBERED.findall(_QUOTED.sub("", place + self.what)))
         if not kinds or _COUNTED in self.hint:
             return self.hint
         return "; ".join(filter(None, (self.hint, f"{' and '.join(f'{kind}s' for kind in kinds)} {_COUNTED}")))

@@ -6,9 +6,10 @@ import ast
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from bigsvm import errors
+from bigsvm import errors, open_store
 from bigsvm.cli.failures import failure_of
 from bigsvm.errors import DataError, in_words
 from bigsvm.python_api.told import for_python
@@ -110,6 +111,12 @@ def test_no_message_is_the_repr_of_an_exception() -> None:
         ("not a number", "a.svm:12", ""),
         ("60 rows have no label", "a.csv", ""),
         ("no column 'row 7th'", "a.csv", ""),
+        ("no column 'row 7'", "a.csv", ""),
+        ("the model's label 'row 7' is \"column 2\"", "a.csv", ""),
+        ("row 7 of the model's rows holds 'column 2'", "a.csv", "rows are counted from 0"),
+        ("not a number", "row 7.svm:12", ""),
+        ("no such store", "column 2/row 7.csv", ""),
+        ("cannot read /row 7/a: it is column 2.csv", "a.csv", ""),
     ],
 )
 def test_numbers_of_rows_say_where_they_begin(what: str, where: str, said: str, hint: str) -> None:
@@ -119,3 +126,12 @@ def test_numbers_of_rows_say_where_they_begin(what: str, where: str, said: str, 
     for told in (error, for_python(error), for_python(for_python(error))):
         assert str(told) == f"{where}: {what}" + (f" ({wanted})" if wanted else "")
     assert failure_of(error).hint == failure_of(for_python(error)).hint == wanted
+
+
+def test_the_name_of_a_column_is_not_told_as_its_number() -> None:
+    """Columns of pandas may be named 1, 2, 3; only numbers of columns begin at 0."""
+    frame = pd.DataFrame({1: [1.0, 2.0], 2: ["a", 1.0]})
+    with pytest.raises(DataError) as told:
+        open_store((frame, [0, 1]))
+    assert told.value.where == "X, column '2'"
+    assert told.value.hint.endswith("; rows are counted from 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 import zarr
 
 import bigsvm as package
-from bigsvm.errors import OutputError
+from bigsvm.errors import DataError, OutputError
+from bigsvm.files.sealed_json import write_sealed
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.tune.folder import claim, claim_for_curve
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.sealing.seal import seal
 from bigsvm.testing.problems import random_problem
@@ -151,6 +154,42 @@ def test_a_search_takes_the_place_of_another_one_only_with_overwrite(
         of_a_curve = (Path("s/sizes").exists(), Path("s/curve.json").exists())
         assert of_a_curve == ("curve" in kind,) * 2
         assert (Path("s/fits").exists(), Path("s/search.json").exists()) == ("curve" not in kind,) * 2
+
+
+@pytest.mark.parametrize("claimed", [claim, claim_for_curve])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["search.json"], "fits/mine.fits"),
+        (["search.json"], "fits/mine/thing"),
+        (["search.json", "fits/alike-0/fit.json"], "fits/mine/thing"),
+        (["search.json", "fits/alike-0/fit.json"], "found.json/thing"),
+        (["search.json"], "checkpoint/mine"),
+        (["search.json"], "checkpoint/refit-0/mine"),
+        (["search.json"], "fits"),
+        ([], "search.json"),
+        ([], "curve.json"),
+        ([], "sizes/mine"),
+        ([], "sizes/1/mine"),
+        (["sizes/0.5/search.json", "sizes/0.5/fits/alike-0/fit.json"], "sizes/0.5/fits/mine"),
+        (["sizes/0.5/search.json", "sizes/0.5/fits/alike-0/fit.json"], "sizes/0.5/fits/mine/thing"),
+    ],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_what_no_search_has_written_stays(
+    tmp_path: Path, claimed: Callable[..., None], ours: list[str], theirs: str, overwrite: bool
+) -> None:
+    """`--overwrite` deleted whatever lay in folders named fits, checkpoint or sizes, and any search.json went."""
+    run = tmp_path / "s"
+    for name in [*ours, theirs]:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(run / name, {"seed": 1})
+    (run / theirs).write_text("of somebody's")
+    arguments = (run, {"seed": 2}, overwrite) if claimed is claim else (run, overwrite)
+    with pytest.raises(DataError, match="holds "):
+        claimed(*arguments)
+    assert (run / theirs).read_text() == "of somebody's"
+    assert all((run / name).exists() for name in ours)
 
 
 @pytest.mark.parametrize(

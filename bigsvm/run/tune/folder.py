@@ -7,6 +7,7 @@ RUN/sizes/, RUN/curve.json      of a learning curve: a folder for each share of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,24 +18,33 @@ from bigsvm.files.atomic import cannot_write, remove, remove_dead, temporary_nam
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.store.identity import first_difference
 
-SEARCH, FOUND, CURVE, FITS, CHECKPOINT, SIZES = (
-    "search.json", "found.json", "curve.json", "fits", "checkpoint", "sizes",
+SEARCH, FOUND, CURVE, FIT, FITS, CHECKPOINT, SIZES = (
+    "search.json", "found.json", "curve.json", "fit.json", "fits", "checkpoint", "sizes",
 )  # fmt: skip
 _LOCK = "lock"  # of whoever works on the folder (`observe/run_files.py`)
 _OF_A_SEARCH, _OF_A_CURVE = (FOUND, FITS, CHECKPOINT), (CURVE, SIZES)
+_NAMES = {
+    FITS: re.compile("[a-z]+(-[0-9]+)*"),
+    CHECKPOINT: re.compile("[a-z]+(-[0-9]+)*"),
+    SIZES: re.compile("[0-9.e-]+"),
+}
+_STATE = re.compile("[0-9]{8,}")  # of a fit, in its folder of checkpoints (`run/fit/checkpoint.py`)
+_TEMPORARY = ".tmp-"  # in the names of what a killed process left
 _HINT = "name another folder; --overwrite deletes that search and begins this one"
+_ELSEWHERE = "name a new folder for the search"
 
 
 def claim(run: Path, document: dict[str, Any], overwrite: bool = False) -> None:
     """Create the folder of a search, or check that it holds this search.
 
-    overwrite : delete the search that it holds, if that is another one or damaged; nothing that no search has written
+    overwrite : delete the search that it holds, if that is another one or damaged; a folder with things among the fits
+        that no search has written is refused
 
     Raises DataError if the folder holds another search or other things; OutputError.
     """
     file = run / SEARCH
     with _folder(run):
-        if _holds(run, _OF_A_CURVE):
+        if (run / SIZES).exists():
             _make_room(run, overwrite, "a learning curve (--sizes)")
         elif file.exists() and ((run / FITS).exists() or (run / CHECKPOINT).exists()):
             differs = _difference(file, document, overwrite)
@@ -56,7 +66,9 @@ def claim_for_curve(run: Path, overwrite: bool = False) -> None:
         if (run / SEARCH).exists():
             _make_room(run, overwrite, "a search without --sizes")
             (run / SEARCH).unlink()
-        elif not _holds(run, _OF_A_CURVE):
+        elif (run / SIZES).exists():
+            _check_ours(run)
+        else:
             _check_nothing_else(run)
 
 
@@ -69,10 +81,6 @@ def _folder(run: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot_write(run, error) from error
-
-
-def _holds(run: Path, names: tuple[str, ...]) -> bool:
-    return any((run / name).exists() for name in names)
 
 
 def _difference(file: Path, document: dict[str, Any], overwrite: bool) -> str | None:
@@ -92,6 +100,7 @@ def _make_room(run: Path, overwrite: bool, held: str) -> None:
     """
     if not overwrite:
         raise DataError(f"the folder holds {held}", str(run), _HINT)
+    _check_ours(run)
     for name in _OF_A_SEARCH + _OF_A_CURVE:
         if (run / name).exists():
             going = temporary_name(run / name)
@@ -99,7 +108,58 @@ def _make_room(run: Path, overwrite: bool, held: str) -> None:
             remove(going)
 
 
+def _check_ours(run: Path) -> None:
+    """Raise DataError if something that no search has written lies where searches write."""
+    if (other := _of_somebody(run)) is not None:
+        raise DataError(f"the folder holds other things: {other.relative_to(run)}", str(run), _ELSEWHERE)
+
+
+def _of_somebody(run: Path) -> Path | None:
+    """The first thing where searches write that no search has written; None if there is none.
+
+    The names are plain words that others use, too, so that what is inside decides.
+    """
+    begun = any((run / name).is_dir() for name in (FITS, CHECKPOINT, SIZES))
+    if (run / SEARCH).exists() and not begun and not _is_record(run / SEARCH):
+        return run / SEARCH
+    for name in (FOUND, CURVE):
+        if (run / name).exists() and not (run / name).is_file():
+            return run / name
+    for name, known in _NAMES.items():
+        if not (run / name).is_dir():
+            if (run / name).exists():
+                return run / name
+            continue
+        for path in sorted((run / name).iterdir()):
+            if _TEMPORARY not in path.name and not (path.is_dir() and known.fullmatch(path.name)):
+                return path
+            if _TEMPORARY not in path.name and (other := _of_somebody_in(path, name)) is not None:
+                return other
+    return None
+
+
+def _of_somebody_in(folder: Path, name: str) -> Path | None:
+    """As `_of_somebody`, of one folder in RUN/`name`."""
+    if name == FITS:
+        return None if (folder / FIT).is_file() else folder
+    there = sorted(path for path in folder.iterdir() if _TEMPORARY not in path.name)
+    if name == CHECKPOINT:
+        return next((path for path in there if not _STATE.fullmatch(path.name)), None)
+    known = (_LOCK, SEARCH, *_OF_A_SEARCH)
+    return next((path for path in there if path.name not in known), None) or _of_somebody(folder)
+
+
+def _is_record(file: Path) -> bool:
+    """Whether it is the record of a search, and whole."""
+    try:
+        read_sealed(file)
+    except ValueError:
+        return False
+    return True
+
+
 def _check_nothing_else(run: Path) -> None:
     """Raise DataError if the folder holds files of somebody else."""
-    if any(path.name not in (_LOCK, SEARCH) for path in run.iterdir()):
-        raise DataError("the folder holds other things", str(run), "name a new folder for the search")
+    strange = [path for path in run.iterdir() if path.name not in (_LOCK, SEARCH)]
+    if strange or ((run / SEARCH).exists() and not _is_record(run / SEARCH)):
+        raise DataError("the folder holds other things", str(run), _ELSEWHERE)

@@ -20,8 +20,8 @@ from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.model.linear_model import Model, load_model
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.tune.folder import CHECKPOINT, FIT, FITS
 
-_FILE = "fit.json"
 _CHECKPOINT_EVERY_S = 60.0
 Cells = Sequence[tuple[int, int]]
 
@@ -37,7 +37,7 @@ class KeptFits:
 
         An earlier version may have trained other cells in the fit of that name.  Raises DataError if it is damaged.
         """
-        if self._run is None or not (folder := self._run / "fits" / name).is_dir():
+        if self._run is None or not (folder := self._run / FITS / name).is_dir():
             return False
         figures = _figures_of(folder)
         if "cells" not in figures:  # earlier versions did not write them
@@ -58,19 +58,19 @@ class KeptFits:
             results = fit(None, False)
             results[0].heed_a_late_stop()  # or the next fit would begin
             return _figures(results), _models(results)
-        folder = self._run / "fits" / name
+        folder = self._run / FITS / name
         if self.has(name, cells):
             return _read(folder)
-        checkpoints = Checkpoints(self._run / "checkpoint" / name, {}, _CHECKPOINT_EVERY_S)
+        checkpoints = Checkpoints(self._run / CHECKPOINT / name, {}, _CHECKPOINT_EVERY_S)
         results = fit(checkpoints, True)
         figures, models = _figures(results), _models(results)
         folder.parent.mkdir(exist_ok=True)
-        with new_directory(folder, overwrite=True, marks=(_FILE,), kind="fit") as made:
+        with new_directory(folder, overwrite=True, marks=(FIT,), kind="fit") as made:
             for number, model in enumerate(models):
                 model.save(made / f"{number:03d}")
-            write_sealed(made / _FILE, {**figures, "n_models": len(models), "cells": list(map(list, cells))})
+            write_sealed(made / FIT, {**figures, "n_models": len(models), "cells": list(map(list, cells))})
         checkpoints.clear()
-        shutil.rmtree(self._run / "checkpoint", ignore_errors=True)
+        shutil.rmtree(self._run / CHECKPOINT, ignore_errors=True)
         results[0].heed_a_late_stop(checkpoints.goes_on)  # the fit is kept
         # Return what was saved, so that a search that is continued gets exactly the same numbers.
         return _read(folder)
@@ -98,7 +98,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Model]]:
 
 def _figures_of(folder: Path) -> dict[str, Any]:
     try:
-        figures = read_sealed(folder / _FILE)
+        figures = read_sealed(folder / FIT)
         range(figures["n_models"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

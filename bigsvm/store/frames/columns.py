@@ -35,7 +35,7 @@ def check_whole_columns(X: Any) -> None:
     for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
         if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
             continue
-        _check_whole_column(column_of(X, place), f"X, column {name!r}")
+        _check_whole_column(column_of(X, place), f"X, column {str(name)!r}")
 
 
 def check_whole_labels(y: Any) -> None:

@@ -68,7 +68,7 @@ def _numbers(frame: Any, where: str) -> np.ndarray:
     check_whole_columns(frame)
     out, n_columns = np.empty((0, 0), np.uint8), len(frame.columns)
     for place, name in enumerate(frame.columns):
-        column = _column(column_of(frame, place), f"{where}, column {name!r}")
+        column = _column(column_of(frame, place), f"{where}, column {str(name)!r}")
         if place == 0:
             out = np.empty((len(column), n_columns), column.dtype)
         else:
