@@ -6,10 +6,9 @@ Times, hosts and paths belong here, not in a model.
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,27 +22,11 @@ __all__ = ["EVENTS", "LOCK", "REPORT", "RUN", "recorded", "run_folder", "write_r
 
 @contextmanager
 def run_folder(run: Path) -> Iterator[None]:
-    """The folder of a run, ours alone while the block runs.  If it is empty at the end, it goes.
+    """The folder of a run, ours alone while the block runs (`locks.folder_alone`).  Raises OutputError."""
+    from bigsvm.files.locks import folder_alone
 
-    An empty folder would be an existing output to the next fit.  One that was empty before belongs to the user.
-
-    Raises OutputError: another process is at it (named), or it cannot be written.
-    """
-    from bigsvm.files.atomic import cannot_write
-    from bigsvm.files.locks import alone
-
-    try:
-        was_empty = os.path.isdir(run) and not os.listdir(run)
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(run, error) from error
-    try:
-        with alone(run / LOCK, "the run"):
-            yield
-    finally:
-        if not was_empty:
-            with suppress(OSError):
-                run.rmdir()
+    with folder_alone(run, LOCK, "the run"):
+        yield
 
 
 @contextmanager

@@ -79,6 +79,30 @@ def alone(path: Path, what: str) -> Iterator[None]:
             return
 
 
+@contextmanager
+def folder_alone(folder: Path, name: str, what: str) -> Iterator[None]:
+    """A folder, ours alone while the block runs.  If it is empty at the end, it goes.
+
+    An empty folder would be an existing output to the next fit.  One that was empty before belongs to the user.
+
+    name : of the lock in it;  what : as in `alone`
+
+    Raises OutputError: another process is at it (named), or it cannot be written.
+    """
+    try:
+        was_empty = folder.is_dir() and not any(folder.iterdir())
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    try:
+        with alone(folder / name, what):
+            yield
+    finally:
+        if not was_empty:
+            with suppress(OSError):
+                folder.rmdir()
+
+
 def flock(lock: IO[Any], how: int) -> None:
     """As `fcntl.flock`, but a file system that has no locks is told by name, with what helps.
 

@@ -14,8 +14,9 @@ import pytest
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, Interrupted
+from bigsvm.errors import DataError, Interrupted, OutputError
 from bigsvm.events import CertificateMade, EpochEnd, Event
+from bigsvm.files.locks import alone
 from bigsvm.files.sealed_json import read_sealed, write_sealed
 from bigsvm.run.proof.linear_prover import LinearProver
 from bigsvm.run.tune.folds import Folds
@@ -159,3 +160,14 @@ def test_a_fit_that_an_earlier_version_made_of_other_cells_is_made_again(recorde
     again = bigsvm.tune((X, y), **options)
     assert [row.document() for row in again.rows] == [row.document() for row in found.rows]
     assert read_sealed(kept / "fit.json")["cells"] == [[1, 0]]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_search_that_is_going_on_is_left_alone(tmp_path: Path, overwrite: bool) -> None:
+    """Python took no lock: `overwrite=True` would have deleted the fits of a search that was running."""
+    search = functools.partial(bigsvm.tune, random_problem(80, 3, seed=3), folds=2, run=tmp_path / "s")
+    search(Cs=[1.0])
+    before = sorted(tmp_path.rglob("*"))
+    with alone(tmp_path / "s" / "lock", "the run"), pytest.raises(OutputError, match="in use"):
+        search(Cs=[2.0], overwrite=overwrite)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -21,7 +21,8 @@ from bigsvm.store.identity import first_difference
 SEARCH, FOUND, CURVE, FIT, FITS, CHECKPOINT, SIZES = (
     "search.json", "found.json", "curve.json", "fit.json", "fits", "checkpoint", "sizes",
 )  # fmt: skip
-_LOCK = "lock"  # of whoever works on the folder (`observe/run_files.py`)
+LOCK = "lock"
+"""Held by whoever works on the folder; repeated from `observe/run_files.py`, which stands above."""
 _OF_A_SEARCH, _OF_A_CURVE = (FOUND, FITS, CHECKPOINT), (CURVE, SIZES)
 _NAMES = {
     FITS: re.compile("[a-z]+(-[0-9]+)*"),
@@ -145,7 +146,7 @@ def _of_somebody_in(folder: Path, name: str) -> Path | None:
     there = sorted(path for path in folder.iterdir() if _TEMPORARY not in path.name)
     if name == CHECKPOINT:
         return next((path for path in there if not _STATE.fullmatch(path.name)), None)
-    known = (_LOCK, SEARCH, *_OF_A_SEARCH)
+    known = (LOCK, SEARCH, *_OF_A_SEARCH)
     return next((path for path in there if path.name not in known), None) or _of_somebody(folder)
 
 
@@ -160,6 +161,6 @@ def _is_record(file: Path) -> bool:
 
 def _check_nothing_else(run: Path) -> None:
     """Raise DataError if the folder holds files of somebody else."""
-    strange = [path for path in run.iterdir() if path.name not in (_LOCK, SEARCH)]
+    strange = [path for path in run.iterdir() if path.name not in (LOCK, SEARCH)]
     if strange or ((run / SEARCH).exists() and not _is_record(run / SEARCH)):
         raise DataError("the folder holds other things", str(run), _ELSEWHERE)

@@ -10,6 +10,7 @@ from typing import Any
 from bigsvm.config import RESULT_OPTIONS, FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.events import Emit, Event, Warned, silent
+from bigsvm.files.locks import folder_alone
 from bigsvm.files.sealed_json import write_sealed
 from bigsvm.machine import anonymous_bytes, check_address_space, memory_limit, trim_heap
 from bigsvm.peak_memory import PeakMemory
@@ -21,7 +22,7 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
-from bigsvm.run.tune.folder import CHECKPOINT, FOUND, claim
+from bigsvm.run.tune.folder import CHECKPOINT, FOUND, LOCK, claim
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import Candidate, grid_of
 from bigsvm.run.tune.held_out import METRICS, METRICS_OF_TARGETS, calibrated_by_folds, held_out_metrics, load_scoring
@@ -138,7 +139,10 @@ def tune(
         refit,
         overwrite,
     )
-    return tune_store(store, config, asked, emit, None if run is None else Path(run))
+    if run is None:
+        return tune_store(store, config, asked, emit)
+    with folder_alone(Path(run), LOCK, "the search"):
+        return tune_store(store, config, asked, emit, Path(run))
 
 
 def metric_of(metric: str | None, store: RowBlocks) -> str:
