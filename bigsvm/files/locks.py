@@ -62,7 +62,13 @@ def alone(path: Path, what: str) -> Iterator[None]:
         except OSError as error:
             raise cannot_write(path, error) from error
         with lock:
-            if not take(lock, fcntl.LOCK_EX):
+            try:
+                is_ours = take(lock, fcntl.LOCK_EX)
+            except OutputError:
+                if os.fstat(lock.fileno()).st_size == 0:  # signed by nobody: we made it
+                    path.unlink(missing_ok=True)
+                raise
+            if not is_ours:
                 looks += 1
                 if looks < _LOOKS and _holder_is_gone(lock):
                     time.sleep(_LOOK_S)  # a child that the dead holder had just forked has not released it yet

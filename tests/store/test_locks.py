@@ -190,3 +190,22 @@ def test_a_file_system_without_locks_is_told_by_name(
         WAYS[way](path)
     assert caught.value.where == str(tmp_path)
     assert "choose a folder on another disk" in caught.value.hint
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_folder_without_locks_is_left_as_it_was(
+    signed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file stayed, and the next fit took its folder for a run; a lock that names a holder stays."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    folder = tmp_path / "s.run"
+    if signed:
+        folder.mkdir()
+        (folder / "lock").write_text("{}")
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(OutputError, match="cannot lock"), locks.folder_alone(folder, "lock", "the run"):
+        pass
+    assert folder.exists() == (folder / "lock").exists() == signed
