@@ -8,7 +8,9 @@ import io
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -255,3 +257,26 @@ def test_whether_pyarrow_handles_signals_is_what_it_was(on: bool, handled: tuple
         pa.enable_signal_handlers(True)
         for number, handler in former.items():
             signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("blocked", [set(), {signal.SIGTERM}])
+def test_signals_wait_while_the_handlers_of_pyarrow_are_looked_at(
+    blocked: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in a hundred that came then was lost; a signal that the program has blocked stays so."""
+    held: list[set[int]] = []
+
+    @contextmanager
+    def handlers_of_pyarrow() -> Iterator[None]:
+        held.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        yield
+
+    monkeypatch.setattr(pa.lib, "SignalStopHandler", handlers_of_pyarrow)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        handled_by_pyarrow()
+        after = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert [{signal.SIGINT, signal.SIGTERM} <= one for one in held] == [True]
+    assert after == before | blocked

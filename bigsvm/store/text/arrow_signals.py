@@ -42,11 +42,15 @@ def handled_by_pyarrow() -> bool:
     if stopping is None:
         return True
     before = _handlers()
+    # Where a signal comes just as pyarrow's handlers go, it is lost, so signals wait.
+    held = set(_SIGNALS) - signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         with stopping():
             return _handlers() != before
-    except pa.ArrowCancelled:  # a signal came just now; pyarrow has sent it again, to the handler of the program
+    except pa.ArrowCancelled:  # a signal to another thread; pyarrow has sent it again, to the program
         return True
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
 
 
 def _handlers() -> list[bytes]:
