@@ -16,9 +16,9 @@ from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.solvers.context import RunControl
 from bigsvm.solvers.dcd.dual_cd import DualCD
-from bigsvm.solvers.tube import in_memory
+from bigsvm.solvers.tube import in_memory, streamed
 from bigsvm.solvers.tube.interior_point import InteriorPoint
-from bigsvm.solvers.tube.tube import tube_of
+from bigsvm.solvers.tube.tube import evened, tube_of
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.testing.reference import dual_value, primal_value
@@ -79,6 +79,82 @@ def test_it_is_proved_whatever_the_scales_and_C_are(
     assert primal - dual <= 1.01e-4 * primal
     result.save_model(tmp_path / "m")
     assert certify_model(tmp_path / "m", store, FitConfig())["relative_gap"] <= 1e-4
+
+
+def one_far_away() -> tuple[np.ndarray, np.ndarray]:
+    """One target so far from the others that their losses are nothing beside its own."""
+    X, y = rows()[:2]
+    return X, np.where(np.arange(len(y)) == 3, 1e9, y)
+
+
+def as_large_as_epsilon() -> tuple[np.ndarray, np.ndarray]:
+    """All targets lie within epsilon of 0, the largest exactly at it."""
+    X, y = rows()[:2]
+    return X, EPSILON * y / np.abs(y).max()
+
+
+EXTREMES = {
+    "far target": (one_far_away, 1.0),
+    "far target, C": (one_far_away, 1e-12),
+    "no loss": (as_large_as_epsilon, 1.0),
+    "no loss, scales": (lambda: (as_they_come()[0], as_large_as_epsilon()[1]), 1e4),
+    "tiny C": (lambda: rows()[:2], 1e-25),
+    "tiniest C": (lambda: rows()[:2], 1e-300),
+}
+
+
+@pairs_of(
+    bias=["augmented", "none", "free"], stream=[False, True], form=list(EXTREMES), layout=["dense", "csr"],
+    scale=[1.0, 8.0],
+)  # fmt: skip
+def test_it_is_proved_at_the_extremes(
+    bias: str, stream: bool, form: str, layout: str, scale: float, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """A free bias stalled with a gap of 1 where one loss was far above the others, and where C was below 1e-16.
+
+    A loss of 0 was never reached, in the 100 iterations that are the most: it stalled, or took 300 readings.
+    """
+    if stream:
+        request.getfixturevalue("streaming")
+    made, C = EXTREMES[form]
+    X, y = made()
+    store = ArrayRows(sparse.csr_array(X) if layout == "csr" else X, y, None, task="regression")
+    options: dict[str, Any] = {} if bias == "none" else {"bias_scale": scale}
+    config = FitConfig.of(
+        solver="interior-point", loss=LOSS, bias=bias, C=C, epsilon=EPSILON, tol=1e-4, threads=1, **options
+    )
+    result = fit_store(store, config)
+    assert result.status == "converged"
+    assert result.figures["passes"] < 80
+    if bias == "free" or scale == 1.0:
+        primal, dual = bounds(X, y, C * np.ones(len(y)), bias, result)
+        assert primal - dual <= 1.01e-4 * primal
+    result.save_model(tmp_path / "m")
+    assert certify_model(tmp_path / "m", store, FitConfig())["relative_gap"] <= 1e-4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("name", "instead"), [("BALANCINGS", 0), ("evened", lambda alpha, total, size: alpha)], ids=["evened", "balanced"]
+)
+def test_either_way_makes_the_sum_of_alpha_0(
+    stream: bool, name: str, instead: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if stream:
+        request.getfixturevalue("streaming")
+    for module in (in_memory, streamed):
+        monkeypatch.setattr(module, name, instead)
+    X, y = one_far_away()
+    config = FitConfig.of(solver="interior-point", loss=LOSS, bias="free", tol=1e-4, threads=1)
+    assert fit_store(ArrayRows(X, y, task="regression"), config).status == "converged"
+
+
+def test_alpha_at_the_ends_of_all_boxes_is_balanced() -> None:
+    for alpha in (np.array([1.0, -1.0, -1.0, 0.0]), np.array([2.0, 1.0, -1e-3]), np.array([1.0, 1.0]), np.zeros(2)):
+        found = evened(alpha, float(alpha.sum()), float(np.abs(alpha).sum()))
+        assert abs(found.sum()) <= 1e-15
+        assert np.all(np.abs(found) <= np.abs(alpha))
+        assert np.all(found * alpha >= 0.0)
 
 
 @pytest.mark.parametrize("bias", ["augmented", "free"])
@@ -150,7 +226,7 @@ def test_a_free_bias_is_balanced_and_w_of_alpha_stays(stream: bool, tmp_path: Pa
             pass
         found = alpha.values[:, 0]
     else:
-        tube = tube_of(problem, [X[:75], X[75:]], y, np.ones(len(y)), X.shape[1] + 1)
+        tube = tube_of(problem, [X[:75], X[75:]], y, np.ones(len(y)), X.shape[1] + 1, 1.0)
         found = in_memory._balanced(tube, np.zeros(X.shape[1] + 1), off, False)
     assert abs(off.sum()) > 1e-9
     assert abs(found.sum()) <= 1e-13 * np.abs(found).sum()

@@ -71,7 +71,7 @@ def read(state: DualCDState, ctx: Context) -> bool:
     assert path is not None
     group, m = _models(state)[state.waiting[path.solved]]
     if path.read(group.problem, m, group.alpha, ctx):
-        columns(group.w)[:, m] = path.w
+        path.put_weights(group.problem, columns(group.w)[:, m])
         if path.solved == len(state.waiting):
             path.close()
             state.path = None

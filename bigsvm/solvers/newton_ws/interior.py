@@ -173,8 +173,7 @@ class _Path:
         self.V = problem.lean + sums.pulled
         self.primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
         gap = self.primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
-        # With a free bias the dual point is feasible only if sum y alpha = 0; otherwise the gap is no bound.
-        self.gap = gap + (abs(float(w[-1] * self.V[-1])) if problem.free else 0.0)
+        self.gap = gap + problem.penalty(w, self.V)
 
     def advance(self) -> float:
         """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more; the shorter of both lengths."""

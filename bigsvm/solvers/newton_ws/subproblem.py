@@ -47,12 +47,21 @@ class Around:
 
     free : bool   the bias is not regularised
     lean, at : float64, (n_features + 1,);  F : float64, a triangle (`compiled/linear/hessian.py`), or None for 0
+    spread : float   how far the last weight may have to move, at least as `penalty` counts
     """
 
     free: bool
     lean: np.ndarray
     at: np.ndarray
     F: np.ndarray | None = None
+    spread: float = 0.0
+
+    def penalty(self, w: np.ndarray, V: np.ndarray) -> float:
+        """What a gap at w and V lacks if the bias is free: the dual point is feasible only if sum alpha is 0.
+
+        Near w_last = 0 the product alone says nothing: among large losses it was small with all alpha at their bounds.
+        """
+        return (abs(float(w[-1])) + self.spread) * abs(float(V[-1])) if self.free else 0.0
 
     @property
     def regulariser(self) -> np.ndarray:

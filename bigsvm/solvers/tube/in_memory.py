@@ -21,7 +21,18 @@ from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.held_rows import Held
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS, PathRows, follow
 from bigsvm.solvers.newton_ws.subproblem import SLICES
-from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, Tube, balancing, exact_sum, is_balanced, tube_of
+from bigsvm.solvers.tube.tube import (
+    BALANCINGS,
+    FINAL,
+    Tube,
+    balancing,
+    constant_of,
+    evened,
+    exact_sum,
+    flat_bias,
+    is_balanced,
+    tube_of,
+)
 from bigsvm.store.blocks import Block, Matrix, readonly_view
 
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
@@ -64,14 +75,22 @@ def solve_model(
     parts = _parts(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
     if len(kept) < len(C):  # the method needs costs above 0
         t, C = t[kept], C[kept]
-    tube, start = tube_of(problem, parts, t, C, width, ctx.threads), np.zeros(width)
-    if tube.free:  # targets far from 0 are no hindrance: the bias begins among them
-        start[-1] = float(np.mean(t)) / tube.bias if len(t) else 0.0
-        t = t - np.mean(t) if len(t) else t
+    constant, start = constant_of(problem, float(C.sum())) if len(t) else 0.0, np.zeros(width)
+    tube = tube_of(problem, parts, t, C, width, constant, ctx.threads)
+    if len(t) and (flat := flat_bias(float(t.min()), float(t.max()), problem)) is not None:
+        start[-1] = flat / (problem.constant_feature or 1.0)
+        return start, alpha
+    if tube.free and len(t):  # targets far from 0 are no hindrance: the bias begins among them
+        start[-1] = float(np.mean(t)) / constant
+        t = t - np.mean(t)
+        tube.spread = float(np.abs(t).mean()) / constant
+    mu = (float(np.abs(t).mean()) if len(t) else 0.0) or 1.0
     rows = PathRows(tube)
-    w, _ = follow(tube, rows, start, 0.0, float(np.abs(t).mean()) or 1.0, FINAL * ctx.tol)
+    w, _ = follow(tube, rows, start, 0.0, mu, FINAL * ctx.tol)
     found = tube.difference(rows.alpha)
     alpha[kept] = _balanced(tube, w, found, consistent)
+    if tube.free:
+        w[-1] *= constant / problem.constant_feature
     return w, alpha
 
 
@@ -87,7 +106,8 @@ def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) ->
         wanted = w - tube.summed(alpha) if consistent else np.zeros(len(w))
         wanted[-1] = -tube.bias * total
         alpha = tube.moved(alpha, balancing(tube, H, wanted))
-    return alpha
+    total, size = exact_sum(alpha), exact_sum(np.abs(alpha))
+    return evened(alpha, total, size) if tube.free and not is_balanced(total, size) else alpha
 
 
 def _parts(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:

@@ -98,7 +98,7 @@ class InteriorPoint(SolverBase):
         try:
             if state.path is not None:
                 over = state.path.read(problem, m, state.alpha, ctx)
-                columns(state.w)[:, m] = state.path.w
+                state.path.put_weights(problem, columns(state.w)[:, m])
             else:
                 with leaving_when(ctx.stopping):
                     block = ctx.data.read(ctx.refs[0])

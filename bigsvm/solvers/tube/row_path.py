@@ -5,6 +5,7 @@ Six numbers are kept for each row; all else is computed anew from them and the w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -73,13 +74,15 @@ class Sides:
     """Sums of the rows, for the bias and the mu of the start.
 
     n, mean, squares : number of targets, their mean, and the sum of their squared distances from it
-    size : sum of |t|
+    size : sum of |t|;  least, largest : of the targets
     """
 
     n: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
     size: float = 0.0
+    least: float = math.inf
+    largest: float = -math.inf
 
     def add(self, t: np.ndarray) -> None:
         """Add targets."""
@@ -89,10 +92,11 @@ class Sides:
         self.mean += off * n / total
         self.size += float(np.sum(np.abs(t)))
         self.n = total
+        self.least, self.largest = min(self.least, float(t.min())), max(self.largest, float(t.max()))
 
 
-def pieces(problem: Problem, m: int, ctx: Context) -> Iterator[Piece]:
-    """Read all rows once: the pieces, in working order, of those that take part in a model.
+def pieces(problem: Problem, m: int, constant: float, ctx: Context) -> Iterator[Piece]:
+    """Read all rows once: the pieces, in working order, of those that take part in a model.  constant : as in `tube_of`
 
     Deferred proofs see each group of blocks.  Raises PassLeft if the run is to stop.
     """
@@ -109,7 +113,7 @@ def pieces(problem: Problem, m: int, ctx: Context) -> Iterator[Piece]:
     with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers, also) as source:
         for _, block in source:
             ctx.charge(block.nbytes)
-            for piece in _of_block(problem, m, block, first, ctx):
+            for piece in _of_block(problem, m, constant, block, first, ctx):
                 if ctx.stopping():
                     raise PassLeft
                 yield piece
@@ -117,7 +121,7 @@ def pieces(problem: Problem, m: int, ctx: Context) -> Iterator[Piece]:
     ctx.reads.waited_s += source.waited_s
 
 
-def _of_block(problem: Problem, m: int, block: Block, first: int, ctx: Context) -> Iterator[Piece]:
+def _of_block(problem: Problem, m: int, constant: float, block: Block, first: int, ctx: Context) -> Iterator[Piece]:
     """The pieces of a block whose rows are working rows from `first` on."""
     t, cost = problem.y_and_cost(block)
     C, X = problem.C[m] * cost, readonly_view(block.X)
@@ -135,5 +139,5 @@ def _of_block(problem: Problem, m: int, block: Block, first: int, ctx: Context) 
         n = n_rows_of(rows)
         halves = [take_rows(rows, 0, n // 2), take_rows(rows, n // 2, n)]
         taken = start + some
-        tube = tube_of(problem, halves, t[taken], C[taken], ctx.data.n_features + 1, ctx.threads)
+        tube = tube_of(problem, halves, t[taken], C[taken], ctx.data.n_features + 1, constant, ctx.threads)
         yield Piece(tube, at, first + start, first + stop)

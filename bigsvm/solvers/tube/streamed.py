@@ -24,7 +24,17 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.interior import RowCosts, most_counted
 from bigsvm.solvers.newton_ws.subproblem import SLICES, Around
 from bigsvm.solvers.tube.row_path import NUMBERS, Piece, Sides, piece_bytes, pieces
-from bigsvm.solvers.tube.tube import BALANCINGS, FINAL, balancing, exact_sum, is_balanced
+from bigsvm.solvers.tube.tube import (
+    BALANCINGS,
+    FINAL,
+    balancing,
+    constant_of,
+    evened,
+    exact_sum,
+    flat_bias,
+    is_balanced,
+)
+from bigsvm.store.blocks import tile
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
 
@@ -33,6 +43,7 @@ ROWS = "rows on the central path"
 _MOST = 100  # iterations
 _BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
 _TOGETHER = 256  # statistics of the costs of pieces that are kept apart
+_EVENED = 1 << 12  # entries of alpha that are scaled at a time
 READINGS = 60
 """Readings that a solution takes, about."""
 
@@ -63,6 +74,7 @@ class StreamedTube:
     gap, value : gap and P of the present model
     at_bounds : alpha of rows that are clearly at a bound is put exactly there
     balanced : steps of alpha that have made its sum 0
+    spread : with a free bias as in `Around`;  constant : of `constant_of`; at first that of the problem
     """
 
     rows: RowVector
@@ -85,6 +97,8 @@ class StreamedTube:
     value: float = math.inf
     at_bounds: bool = False
     balanced: int = 0
+    spread: float = 0.0
+    constant: float = 0.0
     around: Around = field(kw_only=True, metadata={"derived": True})
 
     @classmethod
@@ -94,7 +108,16 @@ class StreamedTube:
         around = Around(free=problem.bias == "free", lean=np.zeros(wide), at=np.zeros(wide))
         w, V, predictor, direction = np.zeros((4, wide))
         triangles = [np.zeros(triangle_size(wide)) for _ in range(SLICES)]
-        return cls(ctx.vector(ROWS, NUMBERS), triangles, w, V, predictor, direction, around=around)
+        return cls(
+            ctx.vector(ROWS, NUMBERS),
+            triangles,
+            w,
+            V,
+            predictor,
+            direction,
+            around=around,
+            constant=problem.constant_feature,
+        )
 
     @property
     def relative(self) -> float:
@@ -125,6 +148,12 @@ class StreamedTube:
         """Whether only the first of all readings was made."""
         return self.solved == 0 and self.iteration == 0 and self.phase == "step"
 
+    def put_weights(self, problem: Problem, w: np.ndarray) -> None:
+        """Put the present weights into w, float64 (n_features + 1,)."""
+        w[:] = self.w
+        if self.around.free:
+            w[-1] *= self.constant / problem.constant_feature
+
     def close(self) -> None:
         """Give back what is kept of the rows."""
         self.rows.close()
@@ -132,7 +161,7 @@ class StreamedTube:
     def _look(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
         """Find the start: mu, the bias, and how much C counts for."""
         sides, costs = Sides(), list[RowCosts]()
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             n = len(piece.tube.codes)
             sides.add(piece.tube.side[:n] + problem.loss.epsilon)
             costs.append(RowCosts.of(piece.tube))
@@ -142,10 +171,17 @@ class StreamedTube:
         if sides.n == 0.0:  # no row takes part
             alpha[:] = 0.0
             return True
+        if (flat := flat_bias(sides.least, sides.largest, problem)) is not None:
+            self.constant = problem.constant_feature
+            self.w[-1] = flat / (self.constant or 1.0)
+            alpha[:] = 0.0
+            return True
+        self.constant = constant_of(problem, sum(part.total for part in costs))
         self.most, mu = most_counted(costs), sides.size / sides.n
         if self.around.free:
-            self.w[-1] = sides.mean / problem.constant_feature
+            self.w[-1] = sides.mean / self.constant
             mu = math.sqrt(sides.squares / sides.n)
+            self.spread = mu / self.constant
         self.mu, self.phase = mu or 1.0, "step"
         return False
 
@@ -156,7 +192,7 @@ class StreamedTube:
         losses, linear, before, costs = 0.0, 0.0, 0.0, 0.0
         for part in self.H:
             part[:] = 0.0
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             tube = piece.tube
             if piece.start >= self.moved:
                 piece.keep(self._stepped(piece), rows)
@@ -207,7 +243,7 @@ class StreamedTube:
         """The longest step along the predictor, and what the pull of the corrector consists of."""
         dual = primal = 1.0
         after, pulled, central = np.zeros(3), np.zeros(len(self.w)), np.zeros(len(self.w))
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             tube = piece.tube
             found = piece.kept(self.rows.values)._replace(s=tube.slacks(self.w))
             h, more, zeros = np.empty(len(tube.C)), np.empty(len(tube.C)), np.zeros(len(tube.C))
@@ -234,7 +270,7 @@ class StreamedTube:
     def _correct(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
         """The longest step along the corrector."""
         dual = primal = math.inf
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             found, h, targets = self._aimed(piece)
             reach = kernel.reach(found, h, piece.tube.products(self.direction), targets)
             dual, primal = min(dual, float(reach[0])), min(primal, float(reach[1]))
@@ -246,7 +282,7 @@ class StreamedTube:
     def _settle(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
         """Find out whether alpha of rows that are clearly at a bound may be put exactly there."""
         linear, losses, V = 0.0, 0.0, np.zeros(len(self.w))
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             tube, found = piece.tube, self._at_bounds(piece)
             sums = kernel.gap_sums(tube.slacks(self.w), tube.C, found, tube.side)
             losses, linear = losses + float(sums[0]), linear + float(sums[1])
@@ -259,7 +295,7 @@ class StreamedTube:
     def _write(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
         """Write alpha.  In no other reading it changes, so that until then it belongs to the weights of the caller."""
         alpha[:] = 0.0
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             found = self._at_bounds(piece) if self.at_bounds else piece.kept(self.rows.values).alpha
             alpha[piece.at] = piece.tube.difference(found)
         self.phase = "balance"
@@ -276,7 +312,7 @@ class StreamedTube:
         sums, any_inner = [np.zeros(2)], False
         for part in self.H:
             part[:] = 0.0
-        for piece in pieces(problem, m, ctx):
+        for piece in pieces(problem, m, self.constant, ctx):
             if self.balanced and piece.start >= self.moved:
                 alpha[piece.at] = piece.tube.moved(alpha[piece.at], self.direction)
                 self.moved = piece.stop
@@ -286,11 +322,15 @@ class StreamedTube:
             sums = _added(sums, np.array([exact_sum(some), exact_sum(np.abs(some))]))
             piece.tube.add_to_hessian(h, self.H)
         total, size = (exact_sum(values) for values in zip(*sums, strict=True))
-        if is_balanced(total, size) or not any_inner or self.balanced >= BALANCINGS:
+        if is_balanced(total, size):
+            return True
+        if not any_inner or self.balanced >= BALANCINGS:
+            for a, b in tile(len(alpha), _EVENED):
+                alpha[a:b] = evened(alpha[a:b], total, size)
             return True
         self.H[0] += self.H[1]
         wanted = np.zeros(len(self.w))
-        wanted[-1] = -problem.constant_feature * total
+        wanted[-1] = -self.constant * total
         self.direction[:] = balancing(self.around, self.H, wanted)
         self.balanced += 1
         return False
@@ -299,9 +339,8 @@ class StreamedTube:
         """(gap, P) at w, for sums over the rows as in `interior.GapSums`."""
         w, R = self.w, self.around.regulariser
         value = 0.5 * float(w @ (R * w)) + losses
-        # With a free bias the dual point is feasible only if sum alpha = 0; otherwise the gap is no bound.
-        penalty = abs(float(w[-1] * V[-1])) if self.around.free else 0.0
-        return value - linear + 0.5 * float(V @ (R * V)) + penalty, value
+        self.around.spread = self.spread
+        return value - linear + 0.5 * float(V @ (R * V)) + self.around.penalty(w, V), value
 
     def _aim(self, direction: np.ndarray, pulled: np.ndarray) -> None:
         """Set the Newton direction of w towards targets with such a pull."""

@@ -84,6 +84,35 @@ def is_balanced(total: float, size: float) -> bool:
     return abs(total) <= _BALANCED * size
 
 
+def evened(alpha: np.ndarray, total: float, size: float) -> np.ndarray:
+    """alpha whose sum is 0 up to rounding, where all rows are at the ends of their boxes: those of one sign are scaled.
+
+    total, size : the sums of alpha and of |alpha|, of all rows
+    """
+    more, less = 0.5 * (size + abs(total)), 0.5 * (size - abs(total))
+    return np.where(np.sign(alpha) == np.sign(total), alpha * (less / more), alpha) if more > 0.0 else alpha
+
+
+def constant_of(problem: Problem, costs: float) -> float:
+    """The constant feature of the equations, which for a free bias may be any number.
+
+    Its row of the matrix has no regulariser; if it were less than the rounding of the others, the bias would not move.
+    costs : the sum of C
+    """
+    if problem.bias != "free" or costs * problem.constant_feature**2 >= 1.0:
+        return problem.constant_feature
+    return 2.0 ** math.ceil(-0.5 * math.log2(costs))
+
+
+def flat_bias(least: float, largest: float, problem: Problem) -> float | None:
+    """The bias of a constant within epsilon of all targets, so that w = 0 and alpha = 0 are optimal; None without one.
+
+    The method would halve a loss of 0 for ever.  least, largest : of the targets
+    """
+    bias = 0.5 * least + 0.5 * largest if problem.bias == "free" else 0.0
+    return bias if max(largest - bias, bias - least) <= problem.loss.epsilon else None
+
+
 def balancing(tube: Around, H: list[np.ndarray], wanted: np.ndarray) -> np.ndarray:
     """The change of the weights that belongs to a step of alpha which makes its sum 0; float64, (n_features + 1,).
 
@@ -104,11 +133,13 @@ def solves(loss: Loss, n_features: int) -> bool:
     return loss.regression and not loss.smooth and loss.nu is None and n_features <= NARROW
 
 
-def tube_of(problem: Problem, parts: list[Held], t: np.ndarray, C: np.ndarray, width: int, threads: int = 1) -> Tube:
+def tube_of(
+    problem: Problem, parts: list[Held], t: np.ndarray, C: np.ndarray, width: int, constant: float, threads: int = 1
+) -> Tube:
     """The problem on some rows.
 
     parts : their matrices, an even number of them, so that any number of threads gives the same bits
-    t, C : float64, (n_rows,)   targets, and costs above 0;  width : n_features + 1
+    t, C : float64, (n_rows,)   targets, and costs above 0;  width : n_features + 1;  constant : of `constant_of`
     """
     n, epsilon, zeros = len(t), problem.loss.epsilon, np.zeros(width)
     return Tube(
@@ -117,7 +148,7 @@ def tube_of(problem: Problem, parts: list[Held], t: np.ndarray, C: np.ndarray, w
         C=np.concatenate([C, C]),
         far=np.zeros(2 * n, bool),
         side=np.concatenate([t - epsilon, -t - epsilon]),
-        bias=problem.constant_feature,
+        bias=constant,
         free=problem.bias == "free",
         lean=zeros,
         at=zeros,
