@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,8 @@ def test_a_hopeless_fit_that_streams_is_taken_over_and_goes_on_model_by_model(tm
     said = []
     while bench.state.path is not None:
         said += [bench.solver.change(bench.state), bench.solver.change(bench.state)]
+        bench.state.estimates = (0.9 * bench.ctx.tol, 1.0)  # however small the gap is thought to be,
+        assert bench.solver.forecast(bench.state) == math.inf  # the same point is proved once
         info = bench.step()
     assert [text[-24:] for text in said if text] == [f"{n} of 2 models are solved" for n in (0, 1)]
     assert info.ask_certificate

@@ -259,8 +259,11 @@ class DualCD(SolverBase):
 
         On shards it is twice what the pass showed, or more if the last proof found more: during a round the rows of a
         shard do not see the changes by other shards.  Caution pays, because a proof that fails has cost a pass, and a
-        deferred one costs none.
+        deferred one costs none.  While the interior-point method reads rows that stream the point stays as it is:
+        proofs of it would show the same again and again, and so many end a fit as stalled.
         """
+        if state.path is not None:
+            return math.inf
         if state.shards is not None:
             return _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
         return _forecast(*state.estimates, state.share)
