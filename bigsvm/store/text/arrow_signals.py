@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_ACTION_BYTES = 1024  # more than a `struct sigaction` has anywhere
-_HANDLER_BYTES = 16  # of its beginning, where the handler lies; C libraries leave bytes of the mask as they come
 
 
 @contextmanager
@@ -35,29 +30,23 @@ def left_to_python() -> Iterator[None]:
 def handled_by_pyarrow() -> bool:
     """Whether pyarrow would handle signals in this thread; not if the program has switched that off, for example.
 
-    pyarrow does not say.  But while it reads, its own handlers lie beneath those of Python, and the system knows them.
-    Without its class for that, which is not public, it is taken for switched on, as by default.
+    pyarrow does not say.  But where it is on, it asks for Python's handlers before it puts its own there.  These are
+    never put there here: signals that come just as they go are lost.  Without its class for that, which is not public,
+    it is taken for switched on, as by default.
     """
     stopping = getattr(pa.lib, "SignalStopHandler", None)
     if stopping is None:
         return True
-    before = _handlers()
-    # Where a signal comes just as pyarrow's handlers go, it is lost, so signals wait.
-    held = set(_SIGNALS) - signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    handlers: list[object] = []
+    usual = signal.getsignal
+
+    def noticed(number: int) -> object:
+        handlers.append(usual(number))
+        return handlers[-1]
+
+    signal.getsignal = noticed  # type: ignore[assignment]
     try:
-        with stopping():
-            return _handlers() != before
-    except pa.ArrowCancelled:  # a signal to another thread; pyarrow has sent it again, to the program
-        return True
+        stopping()
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
-
-
-def _handlers() -> list[bytes]:
-    """What the system does with the signals."""
-    found, library = [], ctypes.CDLL(None)
-    for number in _SIGNALS:
-        action = ctypes.create_string_buffer(_ACTION_BYTES)
-        library.sigaction(int(number), None, action)
-        found.append(action.raw[:_HANDLER_BYTES])
-    return found
+        signal.getsignal = usual
+    return any(found not in (signal.SIG_DFL, signal.SIG_IGN, None) for found in handlers)
