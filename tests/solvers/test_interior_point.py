@@ -250,7 +250,8 @@ def test_the_number_of_threads_and_the_scheduler_change_no_byte(tmp_path: Path, 
     X, y = as_they_come()
     for solver, bias in (("interior-point", "free"), ("dcd", "none")):
         found = []
-        for number, changed in enumerate(({"threads": 1}, {"threads": 3}, {"scheduler": "serial"})):
+        ways: list[dict[str, Any]] = [{"threads": 1}, {"threads": 3}, {"scheduler": "serial"}]
+        for number, changed in enumerate(ways):
             folder = tmp_path / f"{solver}{number}"
             bigsvm.fit((X, y), solver=solver, bias=bias, loss=LOSS, **changed).save_model(folder)
             found.append({p.name: p.read_bytes() for p in sorted(folder.iterdir())})
