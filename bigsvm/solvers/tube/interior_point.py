@@ -46,9 +46,11 @@ class InteriorState:
 
 @dataclass(frozen=True)
 class InteriorPoint(SolverBase):
-    """Hyperparameters of `interior-point`.
+    """Hyperparameters of `interior-point`, which minimises |w|^2 / 2 + sum_i C_i max(0, |t_i - f(x_i)| - epsilon).
 
     max_features : int    largest number of features; the matrices have (n_features + 1)^2 entries
+
+    Source: Mehrotra, SIAM J. Optimization 2 (1992); for linear SVM Ferris and Munson, SIAM J. Optimization 13 (2002).
     """
 
     name: ClassVar[str] = "interior-point"
