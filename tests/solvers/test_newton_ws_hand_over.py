@@ -17,6 +17,7 @@ from bigsvm.events import EpochEnd, Warned
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit import loop
 from bigsvm.run.fit.fit import fit_store
+from bigsvm.solvers.dcd import slow_sweeps
 from bigsvm.solvers.newton_ws import hand_over
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
@@ -336,6 +337,7 @@ def counts_of_cells() -> tuple[sp.csr_array, np.ndarray]:
 def test_working_sets_take_over_before_dcd_is_called_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fit ended as stalled with a gap of 0.8 after half a second, where working sets take three epochs."""
     monkeypatch.setattr(hand_over, "_STEPS_OF_ALL", 1e6)
+    monkeypatch.setattr(slow_sweeps, "_EPOCHS", math.inf)  # with momentum dcd arrives, after 2,150 epochs
     rows, said = counts_of_cells(), []
     result = bigsvm.fit(rows, loss="hinge", memory="64MiB", emit=said.append)
     assert (result.model.about["plan"]["solver"], result.status) == ("newton-ws", "converged")

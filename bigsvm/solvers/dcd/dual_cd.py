@@ -9,8 +9,8 @@ on several shards are trained where they are, and the changes of w are added up 
 With --stop paper it ends by the rule of Hsieh et al.: the projected gradients of a sweep over all rows lie within `eps`
 of one another.  Rows that stream then have neither row buffer nor momentum, because the published method has neither.
 
-In a search by cross-validation momentum is also used for rows in memory, every few sweeps (`momentum.py`): 80 models,
-hinge, to 1e-6, took 7.5 s instead of 19.
+Rows in memory get momentum, too, and w in float64, once sweeps take long (`slow_sweeps.py`).  In a search by
+cross-validation there is momentum from the beginning: 80 models, hinge, to 1e-6, took 7.5 s instead of 19.
 
 Models are trained in groups that share only the reading of the rows (`groups_of_models`).  Crammer and Singer's loss
 couples all models (`compiled/linear/joint.py`), so they form one group, and a row is shrunk for all of them at once.
@@ -43,6 +43,7 @@ from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.interior import begin, epochs, read, solve
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
+from bigsvm.solvers.dcd.slow_sweeps import before_load, let_go, see_proof, speed_up
 from bigsvm.solvers.tube.streamed import streamed_needs
 from bigsvm.solvers.tube.tube import solves
 from bigsvm.solvers.weights import columns
@@ -68,9 +69,9 @@ class DualCD(SolverBase):
 
     max_sweeps_per_step : int   most sweeps over rows in memory in one step; no effect on rows that stream
     row_buffer : str     'auto': of rows that stream, those that violate stay in memory; 'off': none do
-    momentum : str  'auto', 'on' or 'off': extrapolate alpha and w before a pass over rows that stream, or before sweeps
-                    of a search (`momentum.py`).  Only for classification; on shards only without bias, weights of rows
-                    and row buffer
+    momentum : str  'auto', 'on' or 'off': extrapolate alpha and w before a pass over rows that stream, before sweeps
+                    of a search, or of another fit of rows in memory that takes long (`momentum.py`).  Only for
+                    classification; on shards only without bias, weights of rows and row buffer
     order : str     'permutation': a sweep visits every row once;  'random': it draws as many rows with replacement
                     (Hsieh et al., Algorithm 2; for rows that stream, within each group of blocks).  'random' turns
                     shrinking, row buffer and momentum off, since all three need every row to be visited
@@ -205,8 +206,9 @@ class DualCD(SolverBase):
     def step(self, problem: Problem, state: DualCDState, ctx: Context) -> StepInfo:
         """One pass over rows that stream; on data in memory, up to `max_sweeps_per_step` sweeps."""
         if ctx.resident:
+            message = "" if state.swept else speed_up(state, ctx, self._leaps)
             swept = StepInfo(*state.swept) if state.swept else self._sweep_memory(state, ctx)
-            return self._solved(state, ctx, swept)
+            return self._solved(state, ctx, replace(swept, message=message))
         between = state.path is None and state.done == 0 and state.estimates[0] > ctx.tol  # two passes, not at the end
         if between and self._late(state, ctx) and self._takes_over(state):
             begin(state, ctx)
@@ -248,6 +250,7 @@ class DualCD(SolverBase):
         refuse_earlier(state, tree, ctx.data.uri)
         if tree.get("path") is not None:
             begin(state, ctx)
+        before_load(state, tree, ctx)
         if tree["row_buffer"] is not None:
             state.row_buffer = shared_row_buffer([group.problem for group in state.groups], ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
@@ -397,6 +400,8 @@ class DualCD(SolverBase):
                     group.momentum.w[...] = v  # the next direction is measured from here
             models = slice(first, first + len(group.floor))
             first = models.stop
+            if state.shrinks:
+                see_proof(group, certificate.dual[models], certificate.relative_gaps[models])
             group.floor = np.maximum(group.floor, certificate.dual[models])
             group.still = state.shrinks and group.rests
             if not state.shrinks or not group.estimate > 0.0:
@@ -427,6 +432,7 @@ class DualCD(SolverBase):
         """Give back what only training needs."""
         for sharded in state.shards or ():
             sharded.finish()
+        let_go(state)
         for group in state.groups:
             group.momentum = None
             group.active.close()

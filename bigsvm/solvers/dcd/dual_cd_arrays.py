@@ -23,7 +23,7 @@ from bigsvm.solvers.dcd.shards.moved_alpha import moved_bytes
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from bigsvm.tasks import FAN_IN
 
-LEAP_ALPHA = "alpha of the last leap"
+LEAP_ALPHA, LEAP_W, ROW_COSTS = "alpha of the last leap", "w of the last leap", "row costs"
 
 
 def needs_of(shape: DataShape, resident: bool, leaps: bool, keeps_rows: bool) -> list[Need]:
@@ -44,9 +44,9 @@ def needs_of(shape: DataShape, resident: bool, leaps: bool, keeps_rows: bool) ->
     if resident:
         needs.append(Need("row norms", 8 * n, may_spill=True))
         if shape.folded and leaps and not (shape.regression or shape.joint):
-            needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
+            needs.append(Need(LEAP_W, shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))
-            needs += [Need("row costs", 8 * n, may_spill=True)] if costs else []
+            needs += [Need(ROW_COSTS, 8 * n, may_spill=True)] if costs else []
     elif shape.shards > 1:
         held = FAN_IN * (math.ceil(math.log(shape.shards, FAN_IN)) + 1) + 2
         share = shape.shards + 6  # the last change of each shard; six for work, among them the mean of w
@@ -57,12 +57,12 @@ def needs_of(shape: DataShape, resident: bool, leaps: bool, keeps_rows: bool) ->
         a_row = sum(moved_bytes(g.stop - g.start, shape.weighted, shape.regression, n) for g in groups)
         needs.append(Need("steps of a round", -(-n // shape.rounds) * a_row))
         if leaps and not keeps_rows:
-            needs.append(Need("w of the last leap", shape.weight_bytes * (shape.n_features + 1) * m))
+            needs.append(Need(LEAP_W, shape.weight_bytes * (shape.n_features + 1) * m))
             needs.append(Need(LEAP_ALPHA, 8 * n * m, may_spill=True))
     else:
         needs.append(Need(DEFERRED_ALPHA, 8 * n * m, may_spill=True))  # alpha before the pass, for momentum too
         if costs:
-            needs.append(Need("row costs", 8 * n, may_spill=True))
+            needs.append(Need(ROW_COSTS, 8 * n, may_spill=True))
     return needs
 
 
@@ -100,12 +100,13 @@ def new_state(
                 eps=eps,
                 target=target,
                 spread=np.tile([-math.inf, math.inf], (part.n_proofs, 1)),
+                fruitless=np.zeros(part.n_proofs, np.int64),
                 momentum=None if ahead is None else Momentum.new(w, ahead),
                 moves=np.ones(m, np.uint8) if part.axis is None else part.axis.moves,
             )
         )
     sqnorm = ctx.vector("row norms", 1, fill=-1) if ctx.resident else None
-    cost = ctx.vector("row costs", 1) if leaps and weighted else None
+    cost = ctx.vector(ROW_COSTS, 1) if leaps and weighted else None
     shards = [ShardedGroup(group, ctx, len(groups)) for group in groups] if ctx.shards > 1 else None
     return DualCDState(0, groups, sqnorm, cost, shrinks=ctx.resident, shards=shards)
 

@@ -1,4 +1,7 @@
-"""Sweeps over rows in memory, as many in a step as half a second holds, with shrinking as in LIBLINEAR."""
+"""Sweeps over rows in memory, as many in a step as half a second holds, with shrinking as in LIBLINEAR.
+
+Sweeps that take long are helped by `slow_sweeps.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ from bigsvm.store.blocks import Matrix, readonly_view
 
 _SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
 _VISITS_PER_STEP = 1 << 28  # non-zeros visited in a step: about half a second, so that signals are answered soon
-_SWEEPS_A_LEAP = 8  # sweeps between two steps of momentum, in a search
+_SWEEPS_A_LEAP_OF_A_SEARCH = 8  # sweeps between two steps of momentum, in a search
+_SWEEPS_A_LEAP = 16  # the same in other fits
 _MET_EPS = 1  # what `dual_cd_sweeps` says if the projected gradients of the active rows lie within eps of one another
 _NOT_SETTLED = 0  # what it says if it met neither eps nor the target
 
@@ -103,8 +107,10 @@ class MemorySweeps:
                         group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
                 group.reactivate()
             # A proof costs as much as a few sweeps, so a search goes on until the estimated gap is small.
-            more = settled == _MET_EPS or (settled == _NOT_SETTLED and group.momentum is not None)
-            going_on = more and not exhausted and sweeps < self.most and group.problem.axis is not None
+            more = settled == _MET_EPS and group.problem.axis is not None
+            more = more or (settled == _NOT_SETTLED and group.momentum is not None)
+            going_on = more and not exhausted and sweeps < self.most
+        group.swept += visits
         return Swept(visits, last_visits, exhausted, widest)
 
     def _sweep(
@@ -113,7 +119,7 @@ class MemorySweeps:
         """At most `most` sweeps, after a step of momentum if there is one; statistics, and what the loop says."""
         if group.momentum is not None:
             _leap(group, self.cost, key.epoch == 0)
-            most = min(most, _SWEEPS_A_LEAP)
+            most = min(most, _SWEEPS_A_LEAP if group.problem.axis is None else _SWEEPS_A_LEAP_OF_A_SEARCH)
         stats = np.empty((group.problem.n_proofs, 4))
         limits = Limits(most, True, group.eps, group.target, group.floor)
         done = dual_cd_sweeps(
@@ -131,6 +137,6 @@ def _leap(group: ModelGroup, cost: np.ndarray, first: bool) -> None:
     if first:
         group.momentum.remember(group.w, group.alpha)
         return
-    group.momentum.leap(group.problem, group.w, group.alpha, cost)
+    group.momentum.leap(group.problem, group.w, group.alpha, cost, group.moves)
     if group.momentum.theta.any():
         group.reactivate()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bigsvm.budget import Reservation
 from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
@@ -40,6 +41,8 @@ class ModelGroup:
     moves : uint8, (n_models,)   1 for models that are still trained; in a search the array of the problem's axis
     still : alpha has not changed since the last proof; only used if rows are in memory and models may rest
     spread : float64, (n_proofs, 2)   largest and smallest projected gradient of the pass so far
+    swept : rows in memory that were visited so far
+    fruitless : int64, (n_proofs,)   proofs in a row, of rows in memory, in which the dual value did not rise
     """
 
     problem: Problem = field(metadata={"derived": True})
@@ -58,6 +61,8 @@ class ModelGroup:
     moves: np.ndarray = field(default_factory=lambda: np.ones(1, np.uint8))
     still: bool = False
     spread: np.ndarray = field(default_factory=lambda: np.array([[-math.inf, math.inf]]))
+    swept: int = 0
+    fruitless: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     @property
     def rests(self) -> bool:
@@ -114,6 +119,7 @@ class DualCDState:
     finished : models that the method had solved by then
     path : the method on rows that stream, until all models are solved;  waiting : numbers of the models that it solves
     told : models that were solved when `DualCD.change` was asked last
+    rooms : memory that was reserved when sweeps took long (`slow_sweeps.py`);  lacking : it was too little, as was told
     """
 
     sweep: int
@@ -133,6 +139,8 @@ class DualCDState:
     path: StreamedTube | None = None
     waiting: list[int] = field(default_factory=list)
     told: int = -1
+    rooms: list[Reservation] = field(default_factory=list, metadata={"derived": True})
+    lacking: bool = False
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Momentum for dual coordinate descent on rows that stream: a pass starts beyond where the last one ended.
+"""Momentum for dual coordinate descent: a pass over rows that stream starts beyond where the last one ended.
 
 Before a pass, alpha and w are moved further along the direction of the last pass, to the maximum of the dual on that
 line.  The step ignores the box, so alpha may be infeasible when the pass begins; the coordinate steps of the pass bring
@@ -9,6 +9,8 @@ If many rows are at their bounds, most of the step is clipped again, and does ha
 are two guards: the step is shortened until the box would clip at most a quarter of it, and it is left out after a pass
 in which the dual has fallen.  With the second guard a quarter is better than a tenth: kdd, C=10, to 1e-2 took 13 passes
 instead of 21, w8a, C=100, 14 instead of 20, and nothing is lost at C=1.
+
+Sweeps over rows in memory that take long are extrapolated too, every few sweeps (`slow_sweeps.py`).
 
 Proofs and checkpoints see the end of a pass, which is feasible.  The next direction needs a copy of that point, and a
 deferred certificate needs the same copy.
@@ -63,18 +65,23 @@ class Momentum:
         for rows in _pieces(len(alpha.values)):
             self.alpha.values[rows] = alpha.values[rows]
 
-    def leap(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
+    def leap(
+        self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray, moves: np.ndarray | None = None
+    ) -> None:
         """Choose the step (`decide`), copy w and alpha, and move both in place."""
-        self.decide(problem, w, alpha, cost)
+        self.decide(problem, w, alpha, cost, moves)
         for rows in _pieces(len(alpha.values)):
             kernel.leap(alpha.values[rows], self.alpha.values[rows], self.theta)
         kernel.leap(columns(w), columns(self.w), self.theta)
 
-    def decide(self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray) -> None:
+    def decide(
+        self, problem: Problem, w: np.ndarray, alpha: RowVector, cost: np.ndarray, moves: np.ndarray | None = None
+    ) -> None:
         """Set `theta`, the length of the next step, and `dual`.
 
         w : (n_features + 1,) or (n_features + 1, n_models)   w(alpha)
         cost : float64, (n_samples,)   class weight times sample weight; (0,) if all are 1
+        moves : uint8, (n_models,)   0 for models that rest, which take no step; None: all models are trained
         """
         sums = self._sums(problem, alpha, cost)
         part, run = np.zeros((2, problem.n_models, 3))
@@ -85,8 +92,8 @@ class Momentum:
         bend = bend + sums[:, kernel.BEND]
         theta = np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
         theta = np.where((theta > 0) & (value >= self.dual), np.minimum(theta, _FARTHEST), 0.0)
-        if problem.axis is not None:
-            theta = np.where(problem.axis.moves, theta, 0.0)
+        if moves is not None:
+            theta = np.where(moves, theta, 0.0)
         self.theta[...] = self._guarded(problem, alpha, cost, theta, sums[:, kernel.LENGTH])
         self.dual[...] = value
 
