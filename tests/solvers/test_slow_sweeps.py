@@ -174,3 +174,11 @@ def test_without_room_a_fit_goes_on_and_names_the_memory_that_has_room(
 def test_momentum_off_is_off(early: None, began: set[str]) -> None:
     fit_store(ArrayRows(*hard(200, 120)), config(C=10.0, tol=1e-6, solver_options={"momentum": "off"}))
     assert "_begin_momentum" not in began
+
+
+def test_candidates_of_a_search_are_proved_with_a_large_C(tmp_path: Path, began: set[str]) -> None:
+    """With w in float32 the second one stalled."""
+    options = {"solver": "dcd", "loss": "hinge", "bias": "none", "tol": 1e-4, "folds": 2, "memory": "64MiB"}
+    found = bigsvm.tune(separable(), Cs=[1e-3, 1e5], run=tmp_path / "search", **options)
+    assert [candidate["status"] for candidate in found.document()["candidates"]] == ["converged", "converged"]
+    assert "_widen" in began
