@@ -31,6 +31,7 @@ from bigsvm.solvers.tube.tube import (
     exact_sum,
     flat_bias,
     is_balanced,
+    targets_and_costs,
     tube_of,
 )
 from bigsvm.store.blocks import Block, Matrix, readonly_view
@@ -67,10 +68,7 @@ def solve_model(
 
     Raises PassLeft if the run is to stop, within `tasks.leaving_when`.
     """
-    t, cost = problem.y_and_cost(block)
-    C, width = problem.C[m] * cost, ctx.data.n_features + 1
-    if (axis := problem.axis) is not None:
-        C = np.where(axis.fold == axis.held_out[m], 0.0, axis.weight[m, 0] * C)
+    (t, C), width = targets_and_costs(problem, m, block, 0), ctx.data.n_features + 1
     kept, alpha = np.flatnonzero(C > 0.0), np.zeros(len(C))
     parts = _parts(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
     if len(kept) < len(C):  # the method needs costs above 0

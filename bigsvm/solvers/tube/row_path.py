@@ -19,7 +19,7 @@ from bigsvm.solvers.block_order import groups_in_order
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS
-from bigsvm.solvers.tube.tube import Tube, tube_of
+from bigsvm.solvers.tube.tube import Tube, targets_and_costs, tube_of
 from bigsvm.store.blocks import Block, BlockGroup, readonly_view, tile
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.tasks import PassLeft
@@ -123,11 +123,7 @@ def pieces(problem: Problem, m: int, constant: float, ctx: Context) -> Iterator[
 
 def _of_block(problem: Problem, m: int, constant: float, block: Block, first: int, ctx: Context) -> Iterator[Piece]:
     """The pieces of a block whose rows are working rows from `first` on."""
-    t, cost = problem.y_and_cost(block)
-    C, X = problem.C[m] * cost, readonly_view(block.X)
-    if (axis := problem.axis) is not None:
-        fold = axis.fold[first - axis.first : first - axis.first + len(C)]
-        C = np.where(fold == axis.held_out[m], 0.0, axis.weight[m, 0] * C)
+    (t, C), X = targets_and_costs(problem, m, block, first), readonly_view(block.X)
     for start, stop in tile(len(C), piece_rows(ctx.data.n_features)):
         some = np.flatnonzero(C[start:stop] > 0.0)  # the method needs costs above 0
         if not len(some):

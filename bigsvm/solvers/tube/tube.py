@@ -20,6 +20,7 @@ from bigsvm.problem.loss import Loss
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.newton_ws.held_rows import Held
 from bigsvm.solvers.newton_ws.subproblem import Around, Subproblem
+from bigsvm.store.blocks import Block
 
 NARROW = 500
 """Features, at most, unless the user asks for more: an iteration factors a matrix of this order."""
@@ -131,6 +132,18 @@ def balancing(tube: Around, H: list[np.ndarray], wanted: np.ndarray) -> np.ndarr
 def solves(loss: Loss, n_features: int) -> bool:
     """Whether the method is for this loss and so many features."""
     return loss.regression and not loss.smooth and loss.nu is None and n_features <= NARROW
+
+
+def targets_and_costs(problem: Problem, m: int, block: Block, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Target and C_i of each row of a block in model m, float64, (n_rows,); C_i is 0 where the row takes no part.
+
+    first : the working row with which the block begins
+    """
+    t, cost = problem.y_and_cost(block)
+    C = problem.C[m] * cost
+    if (axis := problem.axis) is not None:
+        C = np.where(axis.of_rows(first, first + len(C)).fold == axis.held_out[m], 0.0, axis.weight[m, 0] * C)
+    return t, C
 
 
 def tube_of(
