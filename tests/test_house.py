@@ -116,3 +116,11 @@ def test_the_picture_of_the_house_is_that_of_the_tree() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_files_are_limited_in_one_place() -> None:
+    """A test with a limit of its own would cut off the .pyc files that Python writes meanwhile."""
+    using = [
+        path.name for path in (ROOT / "tests").rglob("*.py") if "setrlimit(resource.RLIMIT_FSIZE" in path.read_text()
+    ]
+    assert sorted(using) == ["full_disk.py", "test_house.py"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.files import atomic
 from bigsvm.model.linear_model import LinearModel, load_alpha, load_model
 from bigsvm.testing.problems import random_problem
+from tests.full_disk import files_of_at_most
 from tests.model_documents import renew, rewrite
 from tests.registry.made import make_kernel_model
 
@@ -78,13 +78,9 @@ def test_an_existing_model_is_kept_unless_overwrite(tmp_path: Path) -> None:
 def test_a_disk_that_becomes_full_within_an_array_is_told_with_its_reason(limit: int, tmp_path: Path) -> None:
     """It said `7984 requested and 4984 written`, and not that the disk is full."""
     wide = LinearModel(np.ones((1, 8000)), np.zeros(1), np.array([-1, 1]))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        with pytest.raises(OutputError, match=f"cannot write: {os.strerror(errno.EFBIG)}, [0-9]+ bytes needed"):
-            wide.save(tmp_path / "m")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    said = f"cannot write: {os.strerror(errno.EFBIG)}, [0-9]+ bytes needed"
+    with files_of_at_most(limit), pytest.raises(OutputError, match=said):
+        wide.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
 

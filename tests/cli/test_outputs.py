@@ -6,10 +6,8 @@ import errno
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,13 @@ import pytest
 import zarr
 
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import Share
 from bigsvm.files.outputs import new_output
+from bigsvm.files.space import Share
 from bigsvm.model.model_files import model_fingerprint
 from bigsvm.store.formats.opener import open_store
 from tests.cli.conftest import Bigsvm
 from tests.cli.test_main import PROGRAM
+from tests.full_disk import files_of_at_most
 from tests.model_documents import read, rewrite
 
 
@@ -303,21 +302,16 @@ WRITTEN = {
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_a_full_disk_is_told_with_the_bytes_that_are_needed(
-    bigsvm: Bigsvm, model: Path, store: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bigsvm: Bigsvm, model: Path, store: Path, kind: str, tmp_path: Path
 ) -> None:
     if kind == "export onnx":
         pytest.importorskip("onnx")
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep the first 300 bytes of a module's code
     bigsvm("dump", store, "rows.svm")
     Path("narrow.csv").write_text("label,a\n" + "".join(f"{k % 2},{k}.5\n" for k in range(200)))
     before = {path for path in tmp_path.rglob("*") if path.name != "registry"}
     names = {"MODEL": str(model), "STORE": str(store)}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
-    try:
+    with files_of_at_most(300):
         said = bigsvm(*(names.get(part, part) for part in WRITTEN[kind]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert said.code == 73
     (needed,) = re.findall(r"([0-9]+) bytes needed", said.err)
     if kind == "promote":

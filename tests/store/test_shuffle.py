@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from bigsvm.store.copy.stage_write import prepared
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import dense
 from bigsvm.units import MIB
+from tests.full_disk import files_of_at_most
 
 N, WIDTH = 1000, 40
 
@@ -137,13 +137,8 @@ def test_memory_is_divided_within_what_is_given() -> None:
 @pytest.mark.parametrize("limit", [3000, 20_000, 60_000])
 def test_a_full_disk_is_an_output_error_and_leaves_nothing(limit: int, tmp_path: Path) -> None:
     store = open_store(problem("csr"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        with pytest.raises(OutputError, match="bytes needed"), copy_of(store, tmp_path):
-            pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with files_of_at_most(limit), pytest.raises(OutputError, match="bytes needed"), copy_of(store, tmp_path):
+        pass
     (folder,) = [path for path in (tmp_path / "bigsvm").iterdir() if path.is_dir()]
     assert not list(folder.glob(".*"))
     assert not (folder / "staged.json").exists()
