@@ -24,8 +24,8 @@ def check_page(out: Path | None, overwrite: bool) -> None:
 
 def write_page(out: Path, content: bytes, overwrite: bool) -> None:
     """Write a page or a picture, folders above it included.  Raises OutputError."""
-    from bigsvm.files.atomic import cannot_write
     from bigsvm.files.outputs import new_output
+    from bigsvm.files.space import cannot_write
 
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

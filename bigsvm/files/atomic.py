@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ import xxhash
 
 from bigsvm.errors import OutputError
 from bigsvm.files.paths import check_here, check_outside_stores
+from bigsvm.files.space import Need, cannot_write, tree_size, what_was_needed
 from bigsvm.process import Process, this_process
 
 _PIECE = 1 << 20  # bytes
@@ -32,8 +33,6 @@ _MOST_LOOKS = 256  # folders whose entries are remembered
 _REMOVALS = 20  # attempts to remove a folder in which another process still makes files
 # Limits of Linux's file systems in bytes; a path leaves room for the names of files inside.
 _LONGEST_NAME, _LONGEST_PATH = 255, 4000
-_STANDARD_OUTPUT = ("-", "<stdout>")
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # renameat2(2)
 
 
@@ -140,24 +139,6 @@ def _sync(path: str) -> None:
         os.close(handle)
 
 
-Need = int | Callable[[int], str] | None
-"""The bytes that an output needs; or a function of those that were written before the disk was full, which says it in
-words; None: more than these."""
-
-
-@dataclass
-class Share:
-    """How many of the rows of an output are written, for an estimate of its size (a `Need`)."""
-
-    total: int
-    done: int = 0
-
-    def __call__(self, nbytes: int) -> str:
-        if 0 < self.done < self.total:
-            return f"about {nbytes * self.total // self.done} bytes"
-        return f"more than {nbytes} bytes" if nbytes else ""
-
-
 @contextmanager
 def new_file(final: Path, nbytes: Need = None, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A temporary file that is renamed to `final`, durably, if the block ends well, and is removed otherwise.
@@ -189,21 +170,11 @@ def new_file(final: Path, nbytes: Need = None, overwrite: bool = True) -> Iterat
         remove(temporary)
 
 
-def tree_size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 if there is none."""
-    with suppress(OSError):
-        files = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path]
-        return sum(part.stat().st_size for part in files)
-    return 0
-
-
 def _removed(temporary: Path, final: Path, error: OSError, need: Need) -> OutputError:
     """The error for an output that could not be written; what it took is free again when the disk is looked at."""
     written = tree_size(temporary)
     remove(temporary)
-    if need is None and error.errno in _NO_ROOM:
-        need = Share(0)
-    return cannot_write(final, error, need(written) if callable(need) else need)
+    return cannot_write(final, error, what_was_needed(need, error, written))
 
 
 @contextmanager
@@ -421,35 +392,3 @@ def file_digest(path: Path) -> str:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
-
-
-def cannot_write(path: Path, error: OSError, nbytes: int | str | None = None) -> OutputError:
-    """The OutputError for an OSError while writing `path`; says how much space is needed, if that is known.
-
-    path : standard output is `-`, or as Python calls it; its disk is unknown
-    nbytes : the space, also in words
-    """
-    what = f"cannot write: {error.strerror or error}"
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if str(path) in _STANDARD_OUTPUT:
-        return OutputError(what, "standard output", "free space where it is redirected to" if full else "")
-    if nbytes not in (None, ""):
-        what += f", {nbytes if isinstance(nbytes, str) else f'{nbytes} bytes'} needed"
-    if full and not str(path).startswith("<"):  # "<...>" is the name of a stream, whose disk is unknown
-        with suppress(OSError):
-            there = os.statvfs(_there(path))
-            if there.f_files and not there.f_favail:
-                what += ", no inode is free"
-                return OutputError(what, str(path), "delete files there or choose another folder")
-            what += f", {there.f_bavail * there.f_frsize} are free"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return OutputError(what, str(path), "may this user write there? If not, choose another folder")
-    return OutputError(what, str(path), "free space there or choose another folder" if full else "")
-
-
-def _there(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path

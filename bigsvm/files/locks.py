@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.process import Process, this_process
 
 _LOOK_S = 0.01

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import Need, cannot_write, check_name, new_file
+from bigsvm.files.atomic import check_name, new_file
 from bigsvm.files.paths import can_make, check_outside_stores, contains, nearest
+from bigsvm.files.space import Need, cannot_write
 from bigsvm.files.standard_output import standard_output, to_standard_output
 
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # descriptors of this process, as shells pass them; they are already open

@@ -30,7 +30,7 @@ def to_standard_output() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from bigsvm.files.atomic import cannot_write  # `bigsvm --help` does not need it
+        from bigsvm.files.space import cannot_write  # `bigsvm --help` does not need it
 
         raise cannot_write(Path("-"), error) from error
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigsvm.files.atomic import cannot_write, remove, remove_dead, temporary_name
+from bigsvm.files.atomic import remove, remove_dead, temporary_name
+from bigsvm.files.space import cannot_write
 from bigsvm.files.undisturbed import undisturbed
 
 NAME = "bigsvm"

@@ -121,7 +121,7 @@ class JsonlFile:
                 self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
             self._write(self._file, line)
         except OSError as error:
-            from bigsvm.files.atomic import cannot_write
+            from bigsvm.files.space import cannot_write
 
             raise cannot_write(self.path, error, len(line)) from error
 

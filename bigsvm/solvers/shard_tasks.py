@@ -21,7 +21,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError, ReadFailed
-from bigsvm.files.atomic import cannot_write, remove_dead, temporary_name
+from bigsvm.files.atomic import remove_dead, temporary_name
+from bigsvm.files.space import cannot_write
 from bigsvm.store.state.state_files import read_tree, tree_bytes, write_tree
 from bigsvm.tasks import PassLeft, ShardSum, note
 

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import zarr
 
 from bigsvm.errors import BigSVMError, DataError, OutputError
-from bigsvm.files import atomic
+from bigsvm.files import space
 from bigsvm.store.ingest import label_spool
 from bigsvm.store.ingest.appending.grown_store import GrownStore
 from bigsvm.store.ingest.ingest import ingest
@@ -168,4 +168,4 @@ def test_a_disk_that_is_full_before_the_first_row_leaves_the_store_as_it_was(
 def test_a_full_disk_says_what_lacks(inodes: int, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = os.statvfs_result((4096, 4096, 9, 2, 2, 9, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: found)
-    assert said in str(atomic.cannot_write(tmp_path / "x", OSError(28, "No space left on device")))
+    assert said in str(space.cannot_write(tmp_path / "x", OSError(28, "No space left on device")))

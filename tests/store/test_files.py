@@ -17,7 +17,6 @@ from bigsvm import process
 from bigsvm.errors import OutputError
 from bigsvm.files import sealed_json
 from bigsvm.files.atomic import (
-    cannot_write,
     new_directory,
     new_file,
     open_regular,
@@ -30,6 +29,7 @@ from bigsvm.files.atomic import (
 from bigsvm.files.locks import alone
 from bigsvm.files.outputs import new_output
 from bigsvm.files.sealed_json import sealed, unsealed
+from bigsvm.files.space import cannot_write
 from bigsvm.process import Process, this_process
 
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from bigsvm.errors import DataError, MissingInput, OutputError
 from bigsvm.events import Emit, silent
-from bigsvm.files.atomic import cannot_write, new_directory
+from bigsvm.files.atomic import new_directory
+from bigsvm.files.space import cannot_write
 from bigsvm.model.linear_model import Model
 from bigsvm.model.versions.held import held_registry
 from bigsvm.model.versions.history_file import history

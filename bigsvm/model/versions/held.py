@@ -11,9 +11,10 @@ from typing import IO
 
 from bigsvm.errors import MissingInput, OutputError
 from bigsvm.events import WAITING, Emit, WorkEnded, WorkStarted
-from bigsvm.files.atomic import cannot_write, check_name
+from bigsvm.files.atomic import check_name
 from bigsvm.files.locks import is_that, sign, unsign, wait_for
 from bigsvm.files.paths import check_here, check_outside_stores
+from bigsvm.files.space import cannot_write
 from bigsvm.model.versions.layout import CURRENT, HISTORY, LOCK, PENDING, VERSIONS
 from bigsvm.model.versions.tidy import tidy
 

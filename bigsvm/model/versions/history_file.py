@@ -13,7 +13,8 @@ from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.files.appending import append_whole, json_line
-from bigsvm.files.atomic import cannot_write, sync_directory, write_bytes
+from bigsvm.files.atomic import sync_directory, write_bytes
+from bigsvm.files.space import cannot_write
 from bigsvm.model.model_files import model_fingerprint
 from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
+from bigsvm.files.atomic import sync_directory, temporary_name
+from bigsvm.files.space import cannot_write
 from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.model.versions.history_file import announce, write_down
 from bigsvm.model.versions.layout import CURRENT, PENDING, link_target

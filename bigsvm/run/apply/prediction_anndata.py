@@ -22,8 +22,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import new_directory, tree_size
+from bigsvm.files.atomic import new_directory
 from bigsvm.files.outputs import new_output
+from bigsvm.files.space import tree_size
 from bigsvm.run.apply.gathered import Gathered
 from bigsvm.run.apply.prediction_tables import IDENTITY
 from bigsvm.store.sealing.manifest import FORMER, STEM

@@ -27,8 +27,9 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 
 from bigsvm.errors import OutputError, UsageError
-from bigsvm.files.atomic import Need, Share, cannot_write, check_replaceable, new_directory
+from bigsvm.files.atomic import check_replaceable, new_directory
 from bigsvm.files.outputs import check_plain_output, new_output
+from bigsvm.files.space import Need, Share, cannot_write
 from bigsvm.run.apply.gathered import gathered_bytes
 
 FORMATS = ("jsonl", "csv", "parquet", "zarr", "anndata")

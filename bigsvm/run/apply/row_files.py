@@ -26,8 +26,8 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
-from bigsvm.files.atomic import Share, cannot_write
 from bigsvm.files.outputs import output_file
+from bigsvm.files.space import Share, cannot_write
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
 from bigsvm.store.text.dump import dump

@@ -25,7 +25,7 @@ from bigsvm.errors import (
     UsageError,
     in_words,
 )
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import show_bytes

@@ -14,8 +14,8 @@ from typing import IO, Any
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, silent
-from bigsvm.files.atomic import cannot_write
 from bigsvm.files.locks import take, wait_for
+from bigsvm.files.space import cannot_write
 from bigsvm.machine import core_count, memory_limit
 from bigsvm.store.copy.scratch import make_scratch
 from bigsvm.store.ingest.collections.lazy import is_lazy

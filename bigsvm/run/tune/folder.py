@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import cannot_write, remove, remove_dead, temporary_name
+from bigsvm.files.atomic import remove, remove_dead, temporary_name
 from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.files.space import cannot_write
 from bigsvm.store.identity import first_difference
 
 SEARCH, FOUND, CURVE, FIT, FITS, CHECKPOINT, SIZES = (

@@ -12,7 +12,8 @@ import xxhash
 
 from bigsvm.compiled.shared.columns import split_entries
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import cannot_write, remove
+from bigsvm.files.atomic import remove
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import frozen, tile
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.store.copy.stage_write import _write_all

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.store.copy.stage_write import _write_all
 
 

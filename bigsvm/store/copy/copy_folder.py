@@ -17,8 +17,8 @@ from typing import IO
 
 from bigsvm.errors import PlanRefused
 from bigsvm.events import WAITING, Emit, WorkAdvanced, WorkEnded, WorkStarted
-from bigsvm.files.atomic import cannot_write
 from bigsvm.files.locks import flock, holder, sign, take
+from bigsvm.files.space import cannot_write
 from bigsvm.store.copy.stage_index import COPIES
 from bigsvm.units import MIB, show_bytes
 

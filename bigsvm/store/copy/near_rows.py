@@ -16,7 +16,7 @@ from typing import Any
 import xxhash
 
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.copy.group_buffers import GroupBuffers
 from bigsvm.store.copy.open_copies import OpenCopies

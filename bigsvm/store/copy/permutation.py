@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from bigsvm.files.atomic import cannot_write, new_file, sync_directory, temporary_name
+from bigsvm.files.atomic import new_file, sync_directory, temporary_name
 from bigsvm.files.plain_arrays import write_array
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import tile
 
 _MOST_FILES = 256

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import OutputError
-from bigsvm.files.atomic import cannot_write
 from bigsvm.files.paths import can_make, check_here
+from bigsvm.files.space import cannot_write
 from bigsvm.store.copy.stage_index import COPIES
 
 _OWN = "use --scratch DIR with a folder of your own, or set BIGSVM_SCRATCH"

@@ -31,7 +31,8 @@ from bigsvm.compiled.shared.shuffle import (
     shape_key,
     unpack_rows,
 )
-from bigsvm.files.atomic import cannot_write, temporary_name
+from bigsvm.files.atomic import temporary_name
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, row_bytes, tile
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.units import MIB

@@ -12,8 +12,9 @@ import xxhash
 
 from bigsvm.compiled.shared.rows import CSR, sqnorms
 from bigsvm.compiled.shared.shuffle import renumber
-from bigsvm.files.atomic import cannot_write, sync_directory, temporary_name
+from bigsvm.files.atomic import sync_directory, temporary_name
 from bigsvm.files.plain_arrays import load_array
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, readonly_view, row_bytes, tile
 from bigsvm.store.copy.block_coding import coded_matrix, number_bits
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse

@@ -19,10 +19,10 @@ import numpy as np
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.events import WAITING, WorkEnded, WorkStarted
-from bigsvm.files.atomic import cannot_write, file_digest, remove, remove_dead, temporary_name
+from bigsvm.files.atomic import file_digest, remove, remove_dead, temporary_name
 from bigsvm.files.locks import sign, unsign, wait_for
-from bigsvm.files.mapped import zeros_map
 from bigsvm.files.sealed_json import read_sealed, write_sealed
+from bigsvm.files.space import cannot_write, zeros_map
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import folder_to_write, made_folder, places
 from bigsvm.store.remote.settings import current

@@ -13,7 +13,7 @@ import numpy as np
 from numcodecs.blosc import BITSHUFFLE, Blosc
 
 from bigsvm.errors import UsageError
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.store.sealing.manifest import digest
 
 CODECS = ("lz4", "zstd", "none")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bigsvm.errors import DataError
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.store.labels import MAX_CLASSES, CodedLabels, alike, label_bits, n_labels, normal_classes
 
 _PIECE = 1 << 18  # codes that are read back at a time

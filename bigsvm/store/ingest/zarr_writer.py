@@ -15,7 +15,8 @@ from zarr.storage import LocalStore
 
 from bigsvm.compiled.shared.rows import CSR, n_rows_of
 from bigsvm.errors import DataError, OutputError, UsageError
-from bigsvm.files.atomic import cannot_write, remove
+from bigsvm.files.atomic import remove
+from bigsvm.files.space import cannot_write
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
 from bigsvm.store.formats.zarr_names import RECIPE, SPLIT

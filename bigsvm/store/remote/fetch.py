@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from bigsvm.errors import DataError, MissingInput
-from bigsvm.files.atomic import cannot_write, open_regular
+from bigsvm.files.atomic import open_regular
+from bigsvm.files.space import cannot_write
 from bigsvm.store.remote.client import Client
 from bigsvm.store.remote.faults import OTHER_BYTES, REMEDY, Believed, Changed, NoRanges, Passing, Patience
 from bigsvm.store.remote.journal import Journal

@@ -11,7 +11,7 @@ from typing import Any
 import xxhash
 
 from bigsvm.files.appending import append_whole
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 
 NAME = "journal.jsonl"
 

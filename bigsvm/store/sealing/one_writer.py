@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bigsvm.files.atomic import cannot_write, check_replaceable, new_directory, remove_dead
+from bigsvm.files.atomic import check_replaceable, new_directory, remove_dead
 from bigsvm.files.locks import alone
 from bigsvm.files.paths import no_such_store
+from bigsvm.files.space import cannot_write
 from bigsvm.files.undisturbed import it_is_done
 from bigsvm.store.sealing.former import finish_pending
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import tile
 from bigsvm.units import KIB
 

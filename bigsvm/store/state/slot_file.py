@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 
 
 class SlotFile:

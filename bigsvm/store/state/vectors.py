@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bigsvm.budget import MemoryBudget, Reservation
-from bigsvm.files.atomic import cannot_write
-from bigsvm.files.mapped import zeros_map
+from bigsvm.files.space import cannot_write, zeros_map
 from bigsvm.store.blocks import BlockGroup, BlockRef, tile
 
 _TILE_WIDTH, _TILE = 256, 1 << 17  # most values of a row, and values, of a tile

@@ -12,8 +12,8 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.text import svmlight as kernel
 from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
-from bigsvm.files.atomic import Share, cannot_write
 from bigsvm.files.outputs import output_file
+from bigsvm.files.space import Share, cannot_write
 from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import index_dtype
 from bigsvm.store.delegated import check_unchanged

@@ -168,7 +168,7 @@ def _workplace(folder: Path | None, keep: bool) -> Iterator[Path]:
         else:
             folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        from bigsvm.files.atomic import cannot_write
+        from bigsvm.files.space import cannot_write
 
         raise cannot_write(folder or Path(tempfile.gettempdir()), error) from error
     if folder is not None:

@@ -220,7 +220,7 @@ def after_run(session: Session, job: Job) -> None:
 
     Raises OutputError if the page cannot be written, which says where the model is.
     """
-    from bigsvm.files.atomic import cannot_write
+    from bigsvm.files.space import cannot_write
 
     refused: OutputError | None = None
     if job.report is not None:

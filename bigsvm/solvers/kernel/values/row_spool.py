@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.files.atomic import cannot_write
+from bigsvm.files.space import cannot_write
 
 
 class RowSpool:

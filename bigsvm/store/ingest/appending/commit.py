@@ -20,8 +20,9 @@ import zarr
 from zarr.storage import LocalStore
 
 from bigsvm.errors import MissingInput, OutputError, in_words
-from bigsvm.files.atomic import cannot_write, read_bytes, remove, sync_directory
+from bigsvm.files.atomic import read_bytes, remove, sync_directory
 from bigsvm.files.paths import local_path
+from bigsvm.files.space import cannot_write
 from bigsvm.files.undisturbed import it_is_done, undisturbed
 from bigsvm.store.sealing.former import (
     PENDING,

@@ -16,7 +16,8 @@ import zarr
 from zarr.storage import LocalStore
 
 from bigsvm.errors import DataError, MissingInput, OutputError
-from bigsvm.files.atomic import cannot_write, remove, temporary_name
+from bigsvm.files.atomic import remove, temporary_name
+from bigsvm.files.space import cannot_write
 from bigsvm.store.content import badness
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
