@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from bigsvm.cli.commands.training.tune import describe
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, DataError, PlanRefused, UsageError
 from bigsvm.events import EpochEnd, Event
+from bigsvm.model.linear_model import load_model
 from bigsvm.problem.loss import loss_named
 from bigsvm.run.tune.folds import Folds, make_folds
 from bigsvm.run.tune.grid import parse_costs
-from bigsvm.run.tune.hard import together_as_alone
+from bigsvm.run.tune.hard import one_after_another, together_as_alone
 from bigsvm.run.tune.result import read_found
 from bigsvm.run.tune.train import form_of, train
 from bigsvm.solvers.dcd.dual_cd_state import groups_of_models
@@ -327,6 +329,53 @@ def test_hard_candidates_that_one_fit_cannot_hold_by_their_solver_have_several()
     assert together_as_alone(store, config, grid, [0, 1, 2, 3]) == [[0, 1], [2, 3]]
     assert together_as_alone(store, FitConfig.of(memory="4GiB"), grid, [0, 1, 2, 3]) == [[0, 1, 2, 3]]
     assert together_as_alone(store, config, grid, []) == []
+
+
+def wide_rows(n: int = 8100, d: int = 1010) -> tuple[sparse.csr_matrix, np.ndarray]:
+    """Sparse rows with many features, and enough rows for each that `newton-cg` takes those of a large C in memory."""
+    rng = np.random.default_rng(24)
+    X = sparse.csr_matrix((np.ones(4 * n, np.float32), rng.integers(0, d, 4 * n), np.arange(0, 4 * n + 1, 4)), (n, d))
+    X.sum_duplicates()
+    score = X @ rng.standard_normal(d)
+    return X, (score + rng.standard_normal(n) > 0).astype(int)
+
+
+def test_hard_candidates_of_many_features_in_memory_are_left_to_newton_cg_one_by_one(tmp_path: Path) -> None:
+    """Each fit starts from the model of the next smaller C; a search that is continued has the same numbers."""
+    rows, run = wide_rows(), tmp_path / "search"
+    given: dict[str, Any] = {"Cs": [0.1, 3.0, 30.0], "folds": 2, "run": run}
+    found = bigsvm.tune(rows, threads=2, **given)
+    assert (found.status, found.figures["solver"]) == ("converged", "dcd, newton-cg")
+    starts = {}
+    for folder in (run / "fits").iterdir():
+        saved = [json.loads(file.read_text()) for file in folder.glob("*/model.json")]
+        if folder.name.startswith("fold-"):
+            assert len(saved) == 1
+            starts[folder.name] = saved[0].get("warm_start", {}).get("model")
+    assert starts == {
+        **{f"fold-0-{fold}": None for fold in (0, 1)},
+        **{f"fold-0-{fold}-1": load_model(run / f"fits/fold-0-{fold}/000").fingerprint for fold in (0, 1)},
+    }
+    shutil.rmtree(run / "fits" / "fold-0-1-1")
+    numbers = [row.document() for row in found.rows]
+    assert [row.document() for row in bigsvm.tune(rows, threads=1, **given).rows] == numbers
+    assert [row.document() for row in bigsvm.tune(rows, **{**given, "run": None}).rows] == numbers
+    by_dcd = bigsvm.tune(rows, solver="dcd", **{**given, "run": None})
+    for row, other in zip(found.rows, by_dcd.rows, strict=True):
+        np.testing.assert_allclose(row.objectives, other.objectives, rtol=1e-3)
+
+
+def test_newton_cg_by_name_takes_one_C_after_another_only_where_rows_are_in_memory(
+    request: pytest.FixtureRequest,
+) -> None:
+    X, y = random_problem(200, 4, seed=25)
+    store, config = ArrayRows(sparse.csr_array(X.astype(np.float32)), y), FitConfig.of(solver="newton-cg")
+    grid = [candidate(C) for C in CS]
+    assert one_after_another(store, config, grid, [0, 1, 2]) == [[0], [1], [2]]
+    assert one_after_another(store, config, grid, []) == []
+    assert one_after_another(store, FitConfig.of(solver="newton"), grid, [0, 1, 2]) == [[0, 1, 2]]
+    request.getfixturevalue("streaming")
+    assert one_after_another(store, FitConfig.of(solver="newton-cg", memory="64MiB"), grid, [0, 1]) == [[0, 1]]
 
 
 def test_models_of_one_C_are_trained_together_where_rows_are_in_memory() -> None:

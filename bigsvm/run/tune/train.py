@@ -3,9 +3,10 @@
 `dcd` trains all models in one fit, on the same passes: they differ in C, in the rows that take part, and in class
 weights (`problem/axis.py`).  There are exceptions:
 
-* If rows with few features are in memory, the models of large C are trained by the solver that a single fit would use.
+* If the rows are in memory, the models of large C are trained by the solver that a single fit would use.
 * So are models that `dcd` turns out not to solve in reasonable time (`hard.py`).
-* Other linear solvers take the folds one after another, all values of C together.
+* Other linear solvers take the folds one after another, all values of C together; `newton-cg` on rows in memory takes
+  them one by one, each from the weights of the last.
 * Kernel models share no passes.
 * If the budget cannot hold all models of `dcd`, the candidates are trained in several parts.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ import numpy as np
 from bigsvm.config import JOINT_LOSS, FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import Emit, Warned
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.machine import memory_limit, trim_heap
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.folded import FoldedModels
@@ -37,7 +40,13 @@ from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.path import fit_path_store, part_of_path
 from bigsvm.run.tune.folds import Folds, OfFold, class_counts
 from bigsvm.run.tune.grid import Candidate
-from bigsvm.run.tune.hard import hard_in_memory, others_wait, together_as_alone
+from bigsvm.run.tune.hard import (
+    hard_in_memory,
+    one_after_another,
+    others_wait,
+    starts_from_the_last,
+    together_as_alone,
+)
 from bigsvm.run.tune.kept_fits import KeptFits
 from bigsvm.run.tune.memory import Part
 from bigsvm.store.blocks import RowBlocks
@@ -133,14 +142,16 @@ def train(
         for work in _shared(store, config, grid, easy, folds, counts, emit, waiting) if easy else ():
             fits.run([work])
             failed += _failed(work, fits, config) if waiting else []
-        fits.run(_by_fold(store, config, grid, _cells(hard, folds, False), folds, emit, "fold", together_as_alone))
+        fits.run(
+            _by_fold(store, config, grid, _cells(hard, folds, False), folds, emit, fits, "fold", together_as_alone)
+        )
         if failed:
             emit(Warned(_said_of(failed, grid)))
-        fits.run(_by_fold(store, config, grid, failed, folds, emit, "again", together_as_alone))
+        fits.run(_by_fold(store, config, grid, failed, folds, emit, fits, "again", together_as_alone))
         if hard or failed:
             form = "shared, the hard ones by fold" if easy else "by fold"
     elif form == "by fold":
-        fits.run(_by_fold(store, config, grid, _cells(range(len(grid)), folds, False), folds, emit))
+        fits.run(_by_fold(store, config, grid, _cells(range(len(grid)), folds, False), folds, emit, fits))
     else:
         fits.run(_one_by_one(store, config, grid, folds, emit))
     return fits.trained(form)
@@ -170,6 +181,13 @@ class _Fits:
                 cell, former = Cell(*where, model), self._cells.get(where)
                 if former is None or cell.relative_gap <= former.relative_gap:
                     self._cells[where] = cell
+
+    @contextmanager
+    def on_disk(self, where: tuple[int, int]) -> Iterator[str]:
+        """A folder with the model of a cell, for the duration of the block.  Its bytes do not depend on where it is."""
+        with temporary_folder() as folder:
+            self._cells[where].model.save(folder / "model")
+            yield str(folder / "model")
 
     def unproved(self, work: _Work) -> list[Cell]:
         """The cells of a fit that has run whose gap is not within the tolerance."""
@@ -359,29 +377,37 @@ def _said_of(failed: Sequence[tuple[int, int]], grid: Sequence[Candidate]) -> st
 
 def _by_fold(
     store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], cells: Sequence[tuple[int, int]], folds: Folds,
-    emit: Emit, name: str = "fold",
-    parts_of: Callable[[RowBlocks, FitConfig, Sequence[Candidate], list[int]], list[list[int]]] | None = None,
+    emit: Emit, fits: _Fits, name: str = "fold",
+    parts_of: Callable[[RowBlocks, FitConfig, Sequence[Candidate], list[int]], list[list[int]]] = one_after_another,
 ) -> Iterator[_Work]:  # fmt: skip
     """The fits of some cells: one for each fold and class weight, with all values of C.
 
-    parts_of : cuts the candidates of a fold and class weight into parts, each of which has a fit of its own; None: none
+    fits : holds the models from which later fits start
+    parts_of : cuts the candidates of a fold and class weight into parts, each of which has a fit of its own
     """
     weights = dict.fromkeys(repr(grid[number].class_weight) for number, _ in cells)
     for group, weight in enumerate(weights):
         for fold in range(folds.n_folds):
             found = [n for n, held_out in cells if held_out == fold and repr(grid[n].class_weight) == weight]
-            for place, part in enumerate([found] if parts_of is None else parts_of(store, config, grid, found)):
-                own = dataclasses.replace(grid[part[0]].config(config))
+            last: tuple[int, int] | None = None
+            for place, part in enumerate(parts_of(store, config, grid, found)):
+                chained = len(part) == 1 and starts_from_the_last(store, config, grid, part[0])
 
                 def fit(
                     checkpoints: Checkpoints | None, resume: bool, part: list[int] = part, fold: int = fold,
-                    own: FitConfig = own,
+                    start: tuple[int, int] | None = last if chained else None,
                 ) -> list[FitResult]:  # fmt: skip
                     rows: Any = WithheldRows(store, OfFold(folds, fold))
-                    return fit_path_store(rows, [grid[number].C for number in part], own, emit, checkpoints, resume)
+                    costs, own = [grid[number].C for number in part], grid[part[0]].config(config)
+                    if start is None:
+                        return fit_path_store(rows, costs, own, emit, checkpoints, resume)
+                    with fits.on_disk(start) as earlier:
+                        own = dataclasses.replace(own, warm_start=earlier)
+                        return fit_path_store(rows, costs, own, emit, checkpoints, resume)
 
                 of_part = f"-{place}" if place else ""
                 yield _Work(f"{name}-{group}-{fold}{of_part}", [(number, fold) for number in part], fit)
+                last = (part[0], fold) if len(part) == 1 else None
 
 
 def _one_by_one(

@@ -233,7 +233,7 @@ def describe(result: TuneResult, document: dict[str, Any]) -> str:
 _ROUGH = ", ~ from binned scores"
 _FORMS = {
     "shared": "all on the same passes",
-    "by fold": "fold by fold, all C on the same passes",
+    "by fold": "fold by fold",
     "shared, the hard ones by fold": "all on the same passes, except hard ones, which are trained fold by fold",
     "one by one": "one after another",
 }
