@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pytest
 import zstandard
+from pyarrow import feather
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
@@ -144,6 +146,23 @@ def test_a_name_in_every_row_is_no_category(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(DataError, match=r"more than .* different values: is it a feature"):
         open_store(path)
     assert open_store(path, hash_bits=3).n_features == 10
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [(["?"], "'?'"), ([" "], "' '"), (["x", "y", *"abcdef"], None), (["x", "y"], "'x', 'y'"), ([], None)],
+)
+@pytest.mark.parametrize("suffix", ["csv", "feather"])
+def test_a_column_of_numbers_that_a_few_fields_make_text_is_told(
+    others: list[str], told: str | None, suffix: str, tmp_path: Path
+) -> None:
+    """Each of its numbers was a feature, without a word."""
+    values = [str(k % 10) for k in range(40)] + others
+    path = tmp_path / f"t.{suffix}"
+    table = pa.table({"a": values, "label": [k % 2 for k in range(len(values))]})
+    pacsv.write_csv(table, path) if suffix == "csv" else feather.write_feather(table, path)
+    warnings = [warning for warning in open_store(path).warnings if "because of" in warning]
+    assert [f"because of {told}," in warning for warning in warnings] == ([] if told is None else [True])
 
 
 def test_several_files_are_one(tmp_path: Path) -> None:

@@ -104,6 +104,27 @@ def test_a_quotation_mark_without_its_partner_is_named_before_the_file_is_held(
     assert "quotation mark" in str(refused.value.hint)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("size", [40, 1 << 16])
+@pytest.mark.parametrize("field", ['"no', '"', '"no""', '"no"""', '"", "', 'x;"no'])
+@pytest.mark.parametrize("end", ["", "\n", "\n1.5,2.5,yes\n4.5,5,no\n"])
+def test_a_quotation_mark_that_nothing_closes_is_told_with_its_line(
+    suffix: str, size: int, field: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows after it were part of its field, without a word."""
+    monkeypatch.setattr(pieces, "PIECE_BYTES", size)
+    path = tmp_path / f"rows{suffix}"
+    before = "".join(f'{k},"{k}\n",yes\n' for k in range(6))
+    text = f"a,b,label\n{before}1,2,{field}{end}".encode()
+    path.write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    if field not in ('"no', '"', '"no""'):
+        assert len(b"".join(piece for _, piece in pieces.cut_pieces(str(path), b","))) == len(text)
+        return
+    with pytest.raises(DataError, match="line 14 has a quotation mark that nothing closes: '\"") as refused:
+        open_store(path)
+    assert "quotation mark without its partner" in str(refused.value.hint)
+
+
 @pytest.mark.parametrize("mark", [",", "\t"])
 def test_a_quotation_mark_in_a_field_is_a_character(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As pyarrow reads the whole file: only a mark at the beginning of a field has a partner."""

@@ -17,6 +17,7 @@ _NEWLINE, _QUOTE = 10, 34
 DELIMITERS = b",;\t|"
 """The delimiters that are looked for, in this order."""
 _BOM = b"\xef\xbb\xbf"
+_NO_PARTNER = "a quotation mark without its partner makes one record of all that follows"
 
 
 def is_compressed(path: str) -> bool:
@@ -27,12 +28,13 @@ def is_compressed(path: str) -> bool:
 def cut_pieces(path: str, delimiters: bytes = DELIMITERS) -> Iterator[tuple[int, bytes]]:
     """(offset in the decompressed text, text) of the pieces in order.  delimiters : see `record_end`
 
-    Each piece ends at the end of a record, and the last one at the end of the file.
+    Each piece ends at the end of a record, and the last one at the end of the file.  Only where the delimiter is known
+    it is known, too, whether a quotation mark begins a field that does not end.
 
     Raises
     ------
     MissingInput, ReadFailed : the file does not exist, or cannot be read.
-    DataError : compressed content is damaged, or a record does not end.
+    DataError : compressed content is damaged, or a record does not end, since a quotation mark has no partner.
     """
     buffer = np.empty(PIECE_BYTES, np.uint8)
     held = offset = 0
@@ -47,13 +49,14 @@ def cut_pieces(path: str, delimiters: bytes = DELIMITERS) -> Iterator[tuple[int,
                 continue
             if ended:
                 if held:
+                    if len(delimiters) == 1:
+                        _check_quotes(path, buffer[:held], offset, delimiters)
                     yield offset, buffer[:held].tobytes()
                 return
             stop = record_end(buffer, delimiters)
             if stop == 0:
                 if len(buffer) >= _LONGEST:
-                    hint = "a quotation mark without its partner makes one record of all that follows"
-                    raise DataError(f"a record of more than {_LONGEST // MIB} MiB at byte {offset}", path, hint)
+                    raise DataError(f"a record of more than {_LONGEST // MIB} MiB at byte {offset}", path, _NO_PARTNER)
                 buffer = np.concatenate([buffer, np.empty(len(buffer), np.uint8)])
                 continue
             yield offset, buffer[:stop].tobytes()
@@ -61,6 +64,25 @@ def cut_pieces(path: str, delimiters: bytes = DELIMITERS) -> Iterator[tuple[int,
             rest = buffer[stop : stop + held].copy()
             buffer = np.empty(max(PIECE_BYTES, 2 * held), np.uint8)
             buffer[:held] = rest
+
+
+def _check_quotes(path: str, text: np.ndarray, offset: int, delimiters: bytes) -> None:
+    """Raise DataError if a file ends between quotation marks: pyarrow would make one field of all that follows.
+
+    text : uint8, the last piece, which begins with a record at byte `offset`
+    """
+    quotes = np.flatnonzero(text == _QUOTE)
+    around = _around_fields(text, quotes, delimiters) if len(quotes) else quotes
+    if len(around) % 2 == 0:
+        return
+    place, lines = int(around[-1]), 1
+    with ByteSource(path) as source:
+        piece, left = np.empty(PIECE_BYTES, np.uint8), offset + place
+        while left > 0 and (got := source.fill(piece[: min(left, PIECE_BYTES)])):
+            lines += int(np.count_nonzero(piece[:got] == _NEWLINE))
+            left -= got
+    said = text[place : place + 40].tobytes().decode("utf-8", "replace")
+    raise DataError(f"line {lines} has a quotation mark that nothing closes: {said!r}", path, _NO_PARTNER)
 
 
 def record_end(text: np.ndarray, delimiters: bytes = DELIMITERS) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -46,7 +47,18 @@ _UNNAMED = (
     "--columns '?*'"
 )
 _PLAIN = re.compile(r"[-+]?\d*\.?\d*\Z", re.ASCII)
+_MOSTLY = 5  # values of a column for each that is no number, from which it is thought to hold numbers
 _FEW_ROWS = 20  # rows up to which many different values in a column are no reason for a warning
+
+
+def _few_that_are_no_numbers(values: Sequence[str]) -> str | None:
+    """The values of a column, in words, that are no numbers, if these are few and all others are; else None."""
+    most = len(values) // _MOSTLY
+    all_others = (value for value in values if not (value.strip() and _NUMBER_OTHERWISE.match(value)))
+    others = list(itertools.islice(all_others, most + 1))
+    if not 0 < len(others) <= most:
+        return None
+    return ", ".join(map(repr, others[:3])) + (", ..." if len(others) > 3 else "")
 
 
 @dataclass(frozen=True)
@@ -289,6 +301,11 @@ class TableRows(ParquetRows):
             self.warnings.append(
                 f"column {name!r} is read as text, such as {odd!r}, with {counted(len(values), 'value')}, each a "
                 "feature: where these are numbers, write them with a decimal point, and without separators or units"
+            )
+        elif (others := _few_that_are_no_numbers(values)) is not None:
+            self.warnings.append(
+                f"column {name!r} is read as text because of {others}, with {counted(len(values), 'value')}, each a "
+                "feature: where it holds numbers, leave such a field empty, and such rows out with --rows"
             )
         elif self._files.n_samples > _FEW_ROWS and len(values) > self._files.n_samples // 2:
             self.warnings.append(
