@@ -21,6 +21,9 @@ ONE_A_ROW = (
     "one a row; rows with several labels: columns of true and false, which --labels A,B names, or in Python "
     "bigsvm.fit(X, Y) of arrays in memory"
 )
+_CONVERT = "convert all of them to numbers, or all to text"
+_NO_VALUE = ("NAType", "NaTType")
+"""Types of what pandas has for no value, which is not imported here."""
 _MOST_TEXT = 16 * MIB
 """Most bytes of the distinct labels of a piece, padded to the longest: a column of prose is refused instead of filling
 the memory."""
@@ -46,9 +49,13 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
 
     Raises
     ------
-    DataError : NaN or infinite (names the row), or neither numbers nor strings.
+    DataError : missing, NaN or infinite (names the row), or neither all numbers nor all strings.
     """
     kind = values.dtype.kind
+
+    def row_of(place: int) -> int:
+        return first_row + place if rows is None else int(rows[place])
+
     if kind == "b":
         return values.astype(bool)
     if kind in "iu":
@@ -57,12 +64,24 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
         numbers = values.astype(np.float64) + 0.0  # turns -0.0 into 0.0
         bad = np.flatnonzero(~np.isfinite(numbers))
         if len(bad):
-            row = first_row + int(bad[0]) if rows is None else rows[bad[0]]
-            raise DataError(f"label of row {row} is {numbers[bad[0]]}", where, "labels must be finite")
+            what = f"label of row {row_of(int(bad[0]))} is {numbers[bad[0]]}"
+            raise DataError(what, where, "labels must be finite")
         return numbers
     if kind in "UT" or (values.dtype == object and all(isinstance(v, str) for v in values)):
         return np.array(values.tolist(), dtype=str) if kind == "T" else values.astype(str)
-    raise DataError(f"labels of type {values.dtype} are neither numbers nor strings", where)
+    if kind == "O":
+        place = next((k for k, value in enumerate(values) if _is_missing(value)), None)
+        if place is not None:
+            raise DataError(f"row {row_of(place)} has no label", where, "fill it in, or drop the row")
+        place = next(k for k, value in enumerate(values) if not isinstance(value, str))
+        what = f"labels of type object must be strings: that of row {row_of(place)} is {str(values[place])[:80]!r}"
+        raise DataError(f"{what}, of type {type(values[place]).__name__}", where, _CONVERT)
+    raise DataError(f"labels of type {values.dtype} are neither numbers nor strings", where, _CONVERT)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, or what pandas has for no value."""
+    return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in _NO_VALUE
 
 
 class CodedLabels(NamedTuple):

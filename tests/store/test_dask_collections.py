@@ -367,3 +367,13 @@ def test_an_array_of_xarray(tmp_path: Path) -> None:
         assert ingest((rows, truth), tmp_path / str(number))["content_fingerprint"] == wanted
     with pytest.raises(UsageError, match="one of its variables"):
         ingest((X.to_dataset(name="X"), y), tmp_path / "rows")
+
+
+@pytest.mark.parametrize("beside", ["y", "sample_weight"])
+@pytest.mark.parametrize("call", [bigsvm.fit, bigsvm.tune])
+def test_errors_of_a_fit_name_the_collection_and_no_folder_that_is_gone(call: Any, beside: str, tmp_path: Path) -> None:
+    X, y, weight = np.eye(8), np.arange(8) % 2.0, np.ones(8)
+    {"y": y, "sample_weight": weight}[beside][3] = np.nan
+    with pytest.raises(DataError, match="of row 3 is nan") as refused:
+        call(da.from_array(X, chunks=(4, 8)), y, weight, scratch=str(tmp_path))
+    assert refused.value.where == "dask collection"

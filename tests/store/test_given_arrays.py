@@ -188,3 +188,26 @@ def test_what_anndata_has_is_no_array() -> None:
 
     with pytest.raises(UsageError, match="X is a Backed, not an array"):
         open_store((Backed(), LABELS["int"]()))
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (None, "y: row 2 has no label"),
+        (float("nan"), "y: row 2 has no label"),
+        (pd.NA, "y: row 2 has no label"),
+        (pd.NaT, "y: row 2 has no label"),
+        (1, "y: labels of type object must be strings: that of row 2 is '1', of type int"),
+        (b"a", "y: labels of type object must be strings: that of row 2 is \"b'a'\", of type bytes"),
+    ],
+)
+@pytest.mark.parametrize("make", [np.array, pd.Series, pd.Categorical])
+def test_labels_that_are_no_text_name_the_row_and_the_remedy(odd: Any, said: str, make: Callable[..., Any]) -> None:
+    """They were `labels of type object`, whatever was wrong with them."""
+    values = np.array(["a", "b", odd, "b"], dtype=object)
+    y = pd.Categorical(["a", "b", None, "b"]) if make is pd.Categorical else make(values)
+    said = "y: row 2 has no label" if make is pd.Categorical else said
+    with pytest.raises(DataError) as refused:
+        open_store((np.eye(4), y))
+    assert str(refused.value).startswith(said)
+    assert refused.value.hint

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import DataError, PlanRefused
+from bigsvm.errors import BigSVMError, DataError, PlanRefused
 from bigsvm.events import Emit, silent
 from bigsvm.files.locks import take, wait_for
 from bigsvm.files.space import cannot_write
@@ -52,7 +52,7 @@ def rows_on_disk(
 
     config = FitConfig.of(**options)
     scratch, limit = make_scratch(config), config.scratch_limit_bytes()
-    with _own_folder(scratch) as folder:
+    with _own_folder(scratch) as folder, _named_by_what_was_given(folder / "rows.zarr"):
         told = ingest(
             source,
             folder / "rows.zarr",
@@ -74,6 +74,16 @@ def rows_on_disk(
                 raise PlanRefused(what, str(scratch), "raise --scratch-limit: the working copy needs space, too")
             options = {**options, "scratch_limit": limit - told["bytes"]}
         yield told["store"], options
+
+
+@contextmanager
+def _named_by_what_was_given(store: Path) -> Iterator[None]:
+    """Errors in the block that concern the store name the collection: nobody has seen the store, and it is deleted."""
+    try:
+        yield
+    except BigSVMError as error:
+        error.where = error.where.replace(str(store), "dask collection")
+        raise
 
 
 @contextmanager

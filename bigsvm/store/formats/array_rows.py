@@ -21,6 +21,7 @@ from bigsvm.store.frames.columns import names_of_columns
 from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
+    ONE_A_ROW,
     Task,
     alike,
     as_labels,
@@ -71,13 +72,14 @@ class ArrayRows(StoreBase):
         self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):
-            hint = "one label a row: pass numpy.ravel(y)" if labels.shape == (self.n_samples, 1) else ""
+            hint = "one label a row: pass numpy.ravel(y)" if labels.shape == (self.n_samples, 1) else ONE_A_ROW
             raise UsageError(f"labels of shape {labels.shape} for {counted(self.n_samples, 'row')}", hint=hint)
         self._weight: np.ndarray | None = None
         if sample_weight is not None:
             self._weight = check_weights(unmasked(sample_weight, "sample_weight"), "sample_weight")
             if self._weight.shape != (self.n_samples,):
-                raise UsageError(f"weights of shape {self._weight.shape} for {counted(self.n_samples, 'row')}")
+                what = f"weights of shape {self._weight.shape} for {counted(self.n_samples, 'row')}"
+                raise UsageError(what, hint="one weight a row")
         self.has_weights = self._weight is not None
         self.row_order = _permutation(row_order, self.n_samples, "row_order")
         self.working_row = None if self.row_order is None else np.argsort(self.row_order)

@@ -85,7 +85,7 @@ def dask_source(
             continue
         theirs, own = partitions(given, lengths, name)
         if lengths is not None and own is not None and sum(own) != sum(lengths):
-            raise DataError(f"{sum(own)} labels or weights for {sum(lengths)} rows", name)
+            raise DataError(f"{sum(own)} labels or weights for {sum(lengths)} rows", name, ONE_A_ROW)
         columns.append(theirs)
         beside.append(len(columns) - 1)
     parts = DaskParts(columns, WHERE, client)
@@ -187,7 +187,7 @@ class _Reader:
             computed.close()
         for array in self._beside:
             if array is not None and not isinstance(array, int) and array.shape != (row,):
-                raise DataError(f"{array.shape[0]} labels or weights for {row} rows", array.where)
+                raise DataError(f"{array.shape[0]} labels or weights for {row} rows", array.where, ONE_A_ROW)
 
     def _made_rows(self, place: ChunkPlace) -> Generator[Rows, None, None]:
         """All rows: the first partition is converted here, the others by workers."""
