@@ -28,6 +28,8 @@ from bigsvm.store.survey import Survey
 
 _ROUNDING = 2.0**-50  # relative rounding error of sums in float64
 _BALANCED = 2.0**-44  # |sum y alpha| / sum |alpha| up to which a dual point counts as feasible with a free bias
+_UNKNOWN = 2.0**-80  # share of sum |alpha| to which sum y alpha is known: it is summed with twice the digits
+_UNSURE = 2.0**-50  # the same of sum beta, which is not
 _ROUNDED = 2.0**-40  # the same for |sum beta| / sum |beta|, after steps of two variables
 # Multiples of w that are tried beside w itself.  Dual coordinate descent has the direction of the optimum sooner than
 # its length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
@@ -221,11 +223,14 @@ class Accumulator:
 
     def load(self, tree: dict[str, Any]) -> None:
         """Restore what `dump` returned.  Raises DataError if an earlier version wrote it, with fewer sums."""
-        if tree["sums"].shape[1:] != self.no_sums().shape:
+        sums = tree["sums"]
+        if self._problem.bias != "free" and sums.shape[2] == self.no_sums().shape[1] - 1:
+            sums = np.insert(sums, kernel.LOST, 0.0, axis=2)  # the sum that was added last is for a free bias only
+        if sums.shape[1:] != self.no_sums().shape:
             hint = "the version that began the fit ends it; or begin it again, in another --run"
             raise DataError("the checkpoint is of an earlier version, whose proofs kept fewer sums", hint=hint)
         self.v[...] = tree["v"]
-        self._sums = [np.array(part) for part in tree["sums"]]
+        self._sums = [np.array(part) for part in sums]
         self.n_rows = tree["n_rows"]
 
     def sums(self) -> np.ndarray:
@@ -258,7 +263,7 @@ class Accumulator:
         added = rounding.added(gap, primal)
         gap = gap + added
         if free:
-            gap += self._infeasible(total[:, kernel.SIZE], total[:, kernel.REACH])
+            gap += _linear_imbalance(total, primal, norms[:, 1])
         certificate = Certificate(
             primal=primal,
             dual=primal - gap - np.maximum(off - added, 0.0),
@@ -301,35 +306,46 @@ class Accumulator:
             total[better, kernel.GAP], total[better, kernel.LOSS] = gap[better], loss[better]
         return scale
 
-    def _infeasible(self, size: np.ndarray, reach: np.ndarray) -> np.ndarray:
-        """What is added to the gap if the bias is free and sum y alpha is not 0; float64, (n_models,).
 
-        If sum y alpha is no larger than rounding, alpha can be made feasible by scaling the entries of one sign of
-        y alpha down a little, which changes the dual value by no more than is added here.  If it is larger, alpha is
-        not feasible and proves nothing: the gap is infinite.
+def _linear_imbalance(total: np.ndarray, primal: np.ndarray, apart: np.ndarray) -> np.ndarray:
+    """`cost_of_imbalance` of linear models; float64, (n_models,).
 
-        size, reach : float64, (n_models,)   sums of |alpha|, and of bounds of its part in the linear part of D
-        """
-        unbalanced = np.atleast_1d(self.v[-1]) / self._problem.constant_feature
-        b = np.atleast_1d(self._w[-1]) * self._problem.constant_feature
-        rounding = np.abs(unbalanced) <= _BALANCED * size
-        norms = np.atleast_1d(np.einsum("j...,j...->...", self.v[:-1], self.v[:-1]))
-        cost = np.abs(b * unbalanced) + _BALANCED * (reach + norms)
-        return np.where(size == 0.0, 0.0, np.where(rounding, cost, np.inf))
-
-
-def cost_of_imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
-    """What sum beta != 0 adds to the gap of each model with a kernel and a free bias; float64, (n_models,).
-
-    The brackets of the gap leave -b sum beta out.  Scaling the betas of the sign with the larger sum by 1 - d, with
-    d <= 2 |total| / size, makes the sum 0 and lowers D by no more than d (size + quadratic).  Both are added if
-    |sum beta| is no larger than rounding; otherwise the gap is infinite.
-
-    b : the bias;  total, size : sum beta and sum |beta|;  quadratic : beta'K beta
+    total : float64, (n_models, N_SUMS or more);  primal, apart : float64, (n_models,), P and ||w - v||^2
     """
-    share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
-    cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
-    return np.where(share <= _ROUNDED, cost, np.inf)
+    size = total[:, kernel.SIZE]
+    off = np.abs(total[:, kernel.BALANCE] + total[:, kernel.LOST]) + _UNKNOWN * size
+    cost = cost_of_imbalance(off, size, primal, np.sqrt(apart), total[:, kernel.SPREAD], total[:, kernel.ALPHA_DIAG])
+    return np.where(off <= _BALANCED * size, cost, np.inf)
+
+
+def beta_imbalance(
+    total: np.ndarray, size: np.ndarray, primal: np.ndarray, apart: np.ndarray, spread: np.ndarray
+) -> np.ndarray:
+    """`cost_of_imbalance` of models whose beta has both signs; float64, (n_models,).
+
+    total : sum beta, in float64;  the others as there
+    """
+    off = np.abs(total) + _UNSURE * size
+    cost = cost_of_imbalance(off, size, primal, apart, spread, np.zeros_like(size))
+    return np.where(off <= _ROUNDED * size, cost, np.inf)
+
+
+def cost_of_imbalance(
+    off: np.ndarray, size: np.ndarray, primal: np.ndarray, apart: np.ndarray, spread: np.ndarray, squares: np.ndarray
+) -> np.ndarray:
+    """What is added to the gap with a free bias if sum y alpha is not 0; float64, (n_models,).
+
+    The proof is that of another dual point, which is feasible: the entries of the heavier sign of y alpha are scaled by
+    1 - d, so that the sum is 0.  That adds to the gap d times the sum over these rows of alpha_i s_i - D_i alpha_i^2,
+    at most P, and d (w - v).u + d^2 / 2 (||u||^2 + sum of D_i alpha_i^2), where u is their part of v
+    (docs/mathematics.md 2.6).  It is not enough to count v, which may be small where its parts of both signs are large.
+
+    off, size : |sum y alpha|, or more, and sum |alpha|;  primal, apart : P and ||w - v||
+    spread, squares : sum of |alpha_i| ||x_i||, and of D_i alpha_i^2 / 2
+    """
+    d = np.divide(2.0 * off, size, out=np.zeros_like(size), where=size > 0.0)  # the heavier sign has half at least
+    u = d * spread
+    return np.where(size > 0.0, d * primal + apart * u + 0.5 * u * u + d * d * squares, 0.0)
 
 
 def above_zero(found: Certificate) -> Certificate:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.problem.certificate import cost_of_imbalance
-
 _ROUNDED = 2.0**-40  # relative error of a sum fixed by nu that counts as rounding of steps of two variables
 
 
@@ -72,7 +70,7 @@ def priced(
     total = np.broadcast_to(np.asarray(totals.total, np.float64), size.shape)
     if totals.at_most:
         left = total - size
-        gap = brackets + epsilon * np.maximum(left, 0.0) + cost_of_imbalance(b, balance, size, quadratic)
+        gap = brackets + epsilon * np.maximum(left, 0.0) + _imbalance(b, balance, size, quadratic)
         over = np.maximum(-left, 0.0)
         gap = gap + np.where(over <= _ROUNDED * total, _price(over, total, size, quadratic, epsilon), np.inf)
         return gap, 0.5 * quadratic + loss + epsilon * total, beta_t - 0.5 * quadratic
@@ -85,6 +83,19 @@ def priced(
     # The value of a beta that is not feasible is no bound.
     primal = np.where(feasible, 0.5 * quadratic, np.inf)
     return gap, primal, np.subtract(primal, gap, out=np.zeros_like(gap), where=feasible)
+
+
+def _imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
+    """What sum beta != 0 adds to the gap of each model; float64, (n_models,).
+
+    The brackets of the gap leave -b sum beta out.  Scaling the betas of the sign with the larger sum by 1 - d, with
+    d <= 2 |total| / size, makes the sum 0.
+
+    b : the bias;  total, size : sum beta and sum |beta|;  quadratic : beta'K beta
+    """
+    share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
+    cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
+    return np.where(share <= _ROUNDED, cost, np.inf)
 
 
 def _price(

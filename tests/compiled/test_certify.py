@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,11 +11,12 @@ from hypothesis import strategies as st
 
 from bigsvm.compiled.linear.gap_terms import (
     ALPHA_DIAG,
+    BALANCE,
     GAP,
     LINEAR,
     LOSS,
+    LOST,
     N_SUMS,
-    REACH,
     SIZE,
     SUPPORT,
     certify_rows,
@@ -65,7 +68,8 @@ def test_gap_is_primal_minus_dual_for_any_point(name: str, seed: int, bias: floa
     assert sums[0, LINEAR] == pytest.approx(targets @ alpha[:, 0] - loss.epsilon * size.sum(), abs=1e-9 * size.sum())
     assert sums[0, SUPPORT] == (alpha != 0).sum()
     assert sums[0, SIZE] == pytest.approx(size.sum())
-    assert sums[0, REACH] == pytest.approx((np.abs(targets) + loss.epsilon) @ size)
+    signed = alpha[:, 0] * (1.0 if loss.regression else y)
+    assert sums[0, BALANCE] + sums[0, LOST] == pytest.approx(math.fsum(signed), rel=1e-15)
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -103,8 +103,13 @@ def test_an_alpha_that_is_not_balanced_proves_nothing_of_a_free_bias() -> None:
 
 
 def test_rounding_of_the_balance_is_paid_for() -> None:
-    total, difference = free_bias(balanced())
-    assert total.finish().gap[0] - difference >= 0.5 * 2.0**-44 * balanced().sum()
+    total, exact = free_bias(balanced())
+    alpha = balanced()
+    alpha[np.flatnonzero(alpha)[0]] *= 1.0 - 2.0**-46
+    assert total.finish().gap[0] == pytest.approx(exact, rel=1e-15)
+    total, off = free_bias(alpha)
+    share = 2.0**-46 * alpha.max() / alpha.sum()
+    assert total.finish().gap[0] - off >= share * total.finish().primal[0]
 
 
 def test_more_blocks_than_sums_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from bigsvm.budget import MemoryBudget
 from bigsvm.config import FitConfig
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.problem import make_problem
+from bigsvm.problem.rounding import Unsure
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import fresh_scores, kernel_prover
 from bigsvm.run.proof.kernel_prover import KernelProver
@@ -167,15 +168,18 @@ def test_an_imbalance_costs_its_price_or_all_of_the_proof() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-42, 0.5, -0.5])
     qp = DualQP(np.ones(4), -np.ones(4), np.ones(4), 0.0, beta, np.zeros(4))
     size = float(np.abs(beta).sum())
-    terms = Terms(gap=0.0, primal=0.0, dual=0.0, quadratic=2.0, made_of=2.0, size=size)
-    cost = qp.imbalance(3.0, terms)
-    assert 3.0 * 2.0**-42 <= cost < 20 * 2.0**-42
+    terms = Terms(gap=0.0, primal=3.0, dual=0.0, quadratic=2.0, made_of=2.0, size=size)
+    far = Unsure(reach=1e11)
+    # Scaling 1 and 0.5 by 1 - 2^-42 / 1.5 costs that share of P, and half its square times what v is made of.
+    share = 2.0**-42 / 1.5
+    assert share * 3.0 <= qp.imbalance(terms, Unsure(reach=3.0)) < 1.1 * share * 3.0
+    assert qp.imbalance(terms, far) == pytest.approx(0.5 * (share * 1e11) ** 2, rel=0.05)
     qp.beta[1] = -1.0
-    assert qp.imbalance(3.0, terms) == 0.0
+    assert qp.imbalance(terms, Unsure(reach=3.0)) <= 2.0**-48 * 3.0
     qp.beta[1] = -0.999
-    assert qp.imbalance(3.0, terms) == np.inf
+    assert qp.imbalance(terms, far) == np.inf
     qp.beta[:] = 0.0
-    assert qp.imbalance(3.0, terms._replace(quadratic=0.0, size=0.0)) == 0.0
+    assert qp.imbalance(terms._replace(quadratic=0.0, size=0.0), far) == 0.0
 
 
 def test_a_dual_point_that_is_not_balanced_proves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

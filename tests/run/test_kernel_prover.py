@@ -12,6 +12,7 @@ import bigsvm
 from bigsvm.budget import MemoryBudget
 from bigsvm.compiled.kernel.dual_qp import qp_sums
 from bigsvm.problem.kernel import Kernel
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.run.execute.local import SerialMapper
 from bigsvm.run.proof import kernel_prover
 from bigsvm.run.proof.fresh_scores import Programme, scores_of
@@ -75,12 +76,12 @@ def test_rounding_of_the_balance_has_its_price() -> None:
     beta = np.array([1.0, -1.0 + 2.0**-50, 0.0])
     qp = DualQP(np.ones(3), -np.ones(3), np.ones(3), 0.0, beta, np.zeros(3))
     size, quadratic = 2.0, 5.0
-    terms = Terms(0.0, 0.0, 0.0, quadratic, quadratic, size)
-    # What the brackets leave out, and what D loses where the heavier sign is made lighter.
-    price = (3.0 + 2.0 * (1.0 + quadratic / size)) * 2.0**-50
-    assert qp.imbalance(-3.0, terms) == pytest.approx(price, abs=0)
+    terms = Terms(0.0, 4.0, 0.0, quadratic, quadratic, size)
+    # What D loses where the heavier sign is made lighter, of which the sum is known to 2^-50 of its size.
+    share, unsure = 3.0 * 2.0**-50, UnsureWeights(spread=7.0)
+    assert qp.imbalance(terms, unsure) == pytest.approx(share * 4.0 + 0.5 * (7.0 * share) ** 2, rel=1e-12, abs=0)
     beta[2] = 1e-6
-    assert qp.imbalance(-3.0, terms) == np.inf
+    assert qp.imbalance(terms, unsure) == np.inf
 
 
 def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:

@@ -39,10 +39,18 @@ def exact(rows: list[list[float]]) -> list[list[Fraction]]:
     return [[Fraction(float(value)) for value in row] for row in rows]
 
 
+def balanced(betas: list[Fraction]) -> list[Fraction]:
+    """A feasible point where the bias is free: those of the heavier sign are scaled until the sum is 0."""
+    plus, minus = (sum((max(sign * beta, 0) for beta in betas), Fraction(0)) for sign in (1, -1))
+    lighter = min(plus, minus)
+    shares = {1: lighter / plus if plus else 0, -1: lighter / minus if minus else 0}
+    return [beta * shares[1 if beta > 0 else -1] for beta in betas]
+
+
 def exact_gap(
     X: np.ndarray, y: np.ndarray, w: np.ndarray, b: float, alpha: np.ndarray, loss: str, bias: str
 ) -> float:  # fmt: skip
-    """(P - D) / P without rounding, of D what sum y alpha = 0 costs taken off where the bias is free; alpha clipped."""
+    """(P - D) / P without rounding; alpha is clipped, and where the bias is free it is balanced: one sign is scaled."""
     regression = "insensitive" in loss
     epsilon = EPSILON if regression else Fraction(0)
     rows, target = exact(X.tolist()), [Fraction(float(t)) for t in y]
@@ -51,18 +59,19 @@ def exact_gap(
     weights = [Fraction(float(value)) for value in w]
     level = Fraction(float(b)) if bias == "free" else Fraction(0)
     P = sum(value * value for value in weights) / 2
-    D, v, total = Fraction(0), [Fraction(0)] * len(weights), Fraction(0)
-    for row, t, a in zip(rows, target, (Fraction(float(value)) for value in alpha), strict=True):
+    D, v, betas = Fraction(0), [Fraction(0)] * len(weights), []
+    for t, a in zip(target, (Fraction(float(value)) for value in alpha), strict=True):
+        beta = a if regression else t * max(a, 0)
+        betas.append(beta if loss.startswith("squared") else max(min(beta, C), -C))
+    if bias == "free":
+        betas = balanced(betas)
+    for row, t, beta in zip(rows, target, betas, strict=True):
         score = sum(x * value for x, value in zip(row, weights, strict=True)) + level
         beyond = max(abs(t - score) - epsilon, 0) if regression else max(1 - t * score, 0)
-        beta = a if regression else t * max(a, 0)
-        if not loss.startswith("squared"):
-            beta = max(min(beta, C), -C)
         P += C * beyond * (beyond if loss.startswith("squared") else 1)
         D += t * beta - epsilon * abs(beta) - (beta * beta / (4 * C) if loss.startswith("squared") else 0)
         v = [old + beta * x for old, x in zip(v, row, strict=True)]
-        total += beta
-    D -= sum(value * value for value in v) / 2 + abs(level * total)
+    D -= sum(value * value for value in v) / 2
     return float((P - max(D, Fraction(0))) / P)
 
 

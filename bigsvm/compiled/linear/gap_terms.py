@@ -13,16 +13,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit
+from bigsvm.compiled.shared.compile import inner_loop, njit, part_of_loop
 from bigsvm.compiled.shared.losses import SQUARED_EPSILON_INSENSITIVE, SQUARED_HINGE, bracket_slope
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.rows import row_norm
 from bigsvm.compiled.shared.targets import dual_gain, model_cost, row_gap, row_loss, sign_of, target_of
 
 # columns of `sums`
-GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, REACH, SPREAD, SLOPES, COSTS = range(10)
-N_SUMS = 10
+GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, BALANCE, SPREAD, SLOPES, COSTS, LOST = range(11)
+N_SUMS = 11
 _RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
+
+
+@part_of_loop
+def _lost(a, b, total):
+    """What rounding has taken from total = a + b, exactly (Knuth's TwoSum)."""
+    b_there = total - a
+    return (a - (total - b_there)) + (b - b_there)
 
 
 def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
@@ -38,9 +45,9 @@ def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
     W : float64, shape (n_features + 1,) or (n_features + 1, n_models)   the primal point
     V : float64, shape of W                     grows by sum_i alpha_i y_i x_i of this block
     scales : float64, shape (n_scales,)         multiples t of W for which brackets and losses are summed too
-    sums : float64, shape (n_models, 10 + 2 n_scales)   grows by the sums over the rows of
+    sums : float64, shape (n_models, 11 + 2 n_scales)   grows by the sums over the rows of
         0 brackets   1 losses   2 the linear part of the dual   3 D alpha^2 / 2   4 the number of rows with alpha != 0
-        5 |alpha|    6 (|target| + epsilon) |alpha|
+        5 |alpha|    6 y alpha, and in 10 what was lost when 6 was rounded: their sum is nearly exact
         and, with r = ||x_i|| + bias, of what bounds the effect of rounding (`problem/linear_rounding.py`):
         7 |alpha| r   8 slopes of brackets times r   9 C_i r (for squared losses C_i r^2)
         and for each t in `scales`: the brackets and the losses of t W
@@ -93,7 +100,9 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                     run[m, 3] += 0.5 * box.diag_factor / c * a * a
                     run[m, 4] += 1.0
                     run[m, 5] += abs(a)
-                    run[m, 6] += (abs(target_of(y, i)) + box.epsilon) * abs(a)
+                    balance = run[m, 6]
+                    run[m, 6] += step[m]
+                    run[m, 10] += _lost(balance, step[m], run[m, 6])
                     run[m, 7] += abs(a) * norm
                     any_alpha = True
             if any_alpha:
@@ -103,8 +112,11 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                         add_weight(V, last, m, step[m] * bias)
         if i % _RUN == _RUN - 1 or i == n - 1:
             for m in range(n_models(W)):
+                balance = sums[m, 6]
                 for k in range(sums.shape[1]):
                     sums[m, k] += run[m, k]
+                sums[m, 10] += _lost(balance, run[m, 6], sums[m, 6])
+                for k in range(sums.shape[1]):
                     run[m, k] = 0.0
 
 

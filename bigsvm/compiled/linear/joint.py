@@ -171,7 +171,7 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
 def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
     """Add the terms of a block of rows, as `gap_terms.certify_rows`, with one row of sums for all models.
 
-    models : JointModels;  sums : float64, (1, 10)
+    models : JointModels;  sums : float64, (1, 11)
     """
     run = np.zeros(sums.shape[1])
     _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
@@ -179,7 +179,7 @@ def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
 
 @inner_loop
 def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
-    """`certify_joint_rows` with its work space.  work : float64, (2, n_models);  run : float64, (10,), zeros"""
+    """`certify_joint_rows` with its work space.  work : float64, (2, n_models);  run : float64, (11,), zeros"""
     s, q = work[0], work[1]
     last, n = W.shape[0] - 1, cost.shape[0]
     for i in range(n):

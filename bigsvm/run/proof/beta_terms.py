@@ -17,7 +17,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.packed_text import text_bytes
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
-from bigsvm.problem.certificate import Certificate, above_zero, cost_of_imbalance
+from bigsvm.problem.certificate import Certificate, above_zero, beta_imbalance
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuTotals, priced
@@ -108,7 +108,7 @@ class BetaTerms(SavedTerms):
         if problem.loss.nu is not None:
             return self._nu_certificate(problem, v_sq, apart)
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
-        cost = cost_of_imbalance(self.model.intercept, sums[:, BALANCE], sums[:, SIZE], v_sq)
+        cost = beta_imbalance(sums[:, BALANCE], sums[:, SIZE], primal, np.sqrt(apart), sums[:, REACH])
         gap = sums[:, BRACKETS] + 0.5 * apart + cost
         gap = gap + self._rounding(primal, gap, v_sq, apart)
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate

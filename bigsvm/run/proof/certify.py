@@ -123,24 +123,25 @@ def terms_kind(model: Model, problem: Problem, with_alpha: bool) -> type[SavedTe
     """The class that computes the terms of the gap for such a model.
 
     Linear models of kernel solvers are proved in the same form (beta with signs) as kernel models, so that `certify`
-    reports the same gap as `fit`.  So are models of pairs of classes, and regression with a free bias and bounds on
-    |beta|, since only kernel solvers keep sum beta = 0 for it.
+    reports the same gap as `fit`.  So are models of pairs of classes, and models of which no solver is recorded if they
+    are a regression with a free bias and bounds on |beta|, which most likely a kernel solver made.
     """
-    of_kernel = model.kind == "kernel" or _of_kernel_solver(model)
+    proof = _proof_of_solver(model)
+    of_kernel = model.kind == "kernel" or proof == "kernel"
     if of_kernel and problem.loss.smooth:  # its terms have bounds on alpha, and would prove another loss
         raise DataError(f"no kernel solver trains with {problem.loss.name}", "model.json", "restore the model")
     if model.kind == "kernel":
         return KernelTerms
-    balanced = model.regression and problem.bias == "free" and not problem.loss.smooth
-    balanced = balanced or problem.loss.nu is not None or (with_alpha and _of_kernel_solver(model))
+    balanced = model.regression and problem.bias == "free" and not problem.loss.smooth and proof != "linear"
+    balanced = balanced or problem.loss.nu is not None or (with_alpha and proof == "kernel")
     return SignedLinearTerms if model.pairs or balanced else AlphaTerms
 
 
-def _of_kernel_solver(model: Model) -> bool:
-    """Whether a kernel solver trained the model."""
+def _proof_of_solver(model: Model) -> str:
+    """The kind of proof of the solver that trained the model: 'kernel' or 'linear'; '' if it is not recorded."""
     plan = model.about.get("plan")
     solver = SOLVERS.get(str(plan.get("solver"))) if isinstance(plan, dict) else None
-    return solver is not None and solver.proof == "kernel"
+    return "" if solver is None else solver.proof
 
 
 def _precompile(terms: SavedTerms, emit: Emit) -> None:

@@ -66,7 +66,7 @@ class KernelProver(Prover):
             for model, qp, unsure in zip(models, qps, self._scored(models, qps), strict=True):
                 b = float(state.bias[model])
                 terms = qp.terms(b)
-                gap = terms.gap + qp.imbalance(b, terms)
+                gap = terms.gap + qp.imbalance(terms, unsure)
                 found[model] = gap + qp.rounding(b, terms, unsure), terms.primal, terms.dual
                 self._look_at(qp, terms.quadratic, terms.made_of)
                 support[model] = np.count_nonzero(qp.beta)

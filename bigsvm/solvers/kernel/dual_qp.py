@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of, qp_sums, unsure_costs
-from bigsvm.problem.certificate import cost_of_imbalance
+from bigsvm.problem.certificate import beta_imbalance
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuSums
 from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
@@ -149,10 +149,11 @@ class DualQP:
         dual = beta_t - self.epsilon * size - 0.5 * quadratic
         return Terms(gap, 0.5 * quadratic + loss, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
-    def imbalance(self, b: float, terms: Terms) -> float:
+    def imbalance(self, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
         """What sum beta != 0 adds to the gap: a small amount if it is rounding, otherwise infinity."""
-        one = [np.array([value]) for value in (b, float(self.beta.sum()), terms.size, terms.quadratic)]
-        return float(cost_of_imbalance(*one)[0])
+        spread = unsure.spread if isinstance(unsure, UnsureWeights) else unsure.reach
+        one = [np.array([value]) for value in (self.beta.sum(), terms.size, terms.primal, 0.0, spread)]
+        return float(beta_imbalance(*one)[0])
 
     def rounding(self, b: float, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
         """What rounding of f (or of w and its scores) adds to the gap of `terms`."""

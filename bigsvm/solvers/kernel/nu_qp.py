@@ -20,7 +20,9 @@ import numpy as np
 from bigsvm.compiled.kernel.block_smo import side_ends
 from bigsvm.compiled.kernel.dual_qp import best_bias, bounds_of, qp_sums
 from bigsvm.errors import DataError
+from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuSums, NuTotals, priced
+from bigsvm.problem.rounding import Unsure
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
 
 _NO_MARGIN = 1e-12  # share of the largest possible ||w||^2 below which w counts as 0
@@ -109,7 +111,7 @@ class NuQP(DualQP):
         proved_gap, primal, dual = (float(value[0]) for value in found)
         return Terms(proved_gap, primal, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
-    def imbalance(self, b: float, terms: Terms) -> float:
+    def imbalance(self, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
         """0, because `terms` has included it in the gap."""
         return 0.0
 
