@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, Interrupted
 from bigsvm.events import Emit, Warned, fan_out, silent
 from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.run.fit.checkpoint import Checkpoints
-from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.fit.fit import fit_store, versions
 from bigsvm.store.blocks import RowBlocks
 from pipelines import journal
 from pipelines.config import Job
@@ -73,6 +73,12 @@ def stands_at(job: Job, found: Found) -> str:
     if about is not None and about["status"] in _FINAL:
         return "kept"
     return "trained" if _stopped_at(job, found) is None else "resumed"
+
+
+def begun_with(job: Job, doing: str) -> str | None:
+    """The solver that 'auto' chose when the fit began that would be resumed; None for others.  doing : `stands_at`"""
+    checkpoints = Checkpoints(job.folder / journal.RUN / CHECKPOINTS, {}, job.checkpoint_every_s)
+    return checkpoints.solver_of_auto(versions()) if doing == "resumed" else None
 
 
 def start_of(job: Job, found: Found) -> Start:

@@ -157,7 +157,7 @@ def would(job: Job, session: Session, force: bool) -> dict[str, Any]:
     about["starts_from"] = "0" if start.model is None else start.model
     if start.why_not:
         about["starts_from_0_since"] = start.why_not
-    plan = make_plan(found.store, start.applied(job.fit)).document()
+    plan = make_plan(found.store, start.applied(job.fit), begun_with=steps.begun_with(job, doing)).document()
     told = [name for name in ("command", "url", "url_env") if getattr(job.notify, name)]
     about.update(plan=plan, checks=_asked(job), tells=told, on=list(job.notify.on) if told else [])
     about["logs_to"] = None if job.mlflow is None else job.mlflow.experiment

@@ -30,7 +30,7 @@ from pipelines import journal, notify, tracking
 from pipelines.arrivals import append as arrive
 from pipelines.arrivals import waiting
 from pipelines.config import Job
-from pipelines.fitting import Candidate, Found, fit, stands_at, start_of
+from pipelines.fitting import Candidate, Found, begun_with, fit, stands_at, start_of
 from pipelines.gates.judging import judge, look, open_rows, promotions
 from pipelines.gates.verdict import Gate, Verdict
 
@@ -38,8 +38,8 @@ CHANCES = 3
 """How often a candidate is judged if another model becomes current between its judgement and its promotion."""
 
 __all__ = [
-    "CHANCES", "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "detect", "fit", "judge", "look", "promote",
-    "promoted_already", "record", "stands_at", "start_of", "tell", "waiting",
+    "CHANCES", "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "begun_with", "detect", "fit", "judge",
+    "look", "promote", "promoted_already", "record", "stands_at", "start_of", "tell", "waiting",
 ]  # fmt: skip
 
 

@@ -92,18 +92,37 @@ class Checkpoints:
 
     def rows(self) -> dict[str, Any] | None:
         """The identity of the rows in the newest intact checkpoint, as JSON; reads no arrays.  None without one."""
-        for number in reversed(self._numbers()):
-            try:
-                found: dict[str, Any] = read_tree(self.folder / f"{number:08d}", ["identity"])["identity"]["data"]
-            except (DataError, KeyError, TypeError):
-                continue
-            return found
-        return None
+        found = self._newest_identity()
+        return None if found is None else found["data"]
+
+    def solver_of_auto(self, versions: dict[str, str]) -> str | None:
+        """The solver that 'auto' chose when the fit of the newest intact checkpoint began; None if it chose none.
+
+        Also None if the programs that computed had other versions, because such a fit is not continued.
+        """
+        found = self._newest_identity()
+        try:
+            if found is None or found["options"]["solver"] != "auto" or found["versions"] != versions:
+                return None
+            return str(found["plan"]["solver"])
+        except (KeyError, TypeError):
+            return None
 
     def clear(self) -> None:
         """Delete all checkpoints, since the run is over."""
         for _ in range(2):  # a file that could not be deleted may go at the second try
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _newest_identity(self) -> dict[str, Any] | None:
+        """The identity in the newest intact checkpoint; reads no arrays.  None without one."""
+        for number in reversed(self._numbers()):
+            try:
+                found: dict[str, Any] = read_tree(self.folder / f"{number:08d}", ["identity"])["identity"]
+                found["data"]
+            except (DataError, KeyError, TypeError):
+                continue
+            return found
+        return None
 
     def _numbers(self) -> list[int]:
         if not self.folder.is_dir():

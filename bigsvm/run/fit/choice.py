@@ -6,7 +6,7 @@ import dataclasses
 from typing import NamedTuple
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import UsageError
+from bigsvm.errors import Unsupported, UsageError
 from bigsvm.problem.problem import Problem
 from bigsvm.run.fit.sizes import Sizes, data_bytes_of
 from bigsvm.run.proof.kernel_check import check_needs
@@ -55,17 +55,39 @@ class Chosen(NamedTuple):
         return _whole_mib(needed) if self.keeps_all_rows(budget) and needed > budget else 0
 
 
-def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int) -> Chosen:
+def choose(
+    store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int, begun_with: str | None = None
+) -> Chosen:
     """The first preference whose smallest plan fits `budget`; the last one if none fits.
+
+    begun_with : the solver that 'auto' takes instead if it still solves the problem, because the fit began with it
 
     Raises UsageError if shards are asked for and no preferred solver supports them.
     """
+    found = _first_that_fits(store, config, problem, shape, budget)
+    if begun_with in (None, found.solver.name) or config.solver != "auto":
+        return found
+    try:
+        return _first_that_fits(store, config, problem, shape, budget, begun_with)
+    except (Unsupported, UsageError):
+        return found  # the checkpoint will be refused, and the message names both solvers
+
+
+def _first_that_fits(
+    store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, budget: int, only: str | None = None
+) -> Chosen:
+    """See `choose`.  only : the solver that is taken; None: any"""
     in_memory = Sizes(store, shape, (), config.stage, False).resident_from() <= budget
     if in_memory and config.shards is None:
         shape = dataclasses.replace(shape, shards=1)  # rows in memory are fast enough
     packed = packs(problem, config.tol) and store.dtype.itemsize > 1
     checks = [*check_needs(problem.kernel, store.n_samples), *_table(problem)]
     choices = choose_solvers(config, shape, in_memory)
+    if only is not None:
+        # With the options that 'auto' gives it, if it still is one of its preferences.
+        preferred = [choice for choice in choices if choice.solver.name == only][:1]
+        choices = preferred or choose_solvers(dataclasses.replace(config, solver=only), shape, in_memory)
+        choices = [choice._replace(why="'auto' chose it when the fit began") for choice in choices]
     if config.shards is not None and shape.shards > 1:
         named = choices[0].solver
         # newton-ws cannot hand over to dcd on shards.  Whether it is faster then was not measured, so 'auto' avoids it.
@@ -90,13 +112,16 @@ def choose(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataSha
     return Chosen(solver, why, found, packed, whole, streamed)
 
 
-def least_memory(store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, chosen: Chosen) -> int:
+def least_memory(
+    store: RowBlocks, config: FitConfig, problem: Problem, shape: DataShape, chosen: Chosen,
+    begun_with: str | None = None,
+) -> int:  # fmt: skip
     """The smallest budget that is known to work, in bytes.
 
     A smaller budget may mean another solver, which may need more than that: so the choice is made again until it fits.
     """
     least = chosen.least
-    while more := choose(store, config, problem, shape, least).wanted(least):
+    while more := choose(store, config, problem, shape, least, begun_with).wanted(least):
         least = more
     return least
 

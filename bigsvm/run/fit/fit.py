@@ -127,7 +127,8 @@ def _trained(
     began, before = time.monotonic(), anonymous_bytes()
     stop = Stop()
     note = _Notes(emit, stop)
-    ready = _make_ready(store, config, folded, note)
+    begun_with = checkpoints.solver_of_auto(versions()) if checkpoints is not None and resume else None
+    ready = _make_ready(store, config, folded, begun_with, note)
     plan, earlier = ready.plan, ready.earlier
     budget = MemoryBudget(plan.budget_bytes)
     with ExitStack() as stack:
@@ -245,9 +246,14 @@ class _Ready(NamedTuple):
     compiled: float
 
 
-def _make_ready(store: RowBlocks, config: FitConfig, folded: FoldedModels | None, note: Emit) -> _Ready:
-    """Plan the fit and compile its code.  All errors that can be found without reading rows are raised here."""
-    plan, path = make_plan(store, config, folded=folded is not None), config.warm_start
+def _make_ready(
+    store: RowBlocks, config: FitConfig, folded: FoldedModels | None, begun_with: str | None, note: Emit
+) -> _Ready:
+    """Plan the fit and compile its code.  All errors that can be found without reading rows are raised here.
+
+    begun_with : the solver that 'auto' chose when the fit began that now goes on; None: a new fit, or it was named
+    """
+    plan, path = make_plan(store, config, folded=folded is not None, begun_with=begun_with), config.warm_start
     for message in (*store.warnings, *unused_options(config, plan.solver.name, plan.shards)):
         note(Warned(message))
     if folded is not None:

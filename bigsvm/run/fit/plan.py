@@ -191,11 +191,13 @@ class Plan:
 
 
 def make_plan(
-    store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None, folded: bool = False
+    store: RowBlocks, config: FitConfig, limit: MemoryLimit | None = None, folded: bool = False,
+    begun_with: str | None = None,
 ) -> Plan:  # fmt: skip
     """The plan of fitting `store` as `config` says.  Reads metadata only.
 
     folded : the models differ in the rows that take part (`problem/axis.py`)
+    begun_with : the solver with which the fit began that goes on: 'auto' keeps it, though it would now choose another
 
     Raises
     ------
@@ -223,8 +225,8 @@ def make_plan(
         centred=problem.centre is not None, folded=folded, joint=problem.joint,
         label_sets=problem.member is not None, models_per_row=problem.models_per_row,
     )  # fmt: skip
-    chosen = choose(store, config, problem, shape, budget)
-    least = least_memory(store, config, problem, shape, chosen)
+    chosen = choose(store, config, problem, shape, budget, begun_with)
+    least = least_memory(store, config, problem, shape, chosen, begun_with)
     wanted = chosen.wanted(budget)
     if wanted:
         would, use = f"{show_bytes(least)} ({least} bytes) would do", f"use --memory {least // MIB}MiB"
