@@ -78,6 +78,17 @@ class DataError(BigSVMError):
     anchor = "bad-data"
 
 
+class NoSuchColumn(DataError):
+    """A store has no column of the name that was given for labels or weights.
+
+    column : that name
+    """
+
+    def __init__(self, what: str, where: str = "", hint: str = "", column: str = "") -> None:
+        super().__init__(what, where, hint)
+        self.column = column
+
+
 class MissingInput(BigSVMError):
     """An input is not there or may not be read."""
 

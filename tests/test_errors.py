@@ -24,6 +24,7 @@ PACKAGES = [Path(__file__).parents[1] / name for name in ("bigsvm", "pipelines")
         ("UsageError", 2),
         ("Unsupported", 2),
         ("DataError", 65),
+        ("NoSuchColumn", 65),
         ("MissingInput", 66),
         ("OutputError", 73),
         ("ReadFailed", 74),
@@ -41,7 +42,7 @@ def test_every_error_is_in_the_table_above() -> None:
     kinds = {
         name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.BigSVMError)
     }
-    assert len(kinds) == 11
+    assert len(kinds) == 12
 
 
 def test_text_is_where_what_and_hint() -> None:

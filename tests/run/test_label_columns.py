@@ -121,6 +121,46 @@ def test_labels_of_another_column_are_told(trained: tuple[str, str], everything:
         assert said == ([f"{text} (see --label)"] if known and trained[1] != measured[1] else []), measured
 
 
+@pytest.mark.parametrize("trained", LABELS)
+@pytest.mark.parametrize("form", KNOWN)
+def test_every_command_takes_the_labels_of_the_model(
+    form: str, trained: str, everything: dict[Any, Any], command: Bigsvm
+) -> None:
+    """`certify` and `evaluate` asked for a column `label`, or took it, though the model knows the name of its own."""
+    store, model, saved = everything[form, trained]
+    found = bigsvm.certify(saved, store.uri)
+    assert (found["certificate"], found["n_samples"], "warnings" in found) == ("proved", 80, False)
+    assert bigsvm.open_store(store.uri, like=model.about["rows"]).identity == store.identity
+    for name in ("certify", "evaluate"):
+        done = command(name, str(saved), store.uri, "--json")
+        assert (done.code, done.document["warnings"]) == (0, [])
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "zarr", "h5ad"])
+def test_a_table_without_the_column_of_the_model_has_the_usual_one(
+    form: str, everything: dict[Any, Any], tmp_path: Path, command: Bigsvm
+) -> None:
+    saved = everything["csv", "other"][2]
+    text, n = form in ("csv", "parquet", "arrow"), 12
+    labels = np.array(["yes", "no"] * (n // 2)) if text else np.arange(n) % 2
+    for column, code in (("label", 0), ("another", 65)):
+        path = tmp_path / f"{column}.{form}"
+        if form in ("zarr", "h5ad"):
+            saved = everything["zarr", "other"][2]
+            anndata(path, {"X": np.eye(n, 2), f"obs/{column}": labels})
+        else:
+            frame = pd.DataFrame({"a": np.eye(n, 2)[:, 0], "b": np.eye(n, 2)[:, 1], column: labels})
+            {"csv": functools.partial(frame.to_csv, index=False), "arrow": frame.to_feather}.get(
+                form, frame.to_parquet
+            )(path)
+        done = command("evaluate", str(saved), str(path), "--json")
+        assert done.code == code
+        if code:
+            error = done.document["error"]
+            assert "label" in error["message"] + error["where"]
+            assert "other" not in error["message"]
+
+
 @pytest.mark.parametrize("measured", LABELS)
 @pytest.mark.parametrize("trained", LABELS)
 @pytest.mark.parametrize("form", KNOWN)

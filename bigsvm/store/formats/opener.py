@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from bigsvm.errors import BigSVMError, UsageError
+from bigsvm.errors import BigSVMError, NoSuchColumn, UsageError
 from bigsvm.files.paths import SCHEMES, STORE_MARKS, given_as, no_such_store, rename
 from bigsvm.store.blocks import RowBlocks, StoreBase
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable, refuse_partitions
@@ -76,7 +76,7 @@ def open_store(
         or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or an open
         store, which is returned as it is (a store over arrays sees their present values)
     label, weight : names of the columns; for a table also their numbers, from 0.  Default: `label`, and `weight` if
-        there is such a column
+        there is such a column; with `like` the column of that model's labels, if there is one of its name
     labels : for rows with several labels, or none: names of columns of true and false, or 0 and 1, one for each label;
         or the name of one text column such as `1,5`, which lists the labels of a row.  For arrays y may be a matrix of
         0 and 1
@@ -134,7 +134,7 @@ def open_store(
     chosen["apart"] = tuple(labels or ())
     chosen["sets"] = labelled and (len(labels) == 1 if labels else kept is not None)
     with storing(storage_options):
-        store = _open(source, options, empty_chunks, labelled, chosen)
+        store = _open_as_trained(source, options, empty_chunks, labelled, chosen)
     if rows is not None:
         from bigsvm.store.formats.chosen.filtered_rows import (
             filtered,
@@ -186,6 +186,20 @@ def _watch(store: Any, source: Any, asked: dict[str, Any]) -> None:
         store.given = GivenArrays.of(source, rows, several, lambda arrays: open_store(arrays, **asked))
     elif store.given is None:
         store.given = source.given.below(lambda rows: open_store(rows, **asked))
+
+
+def _open_as_trained(
+    source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
+) -> RowBlocks:
+    """`_open`; without --label with the labels of the column that those of the model came from, if there is one."""
+    ours = (chosen["like"] or {}).get("label_column")
+    if labelled and ours and options["label"] is None and isinstance(source, str | os.PathLike):
+        try:
+            return _open(source, {**options, "label": ours}, empty_chunks, labelled, chosen)
+        except NoSuchColumn as error:
+            if error.column != ours:
+                raise
+    return _open(source, options, empty_chunks, labelled, chosen)
 
 
 def _open(

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.tables.taken_rows import take_values
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, NoSuchColumn
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of, numbers_of, refuse_nulls
@@ -94,7 +94,7 @@ def find_layout(
     refuse_twice((label, weight), names, where)
     for name in (label, weight):
         if name is not None and name not in names:
-            raise DataError(f"no column {name!r}", where, columns_there(name, names))
+            raise NoSuchColumn(f"no column {name!r}", where, columns_there(name, names), name)
     if weight is None and names.count("weight") == 1 and "weight" not in columns:
         weight = "weight"
     kinds = _kinds_of(schema, {name for name in (label, weight, *apart) if name}, columns, in_order, where)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bigsvm.errors import DataError
+from bigsvm.errors import DataError, NoSuchColumn
 from bigsvm.store.labels import (
     Missing,
     Task,
@@ -313,7 +313,8 @@ def find(group: Any, path: str) -> Any:
         name for name in told if name in group[frame]
     ]  # a file that was not completely written lists columns that do not exist
     there = f"; {columns_there(path.rpartition('/')[2], map(str, columns))}" if columns else ""
-    raise DataError("no such column", path, f"name another with --label, --labels, --weight or --rows{there}")
+    hint = f"name another with --label, --labels, --weight or --rows{there}"
+    raise NoSuchColumn("no such column", path, hint, path.removeprefix("obs/"))
 
 
 def _categories(array: Readable, where: str) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, NoSuchColumn, UsageError
 from bigsvm.files.packed_text import listed
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type
@@ -279,9 +279,8 @@ class TableRows(ParquetRows):
             refuse_twice((label, weight), names, self.uri)
             for name in (label, weight):
                 if name is not None and name not in names:
-                    raise DataError(
-                        f"no column {name!r}", self.uri, f"{columns_there(name, names)}; --label names the labels"
-                    )
+                    hint = f"{columns_there(name, names)}; --label names the labels"
+                    raise NoSuchColumn(f"no column {name!r}", self.uri, hint, name)
             if weight is None and "weight" in names and "weight" not in columns:
                 weight = "weight"
         others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
