@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -45,21 +46,29 @@ def choose_solvers(config: FitConfig, shape: DataShape, in_memory: bool = False)
     Unsupported : the solver does not solve that loss and bias, or not on data of such a shape; names those that do.
     """
     able = able_solvers(config, shape)
-    told = [name for name in able if shape.shards == 1 or SOLVERS[name].in_shards]
-    others = f"solvers that do: {', '.join(told)}" if told else _all(config)
     if config.solver == "auto":
-        return _automatic_choices(config, shape, in_memory, able, others)
+        return _automatic_choices(config, shape, in_memory, able)
     if config.solver not in SOLVERS:
         raise UsageError(f"unknown solver {config.solver!r}", hint=f"one of auto, {', '.join(SOLVERS)}")
-    return [_named_choice(config, shape, bool(able), others)]
+    return [_named_choice(config, shape, able)]
+
+
+def _others(config: FitConfig, shape: DataShape, able: list[str], refused: Sequence[str] = ()) -> str:
+    """The hint that names solvers that solve the problem; '' if those that are `refused` are the only ones.
+
+    able : the solvers that solve it with their default options, of which some may be refused with those of --set
+    """
+    told = [name for name in able if shape.shards == 1 or SOLVERS[name].in_shards]
+    if not told:
+        return _all(config)
+    others = [name for name in told if name not in refused]
+    return f"solvers that do: {', '.join(others)}" if others else ""
 
 
 def _automatic_choices(
-    config: FitConfig, shape: DataShape, in_memory: bool, able: list[str], others: str
+    config: FitConfig, shape: DataShape, in_memory: bool, able: list[str]
 ) -> list[Choice]:  # fmt: skip
     """The preferences of 'auto' among the solvers that are `able`.
-
-    others : the hint that names other solvers
 
     Raises UsageError and Unsupported as `choose_solvers`.
     """
@@ -75,7 +84,8 @@ def _automatic_choices(
     # `able_solvers` asked solvers with default options; those that the user set may be refused all the same.
     refusals = [choice.solver.refusal(shape) for choice in choices]
     if None not in refusals:
-        raise Unsupported(str(refusals[0]), hint=f"leave --set out, or: {others}")
+        others = _others(config, shape, able, [choice.solver.name for choice in choices])
+        raise Unsupported(str(refusals[0]), hint="leave --set out" + (f", or: {others}" if others else ""))
     return [choice for choice, refusal in zip(choices, refusals, strict=True) if refusal is None]
 
 
@@ -100,15 +110,13 @@ def _no_solver(config: FitConfig, shape: DataShape) -> Unsupported:
     return Unsupported(f"no solver for {what}{with_kernel}{of_paper}", hint=_all(config))
 
 
-def _named_choice(config: FitConfig, shape: DataShape, any_able: bool, others: str) -> Choice:
-    """The solver that `config` names.
-
-    any_able : some other solver can solve the problem;  others : the hint that names them
+def _named_choice(config: FitConfig, shape: DataShape, able: list[str]) -> Choice:
+    """The solver that `config` names.  able : those that solve the problem
 
     Raises Unsupported if it cannot solve the problem, UsageError for an option that it does not have.
     """
     name = config.solver
-    solver = SOLVERS[name]
+    solver, others = SOLVERS[name], _others(config, shape, able)
     if not _takes_rows(solver, config):
         what = f"the {config.kernel} kernel" if config.kernel != "linear" else "pairs of classes"
         raise Unsupported(f"solver {name!r} is linear, with one class against the rest: not {what}", hint=others)
@@ -123,7 +131,7 @@ def _named_choice(config: FitConfig, shape: DataShape, any_able: bool, others: s
     if shape.centred and not solver.centres:
         what = f"solver {name!r} cannot take the means of sparse rows off (--scale standard) with bias {config.bias!r}"
         free = "use --multi-class ovr, or --scale maxabs" if shape.joint else "use --bias free"
-        raise Unsupported(what, hint=f"{others}; or {free}" if any_able else free)
+        raise Unsupported(what, hint=f"{others}; or {free}" if able else free)
     if shape.label_sets and not solver.label_sets:
         what = f"solver {name!r} is for rows with one label, and these have several (--labels)"
         raise Unsupported(what, hint=others)
@@ -135,7 +143,7 @@ def _named_choice(config: FitConfig, shape: DataShape, any_able: bool, others: s
         raise Unsupported(what, hint="say --set iterations=N")
     refusal = made.refusal(shape)
     if refusal is not None:
-        raise Unsupported(refusal, hint=others)
+        raise Unsupported(refusal, hint=_others(config, shape, able, [name]))
     return Choice(made, "as asked")
 
 
@@ -200,6 +208,10 @@ def _with_options(solver: type[Any], options: dict[str, Any]) -> Solver:
 
 def _parsed(kind: type[Any], text: Any) -> Any:
     """What was typed, as a value of the option's type.  Raises ValueError."""
+    if kind in (int, float) and isinstance(text, bool):
+        raise ValueError(f"a number, not {str(text).lower()}")
+    if kind is int and isinstance(text, float) and not text.is_integer():
+        raise ValueError(f"a whole number, not {text!r}")
     if kind is float:
         # A threshold that is not a number is never met, and an infinite one always: no solver has a use for either.
         number = float(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import bigsvm
 from bigsvm.config import OPTIONS, FitConfig
-from bigsvm.errors import UsageError
+from bigsvm.errors import Unsupported, UsageError
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.testing.problems import random_problem
 from tests.solvers.stepping import choose_solver
@@ -33,6 +34,55 @@ def config_for(solver: str, option: str, value: object) -> FitConfig:
 def test_every_numeric_option_of_every_solver_is_a_finite_number(solver: str, option: str, value: object) -> None:
     with pytest.raises(UsageError, match=option):
         choose_solver(config_for(solver, option, value))
+
+
+@pytest.mark.parametrize("value", [1.5, "1.5", 2.0000001, True, "true", False, np.float64(1.5)], ids=repr)
+def test_no_number_of_a_solver_is_rounded_or_a_yes(value: object) -> None:
+    """`--set interior_after=1.5` was 1, and `--set eps=true` was 1."""
+    for solver, option in _NUMBERS:
+        whole = type(getattr(SOLVERS[solver](), option)) is int
+        if whole or isinstance(value, bool) or value == "true":
+            with pytest.raises(UsageError, match=option):
+                choose_solver(config_for(solver, option, value))
+
+
+def test_whole_numbers_may_be_written_as_others() -> None:
+    for value in (3.0, "3", np.int64(3), np.float64(3.0), 3e0):
+        made = choose_solver(config_for("dcd", "max_sweeps_per_step", value))[0]
+        assert (made.max_sweeps_per_step, type(made.max_sweeps_per_step)) == (3, int)
+
+
+@pytest.mark.parametrize(
+    ("solver", "option", "value"),
+    [
+        ("dcd", "max_sweeps_per_step", 0),
+        ("newton-ws", "working_rows", -1),
+        ("smo", "sample", 0.0),
+        ("smo", "sample", 2),
+    ],
+)
+def test_a_number_of_no_use_is_refused(solver: str, option: str, value: float) -> None:
+    with pytest.raises(UsageError, match=option):
+        choose_solver(config_for(solver, option, value))
+
+
+def test_a_solver_that_is_refused_is_no_remedy() -> None:
+    """Of every solver, with every limit that --set gives it, and of 'auto'."""
+    refused = 0
+    for name, solver in SOLVERS.items():
+        limits = [field.name for field in dataclasses.fields(solver) if field.name == "max_features"]
+        for limit, loss, bias in itertools.product(limits, solver.losses, solver.biases):
+            for asked in (name, "auto"):
+                config = FitConfig.of(solver=asked, loss=loss, bias=bias, solver_options={limit: 3})
+                with pytest.raises(Unsupported, match="--set max_features=10 lifts it") as caught:
+                    choose_solver(config)
+                if asked == name:
+                    assert name not in caught.value.hint.removeprefix("solvers that do: ").split(", ")
+                else:
+                    assert "leave --set out" in caught.value.hint
+                    assert "interior-point" not in caught.value.hint or "interior-point" not in caught.value.what
+                refused += 1
+    assert refused > 20
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,8 @@ class DualCD(SolverBase):
             raise ValueError(f"momentum must be auto, on or off, not {self.momentum!r}")
         if self.order not in ("permutation", "random"):
             raise ValueError(f"order must be permutation or random, not {self.order!r}")
+        if self.max_sweeps_per_step < 1:
+            raise ValueError(f"max_sweeps_per_step must be at least 1, not {self.max_sweeps_per_step!r}")
         if not self.eps > 0:
             raise ValueError(f"eps must be above 0, not {self.eps!r}")
         if self.interior_after < -1:

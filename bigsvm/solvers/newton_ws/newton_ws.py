@@ -148,6 +148,8 @@ class NewtonWS(PrimalSolver):
     opening: str = "none"
 
     def __post_init__(self) -> None:
+        if self.working_rows < 0:
+            raise ValueError(f"working_rows must not be negative: {self.working_rows!r}")
         if self.fallback_after < 0:
             raise ValueError(f"fallback_after must be a number of passes, not {self.fallback_after}")
         if self.opening not in ("none", "dcd"):

@@ -17,6 +17,7 @@ from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem, zero_weights
 from bigsvm.solvers.base import WEIGHTS, DataShape, Need, Point, SmallFit, SolverBase, StepInfo
 from bigsvm.solvers.context import Context
+from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.tube.in_memory import needs_in_memory, solve_model
 from bigsvm.solvers.tube.streamed import StreamedTube, streamed_needs
 from bigsvm.solvers.tube.tube import FINAL, NARROW
@@ -61,10 +62,7 @@ class InteriorPoint(SolverBase):
 
     def refusal(self, shape: DataShape) -> str | None:
         """Refuse too many features for a Hessian."""
-        if shape.n_features > self.max_features:
-            most = f"at most {self.max_features:,} features (--set max_features=N)"
-            return f"solver {self.name!r} solves equations of the size of the features: {most}"
-        return None
+        return too_many_features(self.name, shape, self.max_features)
 
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One: the tolerance does not change which loops are called."""

@@ -64,6 +64,8 @@ class Smo(KernelSolver):
     interior_after: int = 0
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.sample <= 1.0:
+            raise ValueError(f"sample must be above 0 and at most 1, not {self.sample!r}")
         if self.interior_after < -1:
             raise ValueError(f"interior_after must be a number of passes, 0 or -1, not {self.interior_after!r}")
 
