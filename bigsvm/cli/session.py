@@ -54,6 +54,7 @@ class Session:
         """The result is written."""
         self.warnings: list[str] = []
         self._began = time.monotonic()
+        self._told: set[str] = set()  # lines about compiling, of the views of all steps
 
     def warn(self, message: str) -> None:
         """Print a warning, one line on standard error, and add it to the result.  Each message only once."""
@@ -114,10 +115,10 @@ class Session:
             # Importing rich takes 0.1 s, so it is imported only if there is a terminal.
             from bigsvm.observe.progress import LiveProgress
 
-            return stack.enter_context(LiveProgress(sys.stderr, verbose=self.verbose > 0))
+            return stack.enter_context(LiveProgress(sys.stderr, verbose=self.verbose > 0, told=self._told))
         from bigsvm.observe.lines import PlainLines
 
-        return PlainLines(sys.stderr, verbose=self.verbose > 0)
+        return PlainLines(sys.stderr, verbose=self.verbose > 0, told=self._told)
 
     def finish(
         self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0, made: bool = False

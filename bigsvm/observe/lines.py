@@ -52,6 +52,14 @@ def compile_text(event: CompileStarted) -> str:
     return f"compiling the code for these rows and options, once; it is kept in {event.folder}{unused}"
 
 
+def told_once(text: str, told: set[str]) -> str | None:
+    """The text, unless it was told before: a command compiles in several goes.  told : what was; it grows"""
+    if text in told:
+        return None
+    told.add(text)
+    return text
+
+
 def work_text(what: str, amount: float, unit: str, seconds: float) -> str:
     """A finished piece of work as a line: name, amount, speed."""
     if amount <= 0 or unit not in ("bytes", "rows", "blocks", "chunks"):
@@ -108,16 +116,21 @@ class PlainLines:
     ----------
     verbose : also a line for each epoch
     clock : the time in seconds
+    told : lines about compiling that were written before, by a view of an earlier step of the command; it grows
     """
 
-    def __init__(self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, verbose: bool = False, clock: Callable[[], float] = time.monotonic,
+        told: set[str] | None = None,
+    ) -> None:  # fmt: skip
         self._stream, self._verbose, self._clock = stream, verbose, clock
+        self._told = set() if told is None else told
         self._work: dict[str, WorkStarted] = {}
         self._began: dict[str, float] = {}
         self._done: dict[str, float] = {}
         self._first: tuple[float, float] | None = None
         self._wrote_s, self._patience_s = clock(), _FIRST_SILENCE_S
-        self._compiling, self._compiles, self._said_s = "", False, 0.0
+        self._compiles, self._said_s = False, 0.0
 
     def __call__(self, event: Event) -> None:
         text = self._text(event)
@@ -142,8 +155,7 @@ class PlainLines:
             return certificate_text(event)
         elif isinstance(event, CompileStarted):
             self._compiles = True
-            told, self._compiling = self._compiling, compile_text(event)
-            return None if told == self._compiling else self._compiling  # a fit compiles several times
+            return told_once(compile_text(event), self._told)
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {one_line(event.message)}"
         elif isinstance(event, EpochEnd) and (self._verbose or event.wall_s >= self._said_s + _SILENT_S):

@@ -25,7 +25,7 @@ from bigsvm.events import (
     WorkEnded,
     WorkStarted,
 )
-from bigsvm.observe.lines import LOADING, certificate_text, compile_text, ended_text, show_count
+from bigsvm.observe.lines import LOADING, certificate_text, compile_text, ended_text, show_count, told_once
 from bigsvm.units import counted, show_bytes, show_seconds
 
 _TRAINING = "training"
@@ -58,9 +58,13 @@ class LiveProgress:
     ----------
     stream : where to draw, normally the error stream
     verbose : keep a line for each epoch
+    told : as for `PlainLines`
     """
 
-    def __init__(self, stream: TextIO, verbose: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, stream: TextIO, verbose: bool = False, console: Console | None = None, told: set[str] | None = None
+    ) -> None:
+        self._told = set() if told is None else told
         self.console = console or Console(file=stream)
         self._verbose = verbose
         self._progress = Progress(
@@ -80,7 +84,7 @@ class LiveProgress:
         self._tasks: dict[str, TaskID] = {}
         self._work: dict[str, WorkStarted] = {}
         self._done: dict[str, float] = {}
-        self._note = self._compiling = ""
+        self._note = ""
         self._compiles = self._streams = False
 
     def __enter__(self) -> LiveProgress:
@@ -118,9 +122,9 @@ class LiveProgress:
             self._compiles = True
             if COMPILING in self._tasks:
                 self._progress.update(self._tasks[COMPILING], description=COMPILING)
-            told, self._compiling = self._compiling, compile_text(event)
-            if told != self._compiling:  # a fit compiles several times
-                self._say(self._compiling)
+            text = told_once(compile_text(event), self._told)
+            if text is not None:
+                self._say(text)
         elif isinstance(event, CertificateMade):
             self._note = f"gap {event.relative_gap:.1e}"
             self._say(certificate_text(event))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from bigsvm.cli.session import Session
 from bigsvm.events import (
     COMPILING,
     CertificateMade,
@@ -240,3 +241,21 @@ def test_what_was_held_back_of_a_stopped_run_is_passed_on() -> None:
     thinned.flush()
     assert seen[-1] == CertificateMade(1001.0, 0.0, 1.0, 0.5, 0.5, 0.0)
     assert seen[-2] != seen[-1]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_of_several_steps_says_once_that_it_compiles(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`demo` has a view for each of its steps, and each said "once"."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    session = Session("demo")
+    for folder in ("ONE", "ONE", "ONE", "TWO"):
+        with session.watching() as emit:
+            for event in (WorkStarted(COMPILING, 0, ""), CompileStarted(folder, ""), WorkEnded(COMPILING, 2.0)):
+                emit(event)
+    said = capsys.readouterr().err
+    assert said.count("compiling the code") == 2
+    assert (said.count("kept in ONE"), said.count("kept in TWO")) == (1, 1)
+    assert said.count("done in 2.00 s") == 4
