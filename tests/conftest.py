@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib.util
 import itertools
@@ -16,13 +17,14 @@ import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from bigsvm import machine
 from bigsvm.compiled.cache.places import cache_folder
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 
@@ -70,6 +72,32 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, *gc.get_threshold()[1:])
+
+
+# A program of ours returns memory to the system that it has freed, for the sake of its budget: the system must clear it
+# anew for the next array, and a look through the holes that thousands of tests have left in the heap takes 30 ms.
+_returning, _keeping = machine.trim_heap.__code__, (lambda: None).__code__
+
+
+def _keep_freed(nbytes: int, trim: CodeType) -> None:
+    """The C library keeps freed arrays of up to `nbytes`, and who asks to trim the heap gets `trim`."""
+    machine.return_freed_memory()  # once a process: what it sets does not come after what is set here
+    with contextlib.suppress(OSError, AttributeError):  # another C library: its ways are its own
+        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            ctypes.CDLL(None).mallopt(parameter, nbytes)
+    machine.trim_heap.__code__ = trim  # of the function, so also for those who have imported it
+
+
+_keep_freed(32 << 20, _keeping)
+
+
+@pytest.fixture
+def freed_is_returned() -> Iterator[None]:
+    """Freed memory goes back to the system at once, as in a program: for tests of how much of it this process holds."""
+    _keep_freed(1 << 20, _returning)
+    machine.trim_heap()
+    yield
+    _keep_freed(32 << 20, _keeping)
 
 
 @pytest.fixture(scope="module")

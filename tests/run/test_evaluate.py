@@ -253,6 +253,7 @@ def test_a_ranking_keeps_to_its_bytes() -> None:
     assert not rankings[0].binned
 
 
+@pytest.mark.usefixtures("freed_is_returned")
 def test_a_matrix_of_many_labels_is_part_of_the_budget() -> None:
     """It is there as counts, as whole numbers and as a list; and few rows of a block fill few of its places."""
     n = 800

@@ -92,6 +92,7 @@ def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, l
     same_optimum(path[2], alone)
 
 
+@pytest.mark.usefixtures("freed_is_returned")
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_a_streamed_path_keeps_its_budget(loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigsvm.run.fit.sizes.Sizes.resident_from", lambda self: 1 << 50)

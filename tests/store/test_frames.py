@@ -82,6 +82,7 @@ def test_a_frame_has_the_plan_of_the_array_that_is_made_of_it(kind: str, memory:
     assert plans[0] == plans[1]
 
 
+@pytest.mark.usefixtures("freed_is_returned")
 def test_a_fit_of_a_frame_larger_than_its_budget_keeps_the_budget(tmp_path: Any) -> None:
     """Also where the array that is made of it is larger: it is held already when the budget begins."""
     X = np.random.default_rng(0).standard_normal((200_000, 8))
