@@ -6,13 +6,14 @@ With it other rows are made in the same way, and rows with other features are re
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from bigsvm.errors import DataError
 from bigsvm.files.packed_text import MANY_BYTES, TextSequence, text_bytes
 from bigsvm.store.blocks import RowBlocks
-from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.frames.columns import columns_named, names_of_columns
 from bigsvm.store.transforms.transformed_rows import changed_otherwise
 from bigsvm.units import columns_there
 
@@ -81,12 +82,15 @@ def in_order_of(rows: Mapping[str, Any], X: Any) -> Any:
         raise DataError(what, "X", hint)
     if ours is None:
         return X
-    there = frozenset(names)
+    there = Counter(names)
+    twice = next((name for name in ours if there[name] > 1), None)
+    if twice is not None:
+        raise DataError(f"two columns are called {twice!r}", "X", "rename one of them")
     missing = next((name for name in ours if name not in there), None)
     if missing is not None:
         what = f"no column {missing!r}, which the model was trained on"
         raise DataError(what, "X", columns_there(missing, names))
-    return X[list(ours)]
+    return columns_named(X, list(ours))
 
 
 def _refuse_text_columns(store: RowBlocks) -> None:

@@ -244,3 +244,84 @@ def test_an_index_outside_of_a_model_is_named(index: int) -> None:
     X.indices[0] = index
     with pytest.raises(DataError, match=r"-1, which is negative|feature 9 is beyond the model's 4"):
         model.decision_function(X)
+
+
+def in_container(given: pd.DataFrame, container: str) -> Any:
+    """The columns of a frame as another library holds them."""
+    if container == "pandas":
+        return given
+    if container == "polars":
+        return pytest.importorskip("polars").from_pandas(given)
+    table = pa.Table.from_pandas(given, preserve_index=False)
+    if container == "batch":
+        return table.to_batches()[0]
+    return pa.concat_tables([table[:7], table[7:]]) if container == "chunks" else table
+
+
+CONTAINERS = ["pandas", "polars", "table", "chunks", "batch"]
+NUMBERS = pd.DataFrame(np.random.default_rng(5).standard_normal((20, 4)), columns=NAMES)
+OTHERWISE = NUMBERS[["c", "a", "d", "b"]]
+
+
+@pytest.mark.parametrize("scored", CONTAINERS)
+@pytest.mark.parametrize("trained", CONTAINERS)
+@pytest.mark.parametrize("stored", [False, True])
+def test_columns_are_found_by_their_names(trained: str, scored: str, stored: bool, tmp_path: Path) -> None:
+    """Columns of pyarrow, and those of any frame that was ingested, were found by their places."""
+    source: Any = (in_container(NUMBERS, trained), Y)
+    if stored:
+        bigsvm.ingest(source, tmp_path / "rows.zarr")
+        source = str(tmp_path / "rows.zarr")
+        with pytest.raises(DataError, match="feature 0 is 'c', but in the store 'a'"):
+            bigsvm.ingest((in_container(OTHERWISE, scored), Y), tmp_path / "rows.zarr", append=True)
+    model = bigsvm.fit(source).model
+    scores = model.decision_function(NUMBERS.to_numpy())
+    np.testing.assert_array_equal(model.decision_function(in_container(OTHERWISE, scored)), scores)
+    with pytest.raises(DataError, match="no column 'b', which the model was trained on"):
+        model.decision_function(in_container(OTHERWISE.drop(columns="b"), scored))
+    if scored in ("table", "batch"):
+        twice = in_container(OTHERWISE, scored).rename_columns(["c", "a", "d", "c"])
+        with pytest.raises(DataError, match="two columns are called 'c'"):
+            model.decision_function(twice)
+
+
+@pytest.mark.parametrize(
+    "kind", ["float64", "float32", "float16", "int8", "uint64", "int64", "bool_", "decimal128", "null", "dictionary"]
+)
+@pytest.mark.parametrize("missing", [False, True])
+def test_every_type_of_numbers_of_pyarrow_has_the_numbers_of_an_array(kind: str, missing: bool) -> None:
+    values: list[Any] = WHOLE[:, 1].astype(bool).tolist() if kind == "bool_" else WHOLE[:, 1].tolist()
+    values = [None, *values[1:]] if missing else values
+    if kind == "null":
+        column = pa.nulls(len(values))
+    elif kind == "dictionary":
+        column = pa.array(values, pa.int64()).dictionary_encode()
+    else:
+        column = pa.array(
+            [np.float16(value) for value in values] if kind == "float16" and not missing else values,
+            pa.decimal128(9, 0) if kind == "decimal128" else getattr(pa, kind)(),
+        )
+    found = plain_rows(pa.table({"a": WHOLE[:, 0], "b": column}), "X")
+    there = [np.nan if kind == "null" or value is None else float(value) for value in values]
+    np.testing.assert_array_equal(found, np.column_stack([WHOLE[:, 0].astype(float), there]))
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        (["x"] * 20, pa.string()),
+        ([0] * 20, pa.timestamp("s")),
+        ([0] * 20, pa.date32()),
+        ([0] * 20, pa.duration("s")),
+        ([0] * 20, pa.time32("s")),
+        ([[1.0]] * 20, pa.list_(pa.float64())),
+        ([b"x"] * 20, pa.binary()),
+        ([2**53 + 1] * 20, pa.int64()),
+        ([None, *[2**53 + 1] * 19], pa.uint64()),
+    ],
+)
+def test_a_column_of_pyarrow_that_is_no_number_or_would_be_rounded_is_named(values: Any, type_: pa.DataType) -> None:
+    """NumPy rounded large whole numbers beside others, in silence, and ended with errors of its own at times."""
+    with pytest.raises(DataError, match="X, column 'b'") as refused:
+        bigsvm.fit(pa.table({"a": WHOLE[:, 0].astype(float), "b": pa.array(values, type_)}), Y)
+    assert refused.value.hint

@@ -9,24 +9,48 @@ import numpy as np
 from bigsvm.store.checks import are_kept, check_whole
 
 
+def is_arrow(X: Any) -> bool:
+    """Whether X is a table or a record batch of pyarrow, which is not imported here."""
+    return hasattr(X, "column_names") and hasattr(X, "schema") and hasattr(X, "num_columns")
+
+
 def is_frame(X: Any) -> bool:
-    """Whether X is a frame of pandas or polars."""
-    return hasattr(X, "columns") and hasattr(X, "dtypes")
+    """Whether X is a frame of pandas or polars, or a table of pyarrow."""
+    return (hasattr(X, "columns") and hasattr(X, "dtypes")) or is_arrow(X)
+
+
+def labels_of_columns(X: Any) -> list[Any]:
+    """The labels of the columns of a frame, in their order."""
+    return list(X.column_names if is_arrow(X) else X.columns)
 
 
 def names_of_columns(X: Any) -> list[str] | None:
-    """The column names of a frame of pandas or polars; None for an array, or if a name is not a string."""
-    names = list(X.columns) if is_frame(X) else []
+    """The column names of a frame; None for an array, or if a name is not a string."""
+    names = labels_of_columns(X) if is_frame(X) else []
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def column_of(X: Any, place: int) -> Any:
-    """The column at this place of a frame of pandas or polars, whose columns may have equal names."""
+    """The column at this place of a frame, whose columns may have equal names."""
+    if is_arrow(X):
+        return X.column(place)
     return X.iloc[:, place] if hasattr(X, "iloc") else X[:, place]
 
 
+def columns_named(X: Any, names: list[str]) -> Any:
+    """A frame of the columns of these names, in this order."""
+    if is_arrow(X):
+        there = X.column_names
+        return X.select([there.index(name) for name in names])
+    return X[names]
+
+
 def check_whole_columns(X: Any) -> None:
-    """`check_whole` of each column of a frame of pandas or polars: beside real numbers NumPy would round them."""
+    """`check_whole` of each column of a frame: beside real numbers NumPy would round them."""
+    if is_arrow(X):
+        for place, name in enumerate(X.column_names):
+            _check_whole_column(X.column(place), f"X, column {name!r}")
+        return
     kinds = list(X.dtypes)
     if hasattr(X, "iloc") and len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype) and kinds[0].kind in "biuf":
         values = X.to_numpy()  # of one block, and no copy: a column of pandas costs some 20 us, however short it is
@@ -52,7 +76,9 @@ def check_whole_labels(y: Any) -> None:
 
 
 def _check_whole_column(column: Any, where: str) -> None:
-    if hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
+    if hasattr(column, "null_count") and hasattr(column, "type"):  # of pyarrow
+        whole = column.fill_null(0).to_numpy() if str(column.type) in ("int64", "uint64") else np.zeros(0)
+    elif hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values
         whole = column.fill_null(0).to_numpy() if str(column.dtype) in ("Int64", "UInt64") else np.zeros(0)
     elif getattr(column.dtype, "kind", "") in tuple("iu"):
         whole = column.fillna(0).to_numpy(np.uint64 if column.dtype.kind == "u" else np.int64)

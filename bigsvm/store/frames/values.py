@@ -10,9 +10,11 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.checks import LARGEST_WHOLE
-from bigsvm.store.frames.columns import check_whole_columns, column_of, is_frame
+from bigsvm.store.frames.columns import check_whole_columns, column_of, is_arrow, is_frame, labels_of_columns
 
 _NUMBERS = "biuf"
+_TIMES = ("date", "time", "timestamp", "duration", "month_day")
+"""How the names begin of pyarrow's types of times, which NumPy may take for numbers."""
 _DROP = "drop the column, or make numbers of it"
 _TEXT = "drop the column, or write the frame to a Feather file, in which text and categories become features"
 
@@ -25,7 +27,7 @@ def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
     refuse_unread(X)
     if is_frame(X) and hasattr(X, "compute"):  # of dask
         X = X.compute()
-    if is_frame(X) and hasattr(X, "iloc") and not _is_plain(X):
+    if is_arrow(X) or (is_frame(X) and hasattr(X, "iloc") and not _is_plain(X)):
         return _numbers(X, where)
     for name, kind in zip(X.columns, X.dtypes, strict=True) if is_frame(X) else ():
         if getattr(kind, "is_temporal", bool)():  # of polars, whose dates NumPy takes for numbers of days
@@ -66,15 +68,34 @@ def _numbers(frame: Any, where: str) -> np.ndarray:
     The result has the type that holds the types of all columns, as in NumPy; missing values are NaN.
     """
     check_whole_columns(frame)
-    out, n_columns = np.empty((0, 0), np.uint8), len(frame.columns)
-    for place, name in enumerate(frame.columns):
-        column = _column(column_of(frame, place), f"{where}, column {str(name)!r}")
+    names = labels_of_columns(frame)
+    out, n_columns = np.empty((len(frame) if is_arrow(frame) else 0, len(names)), np.uint8), len(names)
+    for place, name in enumerate(names):
+        read = _arrow_column if is_arrow(frame) else _column
+        column = read(column_of(frame, place), f"{where}, column {str(name)!r}")
         if place == 0:
             out = np.empty((len(column), n_columns), column.dtype)
         else:
             out = out.astype(np.result_type(out.dtype, column.dtype), copy=False)
         out[:, place] = column
     return out
+
+
+def _arrow_column(column: Any, where: str) -> np.ndarray:
+    """A column of a table of pyarrow as numbers, (n,).  Raises DataError if it has no numbers."""
+    if hasattr(column, "combine_chunks"):
+        column = column.combine_chunks()
+    if hasattr(column, "dictionary_decode"):
+        column = column.dictionary_decode()
+    kind = str(column.type)
+    if kind.startswith(("decimal", "null")):
+        return np.array([_number(value, row, where) for row, value in enumerate(column.to_pylist())], np.float64)
+    values = column.to_numpy(zero_copy_only=False)
+    if kind == "bool" and column.null_count:
+        values = np.array([np.nan if value is None else float(value) for value in values])
+    if values.dtype.kind not in _NUMBERS or kind.startswith(_TIMES):
+        raise DataError(f"values of type {kind} are not numbers", where, _TEXT if "string" in kind else _DROP)
+    return values
 
 
 def _column(column: Any, where: str) -> np.ndarray:

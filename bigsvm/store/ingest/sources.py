@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -17,6 +18,7 @@ from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table, table_is_named
+from bigsvm.store.frames.columns import names_of_columns
 from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
 from bigsvm.store.ingest.collections.lazy import is_lazy
@@ -183,7 +185,7 @@ def npz_source(
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
-    """The rows of NumPy arrays, SciPy sparse matrices and arrays, or CSR tuples."""
+    """The rows of arrays, of frames, whose columns have names, of SciPy's sparse matrices, or of CSR tuples."""
     if y is None:
         raise UsageError("arrays need labels", hint="call ingest((X, y), path)")
     labels = _sequential(y, "y")
@@ -195,7 +197,8 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
     if isinstance(X, CSR):
         parts = (InMemory(X.data, "X"), InMemory(X.indices, "X"), InMemory(X.indptr, "X"))
         return csr_source(parts, None, labels, kept, dtype)
-    return array_source(_sequential(X, "X"), labels, kept, dtype)
+    rows = array_source(_sequential(X, "X"), labels, kept, dtype)
+    return dataclasses.replace(rows, feature_names=names_of_columns(X))
 
 
 def _sequential(array: Any, where: str) -> Sequential:
