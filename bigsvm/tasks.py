@@ -281,7 +281,12 @@ class Account(Protocol):
 
 
 class PassLeft(Exception):
-    """A pass was left because the run was asked to stop.  Its results are dropped, and it will begin again."""
+    """A pass was left because the run was asked to stop.  Its results are dropped, and it will begin again.
+
+    reached : if a problem in memory was left, the weights that were reached; None if that is not known
+    """
+
+    reached: Any = None
 
 
 @overload

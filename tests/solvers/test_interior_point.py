@@ -158,6 +158,54 @@ def test_alpha_at_the_ends_of_all_boxes_is_balanced() -> None:
         assert np.all(found * alpha >= 0.0)
 
 
+@each_of(bias=["augmented", "none", "free"], form=list(FORMS), layout=["dense", "csr"], weighted=[False, True])
+def test_a_limit_ends_it_with_the_best_proof_so_far(
+    bias: str, form: str, layout: str, weighted: bool, streaming: None, tmp_path: Path
+) -> None:
+    """alpha was written by the last reading alone, so that any limit ended it with a gap of 1."""
+    X, y = FORMS[form]()
+    weight, made = rows()[2] if weighted else None, sparse.csr_array(X) if layout == "csr" else X
+    store = ArrayRows(made, y, weight, task="regression")
+    options = {"solver": "interior-point", "loss": LOSS, "bias": bias, "tol": 1e-4, "threads": 1}
+    needed = int(fit_store(store, FitConfig.of(**options)).figures["passes"])
+    gaps = []
+    for passes in (2, 8, needed // 2, needed - 4):
+        result = fit_store(store, FitConfig.of(**options, max_passes=passes))
+        gaps.append(float(result.figures["relative_gap"]))
+        done = gaps[-1] <= 1e-4  # where it is near the end, the proof may be good enough
+        assert (result.status, result.figures["passes"] <= passes) == ("converged" if done else "stopped", True)
+        assert done or any("use a larger --max-passes" in text for text in result.warnings)
+        result.save_model(tmp_path / str(passes))
+        found = certify_model(tmp_path / str(passes), store, FitConfig())
+        assert found["relative_gap"] == pytest.approx(gaps[-1], rel=1e-9)
+        primal, dual = bounds(X, y, np.ones(len(y)) if weight is None else weight, bias, result)
+        assert primal - max(dual, 0.0) <= primal * gaps[-1] * (1.0 + 1e-9)
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[0] == 1.0 > gaps[1]
+    assert gaps[2] < 0.1 > 100.0 * gaps[3]
+    assert fit_store(store, FitConfig.of(**options, max_passes=needed + 2)).warnings == []
+
+
+@pytest.mark.parametrize("bias", ["augmented", "free"])
+@pytest.mark.parametrize("asked", [0, 100, 160])
+def test_time_ends_a_solution_in_memory_with_the_best_proof_so_far(bias: str, asked: int, tmp_path: Path) -> None:
+    """It was asked between two models alone, and a single one was solved to its end."""
+    X, y = as_they_come()
+    given: dict[str, Any] = {"options": {"loss": LOSS, "bias": bias}, "task": "regression", "tol": 1e-6}
+    control = RunControl(expired=AskedTo(asked))
+    bench = Bench(InteriorPoint(), X, y, tmp_path, control=control, **given)
+    info = bench.solver.step(bench.problem, bench.state, bench.ctx)
+    assert (info.paused, info.ask_certificate, bench.state.solved) == (False, False, 0)
+    w, alpha = bench.state.w, bench.state.alpha.values[:, 0]
+    lacks = 0.5 * w[-1] ** 2 if bias == "free" else 0.0
+    primal = primal_value(X, y, np.ones(len(y)), LOSS, w, 1.0, EPSILON) - lacks
+    dual = dual_value(X, y, np.ones(len(y)), LOSS, alpha, 1.0 if bias == "augmented" else 0.0, EPSILON)
+    assert bias == "augmented" or abs(alpha.sum()) <= 1e-12 * np.abs(alpha).sum()
+    assert (primal - dual) / primal <= {0: np.inf, 100: 0.2, 160: 0.01}[asked]
+    result = bigsvm.fit((X, y), solver="interior-point", loss=LOSS, bias=bias, max_time=1e-9)
+    assert result.status == "stopped"
+
+
 @pytest.mark.parametrize("bias", ["augmented", "free"])
 def test_streams_and_memory_have_the_same_optimum(bias: str, streaming: None) -> None:
     X, y = as_they_come()
@@ -302,5 +350,5 @@ def test_a_hopeless_fit_that_streams_is_taken_over_and_goes_on_model_by_model(tm
 
 def test_too_many_features_are_refused() -> None:
     X, y, _ = rows()
-    with pytest.raises(UsageError, match="at most 5 features"):
+    with pytest.raises(UsageError, match="5 is its limit"):
         bigsvm.fit((X, y), loss=LOSS, solver="interior-point", solver_options={"max_features": 5})

@@ -17,6 +17,7 @@ from bigsvm.solvers.context import RunControl
 from bigsvm.solvers.dcd import dual_cd
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState
+from bigsvm.solvers.weights import columns
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from bigsvm.tasks import PassLeft
@@ -184,14 +185,30 @@ def test_a_checkpoint_is_saved_between_two_models(tmp_path: Path) -> None:
         assert bench.state.finished == finished
 
 
-@pytest.mark.parametrize("solved", [0, 1, 2])
-def test_the_time_ends_between_two_models(solved: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [0, 1, 40, 600])
+def test_the_time_ends_within_a_solution(asked: int, tmp_path: Path) -> None:
+    """Models that are solved stay so, and the others as sweeps have left them."""
     X, y = as_they_come()
     given: dict[str, Any] = {"options": {"loss": LOSS}, "costs": [0.1, 1.0, 10.0], "task": "regression"}
-    bench = Bench(DualCD(**AT_ONCE), X, y, tmp_path, control=RunControl(expired=AskedTo(solved)), **given)
-    info = bench.solver.step(bench.problem, bench.state, bench.ctx)
-    assert not info.paused
-    assert bench.state.finished == solved
+
+    def bench(after: int, control: RunControl) -> Bench:
+        found = Bench(DualCD(interior_after=after, max_sweeps_per_step=3), X, y, tmp_path, control=control, **given)
+        info = found.solver.step(found.problem, found.state, found.ctx)
+        assert not info.paused
+        assert bool(info.message) == (found.state.finished > 0)
+        return found
+
+    swept, solved = bench(-1, RunControl()), bench(3, RunControl())
+    found = bench(3, RunControl(expired=AskedTo(asked)))
+    assert found.state.finished == {0: 0, 1: 0, 40: 0, 600: 1}[asked]
+    done = 0
+    for ours, before, after in zip(*(one.state.groups for one in (found, swept, solved)), strict=True):
+        for m in range(ours.problem.n_models):
+            right = after if done < found.state.finished else before
+            np.testing.assert_array_equal(columns(ours.w)[:, m], columns(right.w)[:, m])
+            np.testing.assert_array_equal(ours.alpha.values[:, m], right.alpha.values[:, m])
+            done += 1
+    assert done == 3
 
 
 def test_a_hopeless_fit_is_taken_over_before_it_ends(tmp_path: Path) -> None:

@@ -339,6 +339,8 @@ class DualCD(SolverBase):
             state.swept = [info.gap_estimate, info.n_active, info.visits, info.ask_certificate, info.exhausted]
             return replace(info, paused=True)
         state.solved, state.swept = True, []
+        if not (lacking or state.finished):  # --max-time is over, and the point of the sweeps stays
+            return info
         if lacking:
             least = -(-(ctx.budget.limit + lacking) // MIB)
             return replace(info, message=f"dcd: sweeps take long; --memory {least}MiB has room for a faster method")

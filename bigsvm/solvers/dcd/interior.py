@@ -40,15 +40,22 @@ def solve(state: DualCDState, ctx: Context) -> int:
         return nbytes - ctx.budget.free
     models = [(group, m) for group in state.groups for m in np.flatnonzero(group.moves).tolist()]
     before = state.finished
-    with room, leaving_when(ctx.stopping):
+    with room, leaving_when(lambda: ctx.stopping() or ctx.expired()):
         for group, m in models[before:]:
             if state.finished > before:  # where checkpoints are due all the time, each call solves one model
                 if ctx.expired():
                     break
                 if ctx.pause():
                     raise PassLeft
-            columns(group.w)[:, m], group.alpha.values[:, m] = solve_model(group.problem, m, block, ctx)
+            try:
+                columns(group.w)[:, m], group.alpha.values[:, m] = solve_model(group.problem, m, block, ctx)
+            except PassLeft:
+                if ctx.stopping():
+                    raise
+                break
             state.finished += 1
+    if state.finished == 0 < len(models):
+        return 0
     for group in state.groups:
         group.still, group.estimate = False, FINAL * ctx.tol
         group.reactivate()

@@ -22,6 +22,7 @@ import numpy as np
 from bigsvm.compiled.linear import interior as kernel
 from bigsvm.compiled.linear.hessian import solve_factored
 from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
+from bigsvm.tasks import PassLeft
 
 ROW_ARRAYS = 18  # float64 numbers held for a row while a problem is solved
 
@@ -134,13 +135,19 @@ def follow(
     """Solve the problem of `solve_hinge` for rows that may lie on shards; w, and the number of iterations.
 
     share : a gap of at most this share of the primal value is small enough, too
+
+    Raises PassLeft between two iterations: `rows` and the weights in it are those of the last one.
     """
     path = _Path(problem, rows, w, mu)
     if path.costs == 0.0:  # no rows are kept, so the fold determines w
         return np.where(problem.regulariser > 0.0, problem.lean, w), 0
     iterations = began = larger = 0
     while path.gap > max(target, share * path.primal) and iterations < _MOST:
-        length = path.advance()
+        try:
+            length = path.advance()
+        except PassLeft as left:
+            left.reached = path.w
+            raise
         iterations += 1
         if length < _BLOCKED and iterations <= began + _FIRST and larger < _MOST_LARGER:
             began, larger = iterations, larger + 1

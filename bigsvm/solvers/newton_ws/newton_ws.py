@@ -98,14 +98,12 @@ def _is_short(ctx: Context) -> bool:
     return ctx.sweeps_left is not None and ctx.sweeps_left <= _TOO_SHORT
 
 
-def _leaves(state: WorkingState, ctx: Context) -> Callable[[], bool]:
-    """Whether to leave a step: if the run is to stop, or if --max-time is over and rows in memory have a direction.
+def _leaves(ctx: Context) -> Callable[[], bool]:
+    """Whether to leave a step: if the run is to stop, or if --max-time is over and all rows are in memory.
 
     The model is then that of the step before, or of the sample.  A pass over rows that stream is worth its end.
     """
-    if not (ctx.resident and state.direction.any()):
-        return ctx.stopping
-    return lambda: ctx.stopping() or ctx.expired()
+    return (lambda: ctx.stopping() or ctx.expired()) if ctx.resident else ctx.stopping
 
 
 class _Solved(NamedTuple):
@@ -238,11 +236,10 @@ class NewtonWS(PrimalSolver):
         n, before = ctx.data.n_samples, ctx.bytes_read
         began = reached = state.held()
         try:
-            with leaving_when(ctx.stopping):
+            with leaving_when(_leaves(ctx)):
                 if state.passes == 0 and not state.started and not _is_short(ctx):
                     self._solve_sample(state, ctx)
                     reached = state.held()
-            with leaving_when(_leaves(state, ctx)):
                 done_before = self._done(state, ctx)
                 found, steps = self._pass(state, ctx, done_before)
                 solved = self._solve(state, ctx, found, steps, done_before)
@@ -342,14 +339,23 @@ class NewtonWS(PrimalSolver):
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
-        """Make the direction lead from 0 to the solution on a sample, with C over the share sampled."""
+        """Make the direction lead from 0 to the solution on a sample, with C over the share sampled.
+
+        If --max-time is over meanwhile it leads to where the solution was left.  Raises PassLeft if the run is to stop.
+        """
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
         state.entry_bytes = found.entry_bytes
         for m in range(problem.n_models):
             posed = found.posed(m, np.zeros(len(w)), w[:, m], scale=1.0 / share)
             target = _SAMPLED * _NEAR * posed.costs
-            columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
+            try:
+                columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
+            except PassLeft as left:
+                if ctx.stopping():
+                    raise
+                columns(state.direction)[:, m] = w[:, m] if left.reached is None else left.reached
+                break
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> Passing:
         """The next pass over the rows, which are here or on shards."""

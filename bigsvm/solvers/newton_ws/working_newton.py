@@ -14,6 +14,7 @@ from bigsvm.compiled.linear.hessian import solve_factored, times_symmetric
 from bigsvm.compiled.shared.losses import SQUARED_HINGE
 from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
 from bigsvm.solvers.primal.line_search import PieceSums, Step, exact_step
+from bigsvm.tasks import PassLeft
 
 _MOST = 100  # iterations
 
@@ -60,7 +61,11 @@ def descend(problem: Around, rows: Descending, w: np.ndarray, target: float) -> 
     iterations = 0
     while iterations < _MOST:
         smooth = R * w - problem.lean + (0.0 if F is None else times_symmetric(F, w - problem.at))
-        gradient = smooth - rows.look(H)
+        try:
+            gradient = smooth - rows.look(H)
+        except PassLeft as left:
+            left.reached = w
+            raise
         problem.factor(H)
         solve_factored(*H, gradient, x)
         rows.towards(-x)

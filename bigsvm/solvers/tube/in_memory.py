@@ -35,6 +35,7 @@ from bigsvm.solvers.tube.tube import (
     tube_of,
 )
 from bigsvm.store.blocks import Block, Matrix, readonly_view
+from bigsvm.tasks import PassLeft
 
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each of the two rows that stand for a row
 _LEAST_PIECES = 32  # pieces of the rows: the addresses of the entries of one take less than `_COPIED` - 1 of the rows
@@ -66,7 +67,8 @@ def solve_model(
 
     consistent : with a free bias w(alpha) is to be w, as nearly as float64 allows
 
-    Raises PassLeft if the run is to stop, within `tasks.leaving_when`.
+    Raises PassLeft if the run is to stop, within `tasks.leaving_when`.  It has `reached`, the point that was reached,
+    of the same form as the result.
     """
     (t, C), width = targets_and_costs(problem, m, block, 0), ctx.data.n_features + 1
     kept, alpha = np.flatnonzero(C > 0.0), np.zeros(len(C))
@@ -84,12 +86,26 @@ def solve_model(
         tube.spread = float(np.abs(t).mean()) / constant
     mu = (float(np.abs(t).mean()) if len(t) else 0.0) or 1.0
     rows = PathRows(tube)
-    w, _ = follow(tube, rows, start, 0.0, mu, FINAL * ctx.tol)
-    found = tube.difference(rows.alpha)
-    alpha[kept] = _balanced(tube, w, found, consistent)
-    if tube.free:
-        w[-1] *= constant / problem.constant_feature
-    return w, alpha
+
+    def as_asked(w: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        alpha[kept] = found
+        if tube.free:
+            w[-1] *= constant / problem.constant_feature
+        return w, alpha
+
+    try:
+        w, _ = follow(tube, rows, start, 0.0, mu, FINAL * ctx.tol)
+        return as_asked(w, _balanced(tube, w, tube.difference(rows.alpha), consistent))
+    except PassLeft as left:
+        w = start if left.reached is None else left.reached
+        left.reached = as_asked(w, _evened(tube, tube.difference(rows.alpha)))
+        raise
+
+
+def _evened(tube: Tube, alpha: np.ndarray) -> np.ndarray:
+    """With a free bias alpha whose sum is 0 up to rounding, because entries of one sign are scaled; else alpha."""
+    total, size = exact_sum(alpha), exact_sum(np.abs(alpha))
+    return evened(alpha, total, size) if tube.free and not is_balanced(total, size) else alpha
 
 
 def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) -> np.ndarray:
@@ -104,8 +120,7 @@ def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) ->
         wanted = w - tube.summed(alpha) if consistent else np.zeros(len(w))
         wanted[-1] = -tube.bias * total
         alpha = tube.moved(alpha, balancing(tube, H, wanted))
-    total, size = exact_sum(alpha), exact_sum(np.abs(alpha))
-    return evened(alpha, total, size) if tube.free and not is_balanced(total, size) else alpha
+    return _evened(tube, alpha)
 
 
 def _parts(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:

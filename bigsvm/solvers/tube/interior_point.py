@@ -19,12 +19,13 @@ from bigsvm.solvers.base import WEIGHTS, DataShape, Need, Point, SmallFit, Solve
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.hessian import too_many_features
 from bigsvm.solvers.tube.in_memory import needs_in_memory, solve_model
-from bigsvm.solvers.tube.streamed import StreamedTube, streamed_needs
+from bigsvm.solvers.tube.streamed import READINGS, StreamedTube, streamed_needs
 from bigsvm.solvers.tube.tube import FINAL, NARROW
 from bigsvm.solvers.weights import columns
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
 
+_LAST_PASSES = 2  # the present one, and that of the proof
 _PASSES = 200.0  # of a small fit: more than any needs
 
 
@@ -84,7 +85,7 @@ class InteriorPoint(SolverBase):
     def init(self, problem: Problem, ctx: Context) -> InteriorState:
         """w = 0, alpha = 0."""
         w = zero_weights(ctx.data.n_features, problem.n_models)
-        path = None if ctx.resident else StreamedTube.new(problem, ctx)
+        path = None if ctx.resident else StreamedTube.new(problem, ctx, writes=True)
         return InteriorState(problem, w, ctx.vector("alpha", problem.n_models), path)
 
     def before_load(self, state: InteriorState, tree: Any, ctx: Context) -> None:
@@ -100,23 +101,43 @@ class InteriorPoint(SolverBase):
                 over = state.path.read(problem, m, state.alpha, ctx)
                 state.path.put_weights(problem, columns(state.w)[:, m])
             else:
-                with leaving_when(ctx.stopping):
+                with leaving_when(lambda: ctx.stopping() or ctx.expired()):
                     block = ctx.data.read(ctx.refs[0])
                     columns(state.w)[:, m], state.alpha.values[:, m] = solve_model(problem, m, block, ctx)
                 over = True
-        except PassLeft:
+        except PassLeft as left:
+            if state.path is None and not ctx.stopping():  # --max-time is over
+                columns(state.w)[:, m], state.alpha.values[:, m] = left.reached
+                return StepInfo(math.inf, n, n, ask_certificate=False)
             return StepInfo(math.inf, n, 0, ask_certificate=False, paused=True)
         state.solved = m + over
         done = state.solved == problem.n_models
+        message = "" if done else self._told_of_limit(state, ctx)
         gap = FINAL * ctx.tol if done or state.path is None else state.path.relative
-        return StepInfo(gap, n, n, ask_certificate=done)
+        return StepInfo(gap, n, n, ask_certificate=done, message=message)
+
+    @staticmethod
+    def _told_of_limit(state: InteriorState, ctx: Context) -> str:
+        """A warning if a limit ends the fit after this reading of rows that stream, before its solution; else ''."""
+        path, models = state.path, state.problem.n_models
+        limit = "--max-time" if ctx.expired() else "--max-passes"
+        last = ctx.sweeps_left is not None and ctx.sweeps_left <= _LAST_PASSES
+        if path is None or not (last or ctx.expired()) or path.relative <= ctx.tol:
+            return ""
+        each = "" if models == 1 else f" for each of {models:,} models"
+        return (
+            f"interior-point: {limit} ends it before the solution, which takes 30 to {READINGS} passes{each} if rows "
+            f"stream: use a larger {limit}, or more --memory, so that rows are read once"
+        )
 
     def forecast(self, state: InteriorState) -> float:
         """Infinite: a proof is asked for once all models are solved."""
         return math.inf
 
     def points(self, state: InteriorState) -> list[Point]:
-        """The present w and alpha."""
+        """The present w and alpha; alpha of a model that is not solved yet is made feasible."""
+        if state.path is not None and state.solved < state.problem.n_models:
+            state.path.even(state.alpha.values[:, state.solved])
         return [Point(state.problem, state.w, state.alpha)]
 
     def learn(

@@ -75,6 +75,8 @@ class StreamedTube:
     at_bounds : alpha of rows that are clearly at a bound is put exactly there
     balanced : steps of alpha that have made its sum 0
     spread : with a free bias as in `Around`;  constant : of `constant_of`; at first that of the problem
+    writes : alpha is written in each iteration, so that there is a proof if a limit ends the fit; else only at the end,
+        and until then it belongs to the weights of the caller
     """
 
     rows: RowVector
@@ -100,9 +102,10 @@ class StreamedTube:
     spread: float = 0.0
     constant: float = 0.0
     around: Around = field(kw_only=True, metadata={"derived": True})
+    writes: bool = field(default=False, kw_only=True, metadata={"derived": True})
 
     @classmethod
-    def new(cls, problem: Problem, ctx: Context) -> StreamedTube:
+    def new(cls, problem: Problem, ctx: Context, writes: bool = False) -> StreamedTube:
         """Before the first reading."""
         wide = ctx.data.n_features + 1
         around = Around(free=problem.bias == "free", lean=np.zeros(wide), at=np.zeros(wide))
@@ -117,6 +120,7 @@ class StreamedTube:
             direction,
             around=around,
             constant=problem.constant_feature,
+            writes=writes,
         )
 
     @property
@@ -198,6 +202,8 @@ class StreamedTube:
                 piece.keep(self._stepped(piece), rows)
                 self.moved = piece.stop
             found = piece.kept(rows)._replace(s=tube.slacks(to))
+            if self.writes:
+                alpha[piece.at] = tube.difference(found.alpha)
             h, more, zeros = np.empty(len(tube.C)), np.empty(len(tube.C)), np.zeros(len(tube.C))
             sums = kernel.gap_sums(found.s, tube.C, found.alpha, tube.side)
             losses, linear = losses + float(sums[0]), linear + float(sums[1])
@@ -293,7 +299,7 @@ class StreamedTube:
         return False
 
     def _write(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
-        """Write alpha.  In no other reading it changes, so that until then it belongs to the weights of the caller."""
+        """Write alpha."""
         alpha[:] = 0.0
         for piece in pieces(problem, m, self.constant, ctx):
             found = self._at_bounds(piece) if self.at_bounds else piece.kept(self.rows.values).alpha
@@ -325,8 +331,7 @@ class StreamedTube:
         if is_balanced(total, size):
             return True
         if not any_inner or self.balanced >= BALANCINGS:
-            for a, b in tile(len(alpha), _EVENED):
-                alpha[a:b] = evened(alpha[a:b], total, size)
+            self._even(alpha, total, size)
             return True
         self.H[0] += self.H[1]
         wanted = np.zeros(len(self.w))
@@ -334,6 +339,22 @@ class StreamedTube:
         self.direction[:] = balancing(self.around, self.H, wanted)
         self.balanced += 1
         return False
+
+    def even(self, alpha: np.ndarray) -> None:
+        """With a free bias make the sum of alpha 0, by scaling entries of one sign.  alpha : float64, (n_rows,)"""
+        if not self.around.free:
+            return
+        sums = [np.zeros(2)]
+        for a, b in tile(len(alpha), _EVENED):
+            sums = _added(sums, np.array([exact_sum(alpha[a:b]), exact_sum(np.abs(alpha[a:b]))]))
+        total, size = (exact_sum(values) for values in zip(*sums, strict=True))
+        if not is_balanced(total, size):
+            self._even(alpha, total, size)
+
+    @staticmethod
+    def _even(alpha: np.ndarray, total: float, size: float) -> None:
+        for a, b in tile(len(alpha), _EVENED):
+            alpha[a:b] = evened(alpha[a:b], total, size)
 
     def _gap(self, losses: float, linear: float, V: np.ndarray) -> tuple[float, float]:
         """(gap, P) at w, for sums over the rows as in `interior.GapSums`."""

@@ -42,14 +42,19 @@ def solve(state: KernelState, waiting: np.ndarray, ctx: Context) -> int:
     room = ctx.budget.try_reserve("interior-point method", nbytes)
     if room is None:
         return nbytes - ctx.budget.free
-    with room, leaving_when(ctx.stopping):
+    with room, leaving_when(lambda: ctx.stopping() or ctx.expired()):
         for turn, m in enumerate(waiting.tolist()):
             if turn:  # where checkpoints are due all the time, each call solves one model
                 if ctx.expired():
                     break
                 if ctx.pause():
                     raise PassLeft
-            _, state.alpha.values[:, m] = solve_model(state.problem, m, block, ctx, consistent=True)
+            try:
+                _, state.alpha.values[:, m] = solve_model(state.problem, m, block, ctx, consistent=True)
+            except PassLeft:
+                if ctx.stopping():
+                    raise
+                break
             _take(state, m, block, ctx.data.n_features + 1)
     return 0
 

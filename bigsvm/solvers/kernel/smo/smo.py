@@ -193,6 +193,8 @@ class Smo(KernelSolver):
         if lacking:
             least = -(-(ctx.budget.limit + lacking) // MIB)
             message = f"smo: steps take long; --memory {least}MiB has room for a faster method"
+        elif ctx.expired() and not done:
+            message = ""
         else:
             gap = f" the gap is about {before:.2g}" if np.isfinite(before) else " the gap is not known"
             message = f"smo: after {n_passes:.2g} passes of kernel values{gap}: an interior-point method takes over"
