@@ -192,6 +192,45 @@ def test_what_no_search_has_written_stays(
     assert all((run / name).exists() for name in ours)
 
 
+@pytest.mark.parametrize("claimed", [claim, claim_for_curve])
+@pytest.mark.parametrize("theirs", ["", "run.json", "report", "checkpoint/mine", "model"])
+@pytest.mark.parametrize("more", [[], ["lock", "events.jsonl", "report.html", "checkpoint/00000001/state.json"]])
+def test_the_record_of_a_fit_goes_with_overwrite_alone(
+    tmp_path: Path, claimed: Callable[..., None], theirs: str, more: list[str]
+) -> None:
+    """`tune --refit -o MODEL --overwrite` was refused where a fit had made the model, whose record is MODEL.run."""
+    run = tmp_path / "s"
+    for name in [*more, "run.json", *([theirs] if theirs else [])]:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("of somebody's")
+    if theirs != "run.json":
+        (run / "run.json").write_text(json.dumps({"schema_version": 1, "status": "stopped", "job": {}}))
+    before = sorted(run.rglob("*"))
+    document = ({"seed": 2},) if claimed is claim else ()
+    with pytest.raises(DataError, match="other things" if theirs else "holds the record of a fit.*--overwrite"):
+        claimed(run, *document)
+    assert sorted(run.rglob("*")) == before
+    if theirs:
+        with pytest.raises(DataError, match="other things"):
+            claimed(run, *document, True)
+        assert sorted(run.rglob("*")) == before
+        return
+    claimed(run, *document, True)
+    left = {path.name for path in run.iterdir()} - {"lock"}
+    assert left == ({"search.json"} if document else set())
+
+
+def test_a_search_makes_a_model_anew_that_a_fit_has_made(bigsvm: Bigsvm, store: Path) -> None:
+    assert bigsvm("fit", store, "-o", "m").code == 0
+    command = ("tune", store, "--Cs", "0.1,1", "--folds", "2", "--refit", "-o", "m")
+    refused = bigsvm(*command)
+    assert (refused.code, "the record of a fit" in refused.err, "--overwrite" in refused.err) == (65, True, True)
+    assert Path("m.run/run.json").exists()
+    assert bigsvm(*command, "--overwrite").code == 0
+    assert not Path("m.run/run.json").exists()
+    assert Path("m.run/found.json").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

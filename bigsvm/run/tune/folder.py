@@ -7,6 +7,7 @@ RUN/sizes/, RUN/curve.json      of a learning curve: a folder for each share of 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ SEARCH, FOUND, CURVE, FIT, FITS, CHECKPOINT, SIZES = (
 )  # fmt: skip
 LOCK = "lock"
 """Held by whoever works on the folder; repeated from `observe/run_files.py`, which stands above."""
+_OF_A_FIT = ("events.jsonl", "report.html", "run.json")
+"""In the record of a fit beside its lock and checkpoints; repeated from there, too.  The last one goes last."""
 _OF_A_SEARCH, _OF_A_CURVE = (FOUND, FITS, CHECKPOINT), (CURVE, SIZES)
 _NAMES = {
     FITS: re.compile("[a-z]+(-[0-9]+)*"),
@@ -54,6 +57,7 @@ def claim(run: Path, document: dict[str, Any], overwrite: bool = False) -> None:
                 return
             _make_room(run, overwrite, f"another search: {differs}")
         else:
+            _make_room_of_fit(run, overwrite)
             _check_nothing_else(run)
         # A kill before this leaves the record of the former search, of which nothing is done.
         write_sealed(file, document)
@@ -71,6 +75,7 @@ def claim_for_curve(run: Path, overwrite: bool = False) -> None:
         elif (run / SIZES).exists():
             _check_ours(run)
         else:
+            _make_room_of_fit(run, overwrite)
             _check_nothing_else(run)
 
 
@@ -108,6 +113,38 @@ def _make_room(run: Path, overwrite: bool, held: str) -> None:
             going = temporary_name(run / name)
             (run / name).rename(going)
             remove(going)
+
+
+def _make_room_of_fit(run: Path, overwrite: bool) -> None:
+    """Delete the record of a fit, if that is all that the folder holds.  Raises DataError if that was not asked for.
+
+    The model of a search may take the place of a fit's, and both have their folder beside it.
+    """
+    if not _is_of_fit(run):
+        return
+    if not overwrite:
+        hint = "--overwrite replaces it, or name another folder for the search with --run"
+        raise DataError("the folder holds the record of a fit", str(run), hint)
+    if (run / CHECKPOINT).exists():
+        remove(run / CHECKPOINT)
+    for name in _OF_A_FIT:
+        (run / name).unlink(missing_ok=True)
+
+
+def _is_of_fit(run: Path) -> bool:
+    """Whether the folder holds the record of a fit and nothing else."""
+    there = {path.name for path in run.iterdir()}
+    if "run.json" not in there or not there <= {LOCK, CHECKPOINT, *_OF_A_FIT}:
+        return False
+    if CHECKPOINT in there and not (
+        (run / CHECKPOINT).is_dir() and _of_somebody_in(run / CHECKPOINT, CHECKPOINT) is None
+    ):
+        return False
+    try:
+        record = json.loads((run / "run.json").read_bytes())
+    except ValueError:
+        return False
+    return isinstance(record, dict) and {"schema_version", "status", "job"} <= record.keys()
 
 
 def _check_ours(run: Path) -> None:

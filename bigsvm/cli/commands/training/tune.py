@@ -97,7 +97,7 @@ _own_options = [
         help="Learning curve: search on these shares of the rows, such as 0.1,0.3,1, and score on the same rows.",
     ),
     click.option("--csv", "table", type=OutputPath(), metavar="FILE", help="Write the table as CSV."),
-    click.option("--overwrite", is_flag=True, help="Replace an existing model or table, and another search."),
+    click.option("--overwrite", is_flag=True, help="Replace an existing model, table or record, and another search."),
     click.option("--allow-unconverged", is_flag=True, help="Exit with 0 even if a gap was not proved."),
 ]  # fmt: skip
 
