@@ -100,3 +100,30 @@ def test_the_command_passes_where_warnings_are_errors(options: list[str], factor
     )
     assert done.returncode in (0, 3, 4, 65), done.stderr
     assert "RuntimeWarning" not in done.stderr
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-10])
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        *((loss, {"nu": 0.3, "kernel": "rbf", "gamma": 0.3}) for loss in ("nu_svc", "nu_svr", "one_class")),
+        ("epsilon_insensitive", {"kernel": "rbf", "gamma": 0.3}),
+        ("squared_epsilon_insensitive", {"solver": "dcd"}),
+    ],
+)
+def test_small_weights_of_rows_and_small_targets_are_no_obstacle(
+    loss: str, options: dict[str, Any], scale: float, tmp_path: Path
+) -> None:
+    """A violation below 1e-13 counted as rounding, whatever the size of the scores: such fits ended as stalled."""
+    rng = np.random.default_rng(0)
+    if "squared" in loss:
+        scale *= 1e-4  # weights do not make its scores small
+    X = rng.normal(size=(60, 3))
+    told = X[:, 0] + 0.5 * rng.normal(size=60)
+    targets = scale * told if loss == "nu_svr" or "insensitive" in loss else np.where(told > 0, 1, -1)
+    weight = np.full(60, 1.0 if "squared" in loss else scale)
+    width = {"epsilon": 0.1 * scale} if "insensitive" in loss else {}
+    result = bigsvm.fit((X, targets, weight), loss=loss, tol=1e-6, **width, **options)
+    assert result.status == "converged"
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", (X, targets, weight))["relative_gap"] <= 1e-6

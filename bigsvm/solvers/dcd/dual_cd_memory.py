@@ -22,7 +22,7 @@ from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 from bigsvm.solvers.dcd.dual_cd_stream import writable
 from bigsvm.store.blocks import Matrix, readonly_view
 
-_SMALLEST_EPS = 1e-13  # projected gradients below this are rounding
+_SMALLEST_EPS = 1e-13  # projected gradients below this are rounding, or below this share of smaller targets
 _VISITS_PER_STEP = 1 << 28  # non-zeros visited in a step: about half a second, so that signals are answered soon
 _SWEEPS_A_LEAP_OF_A_SEARCH = 8  # sweeps between two steps of momentum, in a search
 _SWEEPS_A_LEAP = 16  # the same in other fits
@@ -59,6 +59,7 @@ class MemorySweeps:
     first : sweeps before this step;  most : sweeps in this step
     mixed_runs : how a sweep mixes runs of rows (`mixed_runs_of`)
     by_rule : the fit ends by the rule of the paper, which compares the gradients of a sweep over all rows
+    least : spread of the projected gradients that is rounding
     """
 
     X: Matrix
@@ -69,6 +70,7 @@ class MemorySweeps:
     most: int
     mixed_runs: Callable[[Matrix, Problem], int]
     by_rule: bool
+    least: float
 
     @classmethod
     def of(
@@ -84,7 +86,9 @@ class MemorySweeps:
         cost = np.empty(0) if state.cost is None else state.cost.values[:, 0]
         if len(cost) and state.sweep == 0:
             cost[:] = problem.y_and_cost(block)[1]
-        return cls(X, rows, cost, ctx.seed, state.sweep, most, mixed_runs, by_rule)
+        largest = float(np.abs(rows.y).max(initial=0.0)) if problem.regression else 1.0
+        least = _SMALLEST_EPS * (min(largest, 1.0) or 1.0)
+        return cls(X, rows, cost, ctx.seed, state.sweep, most, mixed_runs, by_rule, least)
 
     def run(self, group: ModelGroup) -> Swept:
         """Sweep over the active rows of a group; in a search, again and again until the estimated gap is small."""
@@ -103,8 +107,8 @@ class MemorySweeps:
                     if self.by_rule:
                         widest = widest_spread(stats)
                     else:
-                        exhausted = group.eps <= _SMALLEST_EPS
-                        group.eps = max(group.eps * 0.1, _SMALLEST_EPS)
+                        exhausted = group.eps <= self.least
+                        group.eps = max(group.eps * 0.1, self.least)
                 group.reactivate()
             # A proof costs as much as a few sweeps, so a search goes on until the estimated gap is small.
             more = settled == _MET_EPS and group.problem.axis is not None

@@ -24,7 +24,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import WEIGHTS, DataShape, Keeps, Need, Point, SmallFit, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Progress
-from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels
+from bigsvm.solvers.kernel.ends import SMALLEST_EPS, EndsOfModels, smallest_violation
 from bigsvm.solvers.kernel.signed import sign_and_clip
 from bigsvm.solvers.kernel.start_scores import score_all
 from bigsvm.solvers.kernel.state import (
@@ -262,9 +262,8 @@ class KernelSolver(EndsOfModels):
             state.precise, state.no_margin[m], state.scored[m] = True, False, False
             self._close(state, one)
             return
-        exhausted = (
-            progress.exhausted or state.no_margin[m] or (progress.done and min(qp.eps, state.eps[m]) <= SMALLEST_EPS)
-        )
+        least = qp.eps <= smallest_violation(qp) or state.eps[m] <= SMALLEST_EPS
+        exhausted = progress.exhausted or state.no_margin[m] or (progress.done and least)
         over = progress.final or exhausted or self.reached(state, qp, m, ctx.tol)
         if not over and self.is_hopeless(state, one, ctx):
             over = exhausted = True

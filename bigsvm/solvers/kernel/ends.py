@@ -21,7 +21,17 @@ from bigsvm.solvers.pace import kernel_limits
 
 _SURE = 0.8  # share of the tolerance from which a proof is asked for
 _HALF = 0.5  # share of the tolerance to aim at; a violation v means a gap of at most N C v / 2
-SMALLEST_EPS = 1e-13  # smallest violation to aim at
+SMALLEST_EPS = 1e-13  # smallest share of the tolerance to aim at, and smallest violation where scores are near 1
+
+
+def smallest_violation(qp: DualQP) -> float:
+    """The smallest violation to aim at: smaller ones are within the rounding of f, whose terms are K beta and t.
+
+    It is relative to these where they are small, as those of nu are that have rows of small weights, and those of a
+    regression whose targets are small.
+    """
+    size = max(float(np.abs(values).max(initial=0.0)) for values in (qp.f, qp.target))
+    return SMALLEST_EPS * max(min(size, 1.0), float(np.finfo(float).tiny)) if np.isfinite(size) else SMALLEST_EPS
 
 
 def most_values(ctx: Context | None, n: int, usual: int) -> int:
@@ -138,4 +148,5 @@ class EndsOfModels(SolverBase):
         cost = float(np.maximum(qp.upper, -qp.lower).sum())
         # If P is not known yet, or not finite because kernel values overflow, the sum of C_i stands for it.
         primal = max(float(state.primal[m]), np.finfo(float).tiny) if np.isfinite(state.primal[m]) else cost
-        qp.eps = max(float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300), SMALLEST_EPS)
+        wanted = float(state.eps[m]) * _HALF * state.data.ctx.tol * primal / max(cost, 1e-300)
+        qp.eps = max(wanted, smallest_violation(qp))
