@@ -32,9 +32,7 @@ class NearRows(StagedRows):
     scratch : folder for fetched blocks, on a disk of the worker's machine
     arrived : whether this object was unpickled in another process; if not, it reads the shared copy like `StagedRows`
 
-    Raises
-    ------
-    OutputError : the own disk is full or cannot be written.  DataError : as `StagedRows`; or a fetched block changed.
+    Raises OutputError if the own disk is full or cannot be written; DataError as `StagedRows`, or if a block changed.
     """
 
     def __init__(self, folder: Path, scratch: str, arrived: bool = False) -> None:
