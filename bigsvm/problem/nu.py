@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bigsvm.problem.certificate import beta_imbalance
+
 _ROUNDED = 2.0**-40  # relative error of a sum fixed by nu that counts as rounding of steps of two variables
 
 
@@ -62,7 +64,7 @@ def priced(
     """(gap, primal, dual) of each model, from sums over all rows, float64 (n_models,).
 
     A constraint that is missed by no more than rounding adds its cost to the gap.  If it is missed by more, beta is not
-    feasible, and the gap is infinite.
+    feasible, and the gap is infinite.  For nu-SVR the constraint sum beta = 0 is left to `imbalance_of_tube`.
 
     brackets, loss : results of `qp_sums` at b and epsilon;  quadratic : beta'K beta
     beta_t, balance, size : sums of t beta, beta and |beta|
@@ -70,7 +72,7 @@ def priced(
     total = np.broadcast_to(np.asarray(totals.total, np.float64), size.shape)
     if totals.at_most:
         left = total - size
-        gap = brackets + epsilon * np.maximum(left, 0.0) + _imbalance(b, balance, size, quadratic)
+        gap = brackets + epsilon * np.maximum(left, 0.0)
         over = np.maximum(-left, 0.0)
         gap = gap + np.where(over <= _ROUNDED * total, _price(over, total, size, quadratic, epsilon), np.inf)
         return gap, 0.5 * quadratic + loss + epsilon * total, beta_t - 0.5 * quadratic
@@ -85,17 +87,12 @@ def priced(
     return gap, primal, np.subtract(primal, gap, out=np.zeros_like(gap), where=feasible)
 
 
-def _imbalance(b: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray) -> np.ndarray:
-    """What sum beta != 0 adds to the gap of each model; float64, (n_models,).
-
-    The brackets of the gap leave -b sum beta out.  Scaling the betas of the sign with the larger sum by 1 - d, with
-    d <= 2 |total| / size, makes the sum 0.
-
-    b : the bias;  total, size : sum beta and sum |beta|;  quadratic : beta'K beta
-    """
-    share = np.divide(np.abs(total), size, out=np.zeros_like(size), where=size > 0)
-    cost = np.abs(b * total) + 2.0 * share * (size + np.abs(quadratic))
-    return np.where(share <= _ROUNDED, cost, np.inf)
+def imbalance_of_tube(
+    balance: np.ndarray, size: np.ndarray, primal: np.ndarray, spread: np.ndarray, epsilon: np.ndarray
+) -> np.ndarray:
+    """`beta_imbalance` for nu-SVR: with sum beta the sum of |beta| falls, which nu bounds at the price of epsilon."""
+    cost = beta_imbalance(balance, size, primal, np.zeros_like(size), spread)
+    return cost + epsilon * np.abs(balance)
 
 
 def _price(

@@ -20,7 +20,7 @@ from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate, above_zero, beta_imbalance
 from bigsvm.problem.definite import whole_bytes
 from bigsvm.problem.linear_rounding import UnsureWeights
-from bigsvm.problem.nu import NuTotals, priced
+from bigsvm.problem.nu import NuTotals, imbalance_of_tube, priced
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import Unsure, rounding_cost
 from bigsvm.run.fit.sizes import FIXED
@@ -131,6 +131,8 @@ class BetaTerms(SavedTerms):
         )
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = found
+        if problem.regression:
+            gap = gap + imbalance_of_tube(sums[:, BALANCE], sums[:, SIZE], primal, sums[:, REACH], epsilon)
         gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap, v_sq, apart), primal, dual))
         # The objective is computed from the w of the rows; the distance of the written w adds to the gap.
         gap = gap + 0.5 * unit * apart

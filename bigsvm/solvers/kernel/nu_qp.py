@@ -112,8 +112,10 @@ class NuQP(DualQP):
         return Terms(proved_gap, primal, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
     def imbalance(self, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
-        """0, because `terms` has included it in the gap."""
-        return 0.0
+        """For nu-SVR what sum beta != 0 adds to the gap; else 0, because `terms` has included it."""
+        if not self.at_most:
+            return 0.0
+        return super().imbalance(terms, unsure) + self.epsilon * abs(float(self.beta.sum()))
 
     def _meeting(self) -> float:
         return self.sums().multiplier(side_ends(self.beta, self.f, self.lower, self.upper))

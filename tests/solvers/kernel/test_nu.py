@@ -14,7 +14,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.model.exchange.exchange import export_model, import_model
 from bigsvm.model.linear_model import load_model
-from bigsvm.problem.nu import NuSums, NuTotals, priced
+from bigsvm.problem.nu import NuSums, NuTotals, imbalance_of_tube, priced
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.solvers.kernel.smo import active_set
 from bigsvm.store.formats.opener import open_store
@@ -129,6 +129,18 @@ def test_what_a_bound_leaves_is_in_the_gap() -> None:
     gap, primal, dual = priced(NuTotals(total, True, False), *at)
     assert primal == pytest.approx(0.5 * quadratic + loss + epsilon * total)
     assert gap == pytest.approx(primal - dual)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e9])
+def test_a_tube_pays_for_what_makes_its_sum_0(unit: float) -> None:
+    """In whatever unit targets and weights are: that of scores is `unit`, and P has its square."""
+    off, size, P, spread, epsilon = (
+        np.array([value]) for value in (unit * 2.0**-45, 2.0 * unit, 3.0 * unit**2, 5.0 * unit, 0.5 * unit)
+    )
+    share = 2.0**-45 + 2.0**-49
+    expected = 3.0 * share + 0.5 * (5.0 * share) ** 2 + 0.5 * 2.0**-45
+    assert imbalance_of_tube(off, size, P, spread, epsilon) == pytest.approx(expected * unit**2, rel=1e-9, abs=0.0)
+    assert imbalance_of_tube(1e-6 * size, size, P, spread, epsilon) == np.inf
 
 
 def test_where_the_sides_meet() -> None:
