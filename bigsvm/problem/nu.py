@@ -59,7 +59,7 @@ class NuTotals(NamedTuple):
 
 def priced(
     totals: NuTotals, brackets: np.ndarray, loss: np.ndarray, quadratic: np.ndarray, beta_t: np.ndarray,
-    balance: np.ndarray, size: np.ndarray, b: np.ndarray, epsilon: np.ndarray,
+    balance: np.ndarray, size: np.ndarray, b: np.ndarray, epsilon: np.ndarray, spread: np.ndarray | float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(gap, primal, dual) of each model, from sums over all rows, float64 (n_models,).
 
@@ -68,20 +68,22 @@ def priced(
 
     brackets, loss : results of `qp_sums` at b and epsilon;  quadratic : beta'K beta
     beta_t, balance, size : sums of t beta, beta and |beta|
+    spread : sum of |beta_i| ||phi(x_i)||, which bounds the part of each side in w; a solver that only estimates its gap
+        may leave it out
     """
     total = np.broadcast_to(np.asarray(totals.total, np.float64), size.shape)
     if totals.at_most:
         left = total - size
         gap = brackets + epsilon * np.maximum(left, 0.0)
         over = np.maximum(-left, 0.0)
-        gap = gap + np.where(over <= _ROUNDED * total, _price(over, total, size, quadratic, epsilon), np.inf)
+        gap = gap + np.where(over <= _ROUNDED * total, _price(over, total, size, quadratic, epsilon, 0.0), np.inf)
         return gap, 0.5 * quadratic + loss + epsilon * total, beta_t - 0.5 * quadratic
     level = np.abs(epsilon) + np.abs(b)
     off = np.abs(size - total)
     if not totals.one_sided:
         off = np.maximum(np.abs(size + balance - total), np.abs(size - balance - total))
     feasible = off <= _ROUNDED * total
-    gap = brackets + np.where(feasible, _price(off, total, size, quadratic, level), np.inf)
+    gap = brackets + np.where(feasible, _price(off, total, size, quadratic, level, spread), np.inf)
     # The value of a beta that is not feasible is no bound.
     primal = np.where(feasible, 0.5 * quadratic, np.inf)
     return gap, primal, np.subtract(primal, gap, out=np.zeros_like(gap), where=feasible)
@@ -96,11 +98,17 @@ def imbalance_of_tube(
 
 
 def _price(
-    off: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray, level: np.ndarray
-) -> np.ndarray:
-    """A bound of what it costs to scale beta until its sum, which is off by `off`, equals `total`."""
-    share = off / np.maximum(total, np.finfo(float).tiny)
-    return np.asarray(level * off + 2.0 * share * (size * level + np.abs(quadratic)))
+    off: np.ndarray, total: np.ndarray, size: np.ndarray, quadratic: np.ndarray, level: np.ndarray,
+    spread: np.ndarray | float,
+) -> np.ndarray:  # fmt: skip
+    """A bound of what it costs to scale beta until its sum, which is off by `off`, equals `total`.
+
+    spread : as in `priced`, where each side is scaled by a factor of its own: w may be small though the parts of both
+        sides are large; 0 where one factor scales both
+    """
+    share, norm = off / np.maximum(total, np.finfo(float).tiny), np.sqrt(np.abs(quadratic))
+    part = np.maximum(norm, spread)
+    return np.asarray(level * off + 2.0 * share * (size * level + norm * part + share * part * part))
 
 
 def _middle(up: float, down: float) -> float:

@@ -127,7 +127,16 @@ class BetaTerms(SavedTerms):
         beta_t = sums[:, LINEAR] + epsilon * sums[:, SIZE] if problem.regression else np.zeros(m)
         level = epsilon if problem.regression or problem.one_class else epsilon - 1.0
         found = priced(
-            totals, sums[:, BRACKETS], sums[:, LOSS], v_sq, beta_t, sums[:, BALANCE], sums[:, SIZE], b, level
+            totals,
+            sums[:, BRACKETS],
+            sums[:, LOSS],
+            v_sq,
+            beta_t,
+            sums[:, BALANCE],
+            sums[:, SIZE],
+            b,
+            level,
+            sums[:, REACH],
         )
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = found

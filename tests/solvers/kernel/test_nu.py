@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,21 @@ def test_what_a_bound_leaves_is_in_the_gap() -> None:
     gap, primal, dual = priced(NuTotals(total, True, False), *at)
     assert primal == pytest.approx(0.5 * quadratic + loss + epsilon * total)
     assert gap == pytest.approx(primal - dual)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e12])
+def test_sides_that_miss_their_sums_pay_for_their_parts_of_w(unit: float) -> None:
+    """Two rows whose parts cancel in w: with the sums that nu asks for, in exact numbers, the objective is no less."""
+    off, total = Fraction(1, 2**42), Fraction(2)
+    rows = [Fraction(unit), Fraction(unit) + 1]
+    beta = [total / 2 + off, -total / 2]
+    w = sum(b * x for b, x in zip(beta, rows, strict=True))
+    feasible = sum(b * x for b, x in zip([total / 2, -total / 2], rows, strict=True))
+    spread = sum(abs(b) * x for b, x in zip(beta, rows, strict=True))
+    at = [0.0, 0.0, w * w, 0, beta[0] + beta[1], beta[0] - beta[1], 0.0, 0.0, spread]
+    gap, primal, _ = priced(NuTotals(float(total), False, False), *[np.array([float(value)]) for value in at])
+    assert abs(feasible * feasible - w * w) / 2 <= Fraction(float(gap[0])) * (1 + Fraction(1, 2**40))
+    assert primal == pytest.approx(float(w * w) / 2)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-12, 1e9])
