@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
 from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.store.blocks import Matrix, tile
@@ -205,6 +204,8 @@ def is_definite(whole: np.ndarray, tolerance: float) -> bool:
     The Cholesky factorisation of K + tolerance I either succeeds, or meets a pivot below 0.  With tolerance 0 the
     diagonal of K is 0, and only a matrix of zeros is positive semidefinite.
     """
+    from scipy.linalg import lapack  # only here: loading it takes a twentieth of a small fit
+
     if tolerance == 0.0:
         return not whole.any()
     np.einsum("ii->i", whole)[:] += tolerance

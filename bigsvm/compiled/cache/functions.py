@@ -22,6 +22,7 @@ from typing import Any
 
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.targetconfig import ConfigStack
 
@@ -112,9 +113,11 @@ class FunctionCache(_Cache):
 
         Raises NotCompiled instead of returning None inside `loading_only`.
         """
-        target_context.refresh()
         found = self._found(sig, target_context.codegen().magic_tuple()) if self._enabled and stamp_digest() else None
         if found is not None:
+            # What loaded code calls.  numba's tables of all that it can compile, which its own cache loads here, take
+            # an eighth of a small fit; its compiler loads them when there is something to compile.
+            rtsys.initialize(target_context)
             return CompileResult._rebuild(target_context, *found)
         if only_loading():
             raise NotCompiled(f"{self._name} {sig}")
