@@ -12,9 +12,11 @@ from types import ModuleType
 import numba.extending
 import pytest
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
 
 import bigsvm.compiled
 from bigsvm.compiled.cache.functions import PART, SUFFIX, told_of_compiling
+from bigsvm.compiled.cache.parts import WITH_CALLERS
 from bigsvm.compiled.cache.places import cache_folder
 from bigsvm.compiled.cache.shipping import gather
 from tests.guinea_pig import place
@@ -36,6 +38,14 @@ def kind(x):
 @overload(kind)
 def _kind(x):
     return (lambda x: 1) if isinstance(x, types.Integer) else (lambda x: 2)
+
+@register_jitable
+def refuse(x):
+    raise ValueError("no", x)
+
+@njit(cache=True)
+def refused(x):
+    refuse(x)
 
 @njit(cache=True)
 def first(x, y):
@@ -92,6 +102,30 @@ def test_the_next_caller_loads_what_the_first_one_compiled(place: Path) -> None:
     assert (kept(SUFFIX), kept(PART)) == (1, 2)
     assert compiled(new(place).second, 3, 2) == (0.5, ["second"])
     assert (kept(SUFFIX), kept(PART)) == (2, 2)
+
+
+@pytest.mark.skipif(not WITH_CALLERS, reason="this version of numba compiles parts by itself")
+def test_parts_are_optimised_and_become_machine_code_with_their_callers(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for name in ("_optimize_final_module", "_finalize_specific"):
+        plain = getattr(JITCodeLibrary, name)
+        told = lambda library, plain=plain: (done.append(library.name), plain(library))[1]  # noqa: E731
+        monkeypatch.setattr(JITCodeLibrary, name, told)
+    new(place).first(3, 2)
+    assert done == ["first", "first"]
+    new(place).second(3, 2)  # whose parts are loaded
+    assert done[2:] == ["second", "second"]
+
+
+def test_what_a_part_raises_is_what_its_caller_raises(place: Path) -> None:
+    """numba keeps what an error is made of beside the machine code, of each function: a part has none."""
+    for names in (["refused", "refuse"], []):
+        refused, heard = new(place).refused, Compiled()
+        with event.install_listener("numba:compile", heard), pytest.raises(ValueError) as error:
+            refused(3)
+        assert (error.value.args, heard.names) == (("no", 3), names)
 
 
 def test_functions_of_one_line_and_one_code_keep_apart(place: Path) -> None:

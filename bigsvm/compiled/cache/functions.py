@@ -27,6 +27,7 @@ from numba.core.serialize import dumps
 from numba.core.targetconfig import ConfigStack
 
 from bigsvm.compiled.cache import places
+from bigsvm.compiled.cache.parts import WITH_CALLERS, rebuilt, set_environments
 from bigsvm.compiled.cache.stamp import stamp_digest
 from bigsvm.compiled.cache.trust import read_believed
 
@@ -118,14 +119,17 @@ class FunctionCache(_Cache):
             # What loaded code calls.  numba's tables of all that it can compile, which its own cache loads here, take
             # an eighth of a small fit; its compiler loads them when there is something to compile.
             rtsys.initialize(target_context)
-            return CompileResult._rebuild(target_context, *found)
+            return self._rebuilt(target_context, found)
         if only_loading():
             raise NotCompiled(f"{self._name} {sig}")
         return None
 
+    def _rebuilt(self, target_context: Any, found: Any) -> Any:
+        return CompileResult._rebuild(target_context, *found)
+
     def save_overload(self, sig: Any, data: Any) -> None:
         """Store a compiled function in the user's cache.  If that fails, it is compiled again the next time."""
-        self._tell()
+        self._compiled(data)
         if not (self._enabled and stamp_digest()) or data.library.has_dynamic_globals:
             return
         if any(not lifted.can_cache for lifted in data.lifted):
@@ -135,7 +139,8 @@ class FunctionCache(_Cache):
         with contextlib.suppress(OSError):
             _write(self._path(places.cache_folder(), head), head + hashlib.sha256(content).digest() + content)
 
-    def _tell(self) -> None:
+    def _compiled(self, data: Any) -> None:
+        set_environments(data)
         for tell in _on_compile:
             tell()
 
@@ -185,8 +190,11 @@ class PartCache(FunctionCache):
 
     suffix = PART
 
-    def _tell(self) -> None:
-        """Nothing to do: these functions are not counted."""
+    def _rebuilt(self, target_context: Any, found: Any) -> Any:
+        return rebuilt(target_context, found) if WITH_CALLERS else super()._rebuilt(target_context, found)
+
+    def _compiled(self, data: Any) -> None:
+        """Nothing to do: these functions are not called from Python, and are not counted."""
 
     def _found(self, sig: Any, target: tuple[Any, ...]) -> Any:
         return self._found_of_user(sig, target)

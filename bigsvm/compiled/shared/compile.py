@@ -15,6 +15,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.typing.templates import infer, infer_global, make_overload_template
 
 from bigsvm.compiled.cache.functions import FunctionCache, PartCache
+from bigsvm.compiled.cache.parts import WITH_CALLERS, PartCompiler
 
 _Function = Callable[..., Any]
 _NOT_FROM_C: dict[str, Any] = {"no_cfunc_wrapper": True}
@@ -39,7 +40,8 @@ def _part(**options: Any) -> Callable[[_Function], Dispatcher]:
     given = {name.removeprefix("_") for name in options}
 
     def decorated(function: _Function) -> Dispatcher:
-        compiled: Any = numba.jit(**_NOT_FROM_C, **options)(function)
+        own = {"pipeline_class": PartCompiler} if WITH_CALLERS else {}
+        compiled: Any = numba.jit(**_NOT_FROM_C, **options, **own)(function)
         compiled._cache = PartCache(function, given)
         return compiled
 
