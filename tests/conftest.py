@@ -25,12 +25,16 @@ import pytest
 from hypothesis import settings
 
 from bigsvm import machine
+from bigsvm.compiled.cache.options import compare_quickly
 from bigsvm.compiled.cache.places import cache_folder
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
 settings.load_profile("bigsvm")
+
+# Nearly a third of what tests compile they compile in pytest's own processes.
+compare_quickly()
 
 # Some hundred programs are started by tests.  Where Python may keep no bytecode, each of them would compile our sources
 # anew, which is a third of what a small fit takes.

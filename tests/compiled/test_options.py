@@ -36,9 +36,10 @@ def test_options_of_functions_compare_as_numba_compares_them(monkeypatch: pytest
     def compared() -> tuple[list[bool], set[int]]:
         return [one == other for one in flags for other in others], {hash(one) for one in flags}
 
+    monkeypatch.setattr(TargetConfig, "__eq__", options.plainly)  # what tests compare by is put back at the end
+    monkeypatch.setattr(TargetConfig, "__hash__", options.plain_hash)
     plainly = compared()
-    monkeypatch.setattr(TargetConfig, "__eq__", TargetConfig.__eq__)  # put back at the end
-    monkeypatch.setattr(TargetConfig, "__hash__", TargetConfig.__hash__)
+    assert TargetConfig.__eq__.__module__ == TargetConfig.__module__
     compare_quickly()
     assert TargetConfig.__eq__.__module__ == options.__name__
     assert compared() == plainly

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from numba.core.targetconfig import TargetConfig
 
+plainly, plain_hash = TargetConfig.__eq__, TargetConfig.__hash__
+"""numba's own."""
+
 
 def compare_quickly() -> None:
     """Make numba compare the options of two functions by those that are set, for the rest of this process.
@@ -30,5 +33,5 @@ def compare_quickly() -> None:
             hashes[kind] = plain_hash(one)  # a hash of the names of all options, which depend on the class alone
         return hashes[kind]
 
-    plainly, plain_hash, hashes = TargetConfig.__eq__, TargetConfig.__hash__, dict[type, int]()
+    hashes: dict[type, int] = {}
     TargetConfig.__eq__, TargetConfig.__hash__ = equal, hashed  # type: ignore[method-assign]

@@ -40,7 +40,7 @@ def _part(**options: Any) -> Callable[[_Function], Dispatcher]:
     given = {name.removeprefix("_") for name in options}
 
     def decorated(function: _Function) -> Dispatcher:
-        own = {"pipeline_class": PartCompiler} if WITH_CALLERS else {}
+        own: dict[str, Any] = {"pipeline_class": PartCompiler} if WITH_CALLERS else {}
         compiled: Any = numba.jit(**_NOT_FROM_C, **options, **own)(function)
         compiled._cache = PartCache(function, given)
         return compiled
