@@ -32,7 +32,7 @@ from tests.run.test_checkpoint import comes_to_the_same
     ("rows", "options"),
     [
         (opposite(1000, 31.6), {"solver": "dcd"}),
-        (opposite(1000, 31.6), {"loss": "hinge", "solver": "dcd"}),
+        (opposite(1000, 31.6), {"loss": "hinge", "solver": "dcd", "solver_options": {"momentum": "off"}}),
         (unscaled(300), {"loss": "hinge", "solver": "dcd"}),
         (unscaled(), {"kernel": "poly"}),
         (unscaled(60), {"solver": "smo", "kernel": "linear"}),
@@ -125,11 +125,11 @@ def test_kernel_solvers_are_stopped_with_rows_in_work_and_their_vectors_on_disk(
 
 
 def test_the_limit_that_the_user_sets_takes_the_place_of_the_others() -> None:
-    rows = opposite(1000, 31.6)
-    longer = fit(rows, solver="dcd", max_passes=5000)
+    rows, options = opposite(1000, 31.6), {"solver": "dcd", "solver_options": {"momentum": "off"}}
+    longer = fit(rows, max_passes=5000, **options)
     assert longer.status == "stopped"
     assert 4900 < longer.figures["epochs"] <= 5000
-    assert fit(rows, solver="dcd").figures["epochs"] < 0.02 * IN_MEMORY.most
+    assert fit(rows, **options).figures["epochs"] < 0.02 * IN_MEMORY.most
 
 
 @pytest.mark.parametrize("options", [{}, {"working_set": 2}, {"wss": "wr+3"}, {"wss": "keerthi2"}])
