@@ -26,6 +26,9 @@ from bigsvm.units import MIB
 
 _WIDE_W = "w in float64"
 _EPOCHS = 100  # epochs after which momentum begins
+# Estimate of the relative gap from which it does not.  Fits that hardly move, because columns differ in scale, would
+# move a little faster, and so be called hopeless after a hundred times the work.
+_HOPEFUL = 0.9
 _SMALL_THINGS = 8 * MIB  # what plans count for them
 _BESIDE_A_WEIGHT = 32  # bytes that plans count for each weight beside w, during a proof
 _FRUITLESS = 2  # proofs in a row without a better dual value after which w becomes float64
@@ -37,7 +40,7 @@ def speed_up(state: DualCDState, ctx: Context, leaps: bool) -> str:
     leaps : the options allow momentum
     """
     n = max(ctx.data.n_samples, 1)
-    late = any(group.swept >= _EPOCHS * n for group in state.groups)
+    late = any(group.swept >= _EPOCHS * n and group.estimate < _HOPEFUL for group in state.groups)
     if leaps and late and _may_leap(state) and sum(_bytes_to_leap(state, ctx)) <= _free(state, ctx):
         _begin_momentum(state, ctx)
     if not any(_is_coarse(group) for group in state.groups):
