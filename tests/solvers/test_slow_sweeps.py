@@ -126,6 +126,13 @@ def test_classes_that_can_be_separated_are_proved_with_any_C(
         assert P - D <= 1.01e-4 * P
 
 
+@pytest.mark.parametrize("n_classes", [2, 9])
+def test_large_masses_on_the_own_classes_do_not_round_the_others_away(n_classes: int) -> None:
+    """Crammer and Singer's loss: a row has the mass C, of which 1e-5 is spent here on other classes than its own."""
+    result = bigsvm.fit(separable(n_classes), solver="dcd", multi_class="crammer-singer", C=1e5, bias="none", tol=1e-4)
+    assert result.status == "converged"
+
+
 @each_of(
     n_classes__options=[(2, {}), (9, {"class_weight": {"0": 2.0}}), (2, {"solver": "newton-ws"})],
     rows=["hard", "separable"],

@@ -16,7 +16,8 @@ where v_k = sum_i alpha_ik x_i.  No term is negative (docs/mathematics.md 1.8). 
 
 A step solves the problem of one row exactly (Keerthi, Sundararajan, Chang, Hsieh, Lin, KDD 2008, section 3): with
 h = ||x_i||^2 the new q is the projection of  h q_k + s_k  onto the simplex, divided by h.  The threshold of that
-projection is found as Michelot does (J. Optim. Theory Appl. 50, 1986), without sorting.
+projection is found as Michelot does (J. Optim. Theory Appl. 50, 1986), without sorting, and without the mass on the own
+class, which grows with C.
 """
 
 from __future__ import annotations
@@ -90,6 +91,36 @@ def _project(p, mass):
         p[k] = max(p[k] - level, 0.0)
 
 
+@register_jitable
+def _redistribute(p, own, mass):
+    """Replace p by masses of the other classes than `own`, those of the projection; p[own] is then of no use.
+
+    p[own] comes without the whole mass of the row, which may be so large (h C) that the others vanish beside it.  They
+    do not depend on it, unless it is too small for them.
+    """
+    level, kept = -np.inf, p.shape[0] + 1
+    while True:
+        total, count = p[own], 1
+        for k in range(p.shape[0]):
+            if k != own and p[k] > level:
+                total += p[k]
+                count += 1
+        if count >= kept:
+            break
+        kept = count
+        level = total / count
+    spent = 0.0
+    for k in range(p.shape[0]):
+        if k != own:
+            spent += max(p[k] - level, 0.0)
+    if spent > mass:  # nothing is left for the own class
+        p[own] += mass
+        _project(p, mass)
+        return
+    for k in range(p.shape[0]):
+        p[k] = max(p[k] - level, 0.0)
+
+
 def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, stats, score, work):
     """Visit the rows order[:n] of the block once: the `_sweep` of `dual_cd.py` for this loss, with its arguments.
 
@@ -124,7 +155,7 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
             continue
         model_dots(X, i, W, s, _EVERYBODY)
         best = _slacks(W, bias, own, s)
-        _masses(alpha, row, own, cost, q)
+        spent = _masses(alpha, row, own, cost, q)
         gap, lowest, second, holders = 0.0, best, -np.inf, 0
         for k in range(n_models(W)):
             gap += q[k] * (best - s[k])
@@ -147,8 +178,8 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
         h = sqnorm[i] + bias * bias
         if h * cost > _SMALLEST:
             for k in range(n_models(W)):
-                q[k] = h * q[k] + s[k]
-            _project(q, h * cost)
+                q[k] = s[k] + h * (-spent if k == own else q[k])
+            _redistribute(q, own, h * cost)
             for k in range(n_models(W)):
                 q[k] /= h
         else:  # the quadratic term vanishes, so all mass goes to the class with the largest slack
