@@ -153,22 +153,26 @@ def test_interrupted_anywhere_and_with_any_threads_it_comes_to_the_same_bytes(
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.parametrize("momentum", ["auto", "off"])
 def test_without_room_a_fit_goes_on_and_names_the_memory_that_has_room(
-    began: set[str], monkeypatch: pytest.MonkeyPatch
+    momentum: str, began: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In bytes: momentum, which begins first if there is more room, takes a part of it; for 40 rows less than w in float64."""
     monkeypatch.setattr(slow_sweeps, "_SMALL_THINGS", 100 * MIB)
+    monkeypatch.setattr(slow_sweeps, "MIB", 1)
 
-    def fit(mib: int) -> tuple[Any, list[str]]:
+    def fit(nbytes: int) -> tuple[Any, list[str]]:
         told: list[str] = []
-        options = {"C": 1e5, "bias": "none", "memory": f"{mib}MiB", "max_passes": 3000, "tol": 1e-4}
+        options: dict[str, Any] = {"C": 1e5, "bias": "none", "memory": nbytes, "max_passes": 3000, "tol": 1e-4}
+        options["solver_options"] = {"max_sweeps_per_step": 8, "momentum": momentum}
         result = fit_store(
-            ArrayRows(*separable()),
+            ArrayRows(*(values[:40] for values in separable())),
             config(**options),
             lambda e: told.append(e.message) if isinstance(e, Warned) else None,
         )
         return result, [message for message in told if message.startswith("dcd: w is rounded")]
 
-    result, told = fit(64)
+    result, told = fit(64 * MIB)
     assert result.status != "converged"
     assert not began
     (message,) = told

@@ -45,13 +45,16 @@ def speed_up(state: DualCDState, ctx: Context, leaps: bool) -> str:
         _begin_momentum(state, ctx)
     if not any(_is_coarse(group) for group in state.groups):
         return ""
-    lacking = _bytes_to_widen(state) - _free(state, ctx)
-    if lacking <= 0:
+    fits = _bytes_to_widen(state) <= _free(state, ctx)
+    if fits:
         _widen(state, ctx)
-    if lacking <= 0 or state.lacking:
+    if fits or state.lacking:
         return ""
     state.lacking = True
-    least = -(-(ctx.budget.limit + lacking) // MIB)
+    needed = _bytes_to_widen(state)
+    if leaps and _may_leap(state):  # momentum would take its part of a larger budget first
+        needed = _bytes_to_widen(state, leaps) + sum(_bytes_to_leap(state, ctx))
+    least = -(-(ctx.budget.limit + needed - _free(state, ctx)) // MIB)
     return f"dcd: w is rounded to float32, which limits the gap; --memory {least}MiB has room for w in float64"
 
 
@@ -124,9 +127,12 @@ def _is_coarse(group: ModelGroup) -> bool:
     return group.w.dtype == np.float32 and bool(np.any((group.fruitless >= _FRUITLESS) & (moves != 0)))
 
 
-def _bytes_to_widen(state: DualCDState) -> int:
-    """The memory of w in float64, and of that of the last leap.  Plans count the best point of a proof in float64."""
-    return 8 * sum(group.w.size for group in state.groups) * (1 + (state.groups[0].momentum is not None))
+def _bytes_to_widen(state: DualCDState, leaps: bool = False) -> int:
+    """The memory of w in float64, and of that of the last leap.  Plans count the best point of a proof in float64.
+
+    leaps : as if momentum had begun
+    """
+    return 8 * sum(group.w.size for group in state.groups) * (1 + (leaps or state.groups[0].momentum is not None))
 
 
 def _widen(state: DualCDState, ctx: Context) -> None:
