@@ -157,7 +157,7 @@ def test_interrupted_anywhere_and_with_any_threads_it_comes_to_the_same_bytes(
 def test_without_room_a_fit_goes_on_and_names_the_memory_that_has_room(
     momentum: str, began: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bytes: momentum, which begins first if there is more room, takes a part of it; for 40 rows less than w in float64."""
+    """In bytes: momentum, which begins first if there is more room, takes a part of it."""
     monkeypatch.setattr(slow_sweeps, "_SMALL_THINGS", 100 * MIB)
     monkeypatch.setattr(slow_sweeps, "MIB", 1)
 
