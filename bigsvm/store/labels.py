@@ -84,6 +84,10 @@ def _is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in _NO_VALUE
 
 
+class ColumnName(str):
+    """The name of a column, which is not its number, even if it looks like one."""
+
+
 class CodedLabels(NamedTuple):
     """Text labels as codes.  As fixed-width strings each row would take as much as the longest label.
 

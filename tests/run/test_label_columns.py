@@ -161,6 +161,24 @@ def test_a_table_without_the_column_of_the_model_has_the_usual_one(
             assert "other" not in error["message"]
 
 
+@pytest.mark.parametrize("form", ["csv", "arrow", "parquet"])
+@pytest.mark.parametrize("there", ["label", "another"])
+def test_a_column_whose_name_is_a_number_is_no_other_column_of_that_number(
+    there: str, form: str, tmp_path: Path
+) -> None:
+    """A feature was measured as the labels, without a word."""
+    frame = pd.DataFrame({"a": np.arange(6) % 2, "b": np.arange(6) % 3, there: np.arange(6) % 2})
+    path = tmp_path / f"rows.{form}"
+    {"csv": functools.partial(frame.to_csv, index=False), "arrow": frame.to_feather}.get(form, frame.to_parquet)(path)
+    for ours in ("1", "-2"):
+        if there == "label":
+            store = bigsvm.open_store(path, like={"columns": ["a"], "label_column": ours})
+            assert label_column_of(store) == "label"
+            continue
+        with pytest.raises(DataError, match="no column 'label'"):
+            bigsvm.open_store(path, like={"columns": ["a"], "label_column": ours})
+
+
 @pytest.mark.parametrize("measured", LABELS)
 @pytest.mark.parametrize("trained", LABELS)
 @pytest.mark.parametrize("form", KNOWN)

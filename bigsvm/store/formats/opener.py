@@ -27,7 +27,7 @@ from bigsvm.store.formats.tables.table_names import (
     told_of_nested,
 )
 from bigsvm.store.identity import Identity
-from bigsvm.store.labels import Missing, Task
+from bigsvm.store.labels import ColumnName, Missing, Task
 from bigsvm.store.remote.names import is_remote, without_secrets
 from bigsvm.store.remote.settings import storing
 from bigsvm.store.sealing.places import naming
@@ -195,7 +195,7 @@ def _open_as_trained(
     ours = (chosen["like"] or {}).get("label_column")
     if labelled and ours and options["label"] is None and isinstance(source, str | os.PathLike):
         try:
-            return _open(source, {**options, "label": ours}, empty_chunks, labelled, chosen)
+            return _open(source, {**options, "label": ColumnName(ours)}, empty_chunks, labelled, chosen)
         except NoSuchColumn as error:
             if error.column != ours:
                 raise

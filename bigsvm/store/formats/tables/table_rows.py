@@ -30,7 +30,7 @@ from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many
 from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table, told_of_others
 from bigsvm.store.identity import digest_of
-from bigsvm.store.labels import Missing, Task
+from bigsvm.store.labels import ColumnName, Missing, Task
 from bigsvm.units import columns_there, counted
 
 _NUMBER_OTHERWISE = re.compile(
@@ -372,7 +372,7 @@ def _names_without_header(path: str, encoding: Encoding, like: dict[str, Any]) -
 
 def _by_number(names: list[str], name: str | None) -> str | None:
     """The name of a column that is given by its name, or by its number from 0, or from -1 at the end."""
-    if name is None or name in names:
+    if name is None or name in names or isinstance(name, ColumnName):
         return name
     try:
         return names[int(name)]
