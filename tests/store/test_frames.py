@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import scipy.sparse
 from sklearn.base import clone
@@ -286,7 +287,8 @@ def test_columns_are_found_by_their_names(trained: str, scored: str, stored: boo
 
 
 @pytest.mark.parametrize(
-    "kind", ["float64", "float32", "float16", "int8", "uint64", "int64", "bool_", "decimal128", "null", "dictionary"]
+    "kind",
+    ["float64", "float32", "float16", "int8", "uint64", "int64", "bool_", "decimal128", "null", "dictionary", "runs"],
 )
 @pytest.mark.parametrize("missing", [False, True])
 def test_every_type_of_numbers_of_pyarrow_has_the_numbers_of_an_array(kind: str, missing: bool) -> None:
@@ -296,6 +298,8 @@ def test_every_type_of_numbers_of_pyarrow_has_the_numbers_of_an_array(kind: str,
         column = pa.nulls(len(values))
     elif kind == "dictionary":
         column = pa.array(values, pa.int64()).dictionary_encode()
+    elif kind == "runs":
+        column = pc.run_end_encode(pa.array(values, pa.int64()))
     else:
         column = pa.array(
             [np.float16(value) for value in values] if kind == "float16" and not missing else values,
@@ -318,10 +322,30 @@ def test_every_type_of_numbers_of_pyarrow_has_the_numbers_of_an_array(kind: str,
         ([b"x"] * 20, pa.binary()),
         ([2**53 + 1] * 20, pa.int64()),
         ([None, *[2**53 + 1] * 19], pa.uint64()),
+        ([2**53 + 1] * 20, pa.dictionary(pa.int8(), pa.int64())),
+        ([None, *[2**53 + 1] * 19], pa.run_end_encoded(pa.int32(), pa.int64())),
+        ([Decimal(2**53 + 1)] * 20, pa.decimal128(20)),
     ],
 )
 def test_a_column_of_pyarrow_that_is_no_number_or_would_be_rounded_is_named(values: Any, type_: pa.DataType) -> None:
     """NumPy rounded large whole numbers beside others, in silence, and ended with errors of its own at times."""
+    given = pa.table({"a": WHOLE[:, 0].astype(float), "b": pa.array(values, type_)})
     with pytest.raises(DataError, match="X, column 'b'") as refused:
-        bigsvm.fit(pa.table({"a": WHOLE[:, 0].astype(float), "b": pa.array(values, type_)}), Y)
+        bigsvm.fit(given, Y)
     assert refused.value.hint
+    if not (pa.types.is_string(type_) or pa.types.is_nested(type_)):  # of which scikit-learn says more
+        for one in (given, given.to_batches()[0]):
+            with pytest.raises(DataError, match="X, column 'b'"):
+                LinearSVC().fit(one, Y)
+
+
+@pytest.mark.parametrize("scored", ["table", "batch"])
+@pytest.mark.parametrize("trained", ["table", "batch"])
+def test_an_estimator_knows_the_columns_of_pyarrow(trained: str, scored: str) -> None:
+    """scikit-learn finds no names in a record batch, whose columns were scored by place."""
+    estimator = LinearSVC().fit(in_container(NUMBERS, trained), Y)
+    assert list(estimator.feature_names_in_) == NAMES
+    scores = estimator.decision_function(in_container(NUMBERS, scored))
+    np.testing.assert_array_equal(scores, estimator.decision_function(NUMBERS))
+    with pytest.raises(ValueError, match="feature names should match"):
+        estimator.decision_function(in_container(OTHERWISE, scored))

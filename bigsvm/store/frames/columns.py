@@ -49,7 +49,7 @@ def check_whole_columns(X: Any) -> None:
     """`check_whole` of each column of a frame: beside real numbers NumPy would round them."""
     if is_arrow(X):
         for place, name in enumerate(X.column_names):
-            _check_whole_column(X.column(place), f"X, column {name!r}")
+            check_whole_column(X.column(place), f"X, column {name!r}")
         return
     kinds = list(X.dtypes)
     if hasattr(X, "iloc") and len(set(kinds)) == 1 and isinstance(kinds[0], np.dtype) and kinds[0].kind in "biuf":
@@ -59,7 +59,7 @@ def check_whole_columns(X: Any) -> None:
     for place, (name, kind) in enumerate(zip(X.columns, kinds, strict=True)):
         if hasattr(X, "iloc") and getattr(kind, "kind", "") not in tuple("iu"):
             continue
-        _check_whole_column(column_of(X, place), f"X, column {str(name)!r}")
+        check_whole_column(column_of(X, place), f"X, column {str(name)!r}")
 
 
 def check_whole_labels(y: Any) -> None:
@@ -72,10 +72,11 @@ def check_whole_labels(y: Any) -> None:
         y = column_of(y, 0)
     kind = getattr(y, "dtype", None)
     if hasattr(y, "iloc") and not isinstance(kind, np.dtype):
-        _check_whole_column(y, "y")
+        check_whole_column(y, "y")
 
 
-def _check_whole_column(column: Any, where: str) -> None:
+def check_whole_column(column: Any, where: str) -> None:
+    """Raise DataError naming the first row of a column with a whole number beyond 2^53."""
     if hasattr(column, "null_count") and hasattr(column, "type"):  # of pyarrow
         whole = column.fill_null(0).to_numpy() if str(column.type) in ("int64", "uint64") else np.zeros(0)
     elif hasattr(column, "fill_null"):  # of polars; a null is told by whoever reads the values

@@ -10,11 +10,20 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.store.checks import LARGEST_WHOLE
-from bigsvm.store.frames.columns import check_whole_columns, column_of, is_arrow, is_frame, labels_of_columns
+from bigsvm.store.frames.columns import (
+    check_whole_column,
+    check_whole_columns,
+    column_of,
+    is_arrow,
+    is_frame,
+    labels_of_columns,
+)
 
 _NUMBERS = "biuf"
 _TIMES = ("date", "time", "timestamp", "duration", "month_day")
 """How the names begin of pyarrow's types of times, which NumPy may take for numbers."""
+_PACKED = ("dictionary", "run_end_encoded")
+"""The same of its types whose values are not written out."""
 _DROP = "drop the column, or make numbers of it"
 _TEXT = "drop the column, or write the frame to a Feather file, in which text and categories become features"
 
@@ -81,12 +90,38 @@ def _numbers(frame: Any, where: str) -> np.ndarray:
     return out
 
 
+def _unpacked(column: Any) -> Any:
+    """An array of pyarrow with each value written out."""
+    if hasattr(column, "dictionary_decode"):
+        return column.dictionary_decode()
+    from pyarrow.compute import run_end_decode
+
+    return run_end_decode(column)
+
+
+def named_numbers(X: Any) -> Any:
+    """A table of pyarrow, which may be a record batch, as scikit-learn reads it right: it finds no names in a batch.
+
+    Raises DataError naming a column of times or bytes, which it would take for numbers, or of numbers that float64
+    rounds.
+    """
+    from pyarrow import array, table
+
+    columns = [X.column(place) for place in range(X.num_columns)]
+    for place, column in enumerate(columns):
+        kind = str(column.type)
+        if kind.startswith(("decimal", *_PACKED, *_TIMES)) or "binary" in kind:
+            columns[place] = array(_arrow_column(column, f"X, column {X.column_names[place]!r}"))
+    return table(columns, names=X.column_names)
+
+
 def _arrow_column(column: Any, where: str) -> np.ndarray:
     """A column of a table of pyarrow as numbers, (n,).  Raises DataError if it has no numbers."""
     if hasattr(column, "combine_chunks"):
         column = column.combine_chunks()
-    if hasattr(column, "dictionary_decode"):
-        column = column.dictionary_decode()
+    if str(column.type).startswith(_PACKED):
+        column = _unpacked(column)
+        check_whole_column(column, where)
     kind = str(column.type)
     if kind.startswith(("decimal", "null")):
         return np.array([_number(value, row, where) for row, value in enumerate(column.to_pylist())], np.float64)
