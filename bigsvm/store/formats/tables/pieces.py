@@ -75,6 +75,8 @@ def _check_quotes(path: str, text: np.ndarray, offset: int, delimiters: bytes) -
     around = _around_fields(text, quotes, delimiters) if len(quotes) else quotes
     if len(around) % 2 == 0:
         return
+    while len(around) > 1 and around[-1] == around[-2] + 1:  # two marks in the field that does not end
+        around = around[:-2]
     place, lines = int(around[-1]), 1
     with ByteSource(path) as source:
         piece, left = np.empty(PIECE_BYTES, np.uint8), offset + place
