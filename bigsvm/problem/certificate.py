@@ -239,9 +239,7 @@ class Accumulator:
             return self.no_sums()
         # One model at a time, because stacking all of them would copy everything.
         models = range(len(self._sums[0]))
-        return np.array(
-            [[math.fsum(column) for column in np.array([part[m] for part in self._sums]).T] for m in models]
-        )
+        return np.array([_added(np.array([part[m] for part in self._sums])) for m in models])
 
     def finish(self) -> Certificate:
         """The certificate of everything added."""
@@ -305,6 +303,14 @@ class Accumulator:
             scale[better], lowest[better] = t, primal[better]
             total[better, kernel.GAP], total[better, kernel.LOSS] = gap[better], loss[better]
         return scale
+
+
+def _added(parts: np.ndarray) -> list[float]:
+    """The sums of the columns of `parts`; what rounding takes from sum y alpha goes to LOST, since parts may follow."""
+    total = [math.fsum(column) for column in parts.T]
+    if math.isfinite(total[kernel.BALANCE]):
+        total[kernel.LOST] = math.fsum([*parts[:, kernel.LOST], *parts[:, kernel.BALANCE], -total[kernel.BALANCE]])
+    return total
 
 
 def _linear_imbalance(total: np.ndarray, primal: np.ndarray, apart: np.ndarray) -> np.ndarray:

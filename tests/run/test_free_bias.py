@@ -14,6 +14,7 @@ import bigsvm
 from bigsvm.compiled.linear.gap_terms import BALANCE, LOST
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported
+from bigsvm.problem import certificate
 from bigsvm.problem.certificate import Accumulator, RowsShare, certify_blocks
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.fit import fit_store
@@ -70,8 +71,14 @@ def test_the_claim_is_that_of_a_feasible_point(loss: str, scale: float, off: flo
         assert found.gap[0] <= truth * found.primal[0] + price + (off + 2.0**-40) * found.primal[0] or truth == 1.0
 
 
-def test_the_balance_of_any_rows_is_exact() -> None:
-    """Values of 2^50 cancel, whatever the block they are in; one sum in float64 had lost the small ones."""
+@pytest.mark.parametrize("kept", [certificate._AT_MOST_SUMS, 1])
+def test_the_balance_of_any_rows_is_exact(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of 2^50 cancel, whatever the block they are in; one sum in float64 had lost the small ones.
+
+    With many blocks or models, sums of blocks are added before all of them are there.
+    """
+    monkeypatch.setattr(certificate, "_AT_MOST_SUMS", kept)
+    monkeypatch.setattr(certificate, "_LEAST_SUMS", min(kept, certificate._LEAST_SUMS))
     rng = np.random.default_rng(1)
     large = 2.0**50 * rng.integers(1, 9, 150)
     beta = rng.permutation(np.concatenate([large, -large, rng.uniform(-1.0, 1.0, 100)]))
