@@ -99,8 +99,11 @@ def refuse_masked(**given: Any) -> None:
 
 
 def as_real(y: np.ndarray) -> np.ndarray:
-    """Targets, float64 where they are whole numbers.  Raises ValueError naming the row of one that float64 rounds."""
-    if y.dtype.kind not in "iu":
+    """Targets, float64 where they are whole numbers.
+
+    Raises ValueError naming the row of one that float64 rounds, or of a time, which NumPy would take for a number.
+    """
+    if y.dtype.kind not in "iumM":
         return y
     try:
         return as_targets(y, "y")

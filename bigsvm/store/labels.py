@@ -145,7 +145,8 @@ def as_targets(labels: np.ndarray, where: str, first_row: int = 0) -> np.ndarray
     Raises DataError for strings, and for a whole number that float64 would round; names the row.
     """
     if labels.dtype.kind not in "biuf":
-        raise DataError(f"target {str(labels[0])!r} of row {first_row} is not a number", where)
+        what = f"target {str(labels[0])!r} of row {first_row} is not a number"
+        raise DataError(what, where, "make numbers of the targets, or choose a loss for classes")
     targets = labels.astype(np.float64)
     places = np.flatnonzero(_rounded(labels))
     if len(places):

@@ -107,3 +107,13 @@ def test_targets_that_float64_rounds_are_refused_as_in_files(estimator: Any) -> 
     y[7] = 2**53 + 1
     with pytest.raises(ValueError, match=r"target 9007199254740993 of row 7 is beyond 2\^53"):
         estimator().fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVR, SVR, NuSVR])
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[s]"])
+def test_times_are_no_targets(estimator: Any, kind: str) -> None:
+    """NumPy took them for numbers of days or seconds, of 1970 on."""
+    X, y = np.random.default_rng(0).random((30, 3)), np.arange(30).astype(kind)
+    for given in (y, pd.Series(y.astype(kind.replace("[D]", "[s]")))):
+        with pytest.raises(ValueError, match="of row 0 is not a number"):
+            estimator().fit(X, given)
