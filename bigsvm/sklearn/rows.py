@@ -19,7 +19,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.checks import check_indptr, check_whole
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.frames.columns import check_whole_columns, check_whole_labels, is_arrow, is_frame
-from bigsvm.store.frames.values import named_numbers, refuse_unread, unmasked
+from bigsvm.store.frames.values import named_numbers, refuse_times, refuse_unread, unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task, as_targets
 
@@ -71,7 +71,10 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
             check_indptr(X.indptr, len(X.indices), len(X.data), "X")
         check_whole_labels(y)
         if options.get("dtype") is not None:  # which are all real numbers: scikit-learn would round
-            X = named_numbers(X) if is_arrow(X) else X
+            if is_arrow(X):
+                X = named_numbers(X)
+            else:
+                refuse_times(X)
             _refuse_rounded(X)
     except DataError as error:
         raise for_python(error, estimators=True) from error.__cause__

@@ -117,3 +117,19 @@ def test_times_are_no_targets(estimator: Any, kind: str) -> None:
     for given in (y, pd.Series(y.astype(kind.replace("[D]", "[s]")))):
         with pytest.raises(ValueError, match="of row 0 is not a number"):
             estimator().fit(X, given)
+
+
+@pytest.mark.parametrize("estimator", [LinearSVC, LinearSVR, SVC, SVR, NuSVC, NuSVR, OneClassSVM])
+@pytest.mark.parametrize("kind", ["datetime64[s]", "timedelta64[s]", "datetime64[s, UTC]"])
+def test_times_are_no_features(estimator: Any, kind: str) -> None:
+    X, y = np.random.default_rng(0).integers(1, 9, (30, 2)), np.arange(30) % 2
+    fitted = estimator().fit(X, y)
+    frame = pd.DataFrame({"a": X[:, 0], "b": pd.Series(X[:, 1]).astype(kind)})
+    forms: dict[str, Any] = {"X, column 'b': values": frame, "X, column 'b'": frame[["b", "b"]]}
+    if "UTC" not in kind:
+        forms["X: values"] = X.astype(kind)
+    for said, given in forms.items():
+        with pytest.raises(ValueError, match=f"{said}.* are not numbers"):
+            fitted.predict(given)
+        with pytest.raises(ValueError, match=f"{said}.* are not numbers"):
+            estimator().fit(given, y)

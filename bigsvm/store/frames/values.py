@@ -65,6 +65,15 @@ def refuse_unread(X: Any) -> None:
         raise DataError(f"X is a {type(X).__name__}, whose rows are not read yet", hint="give X.collect()")
 
 
+def refuse_times(X: Any) -> None:
+    """Raise DataError for times in an array or a frame of pandas or polars, which scikit-learn takes for numbers."""
+    kinds = zip(labels_of_columns(X), X.dtypes, strict=True) if is_frame(X) else [(None, getattr(X, "dtype", None))]
+    for name, kind in kinds:
+        if getattr(kind, "kind", "") in tuple("mM") or getattr(kind, "is_temporal", bool)():
+            where = "X" if name is None else f"X, column {str(name)!r}"
+            raise DataError(f"values of type {kind} are not numbers", where, _DROP)
+
+
 def _is_plain(frame: Any) -> bool:
     """Whether NumPy makes one array of numbers of a pandas frame: it makes Python objects of bool beside numbers."""
     kinds = {kind.kind if isinstance(kind, np.dtype) else "" for kind in frame.dtypes}
