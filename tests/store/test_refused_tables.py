@@ -29,7 +29,7 @@ from tests.store.read_back import rows_of
         ("a,label\n1,0\ninf,1\n", "row 1 holds inf in column 'a'"),
         ("a,b,label\nx,1,0\ny,inf,1\n", "column 'b': row 1 holds inf"),
         ("a,label\n1,0\n9007199254740993,1\n", "row 1 holds 9007199254740993, beyond 2\\^53"),
-        ('a,label\n1,0\n"x,1\n', "rows from 0 on cannot be read|row"),
+        ('a,label\n1,0\n"x,1\n', "line 3 has a quotation mark that nothing closes"),
         ("label\n1\n0\n", "no feature columns"),
     ],
 )
