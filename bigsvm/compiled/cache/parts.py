@@ -1,7 +1,7 @@
 """Parts are compiled for their callers alone: not optimised by themselves, and never made into machine code.
 
 A part is a function that only compiled functions call.  They take in its code in LLVM's intermediate form, and it is
-optimised with theirs.  numba does both for each part as well, which took a fifth of the CPU time of compiling
+optimised with theirs.  numba does both for each part as well, which took a sixth of the CPU time of compiling
 (docs/measurements.md 11.2).
 """
 
