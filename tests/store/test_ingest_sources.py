@@ -110,20 +110,50 @@ def test_an_open_store_is_a_source(tmp_path: Path) -> None:
     assert a["content_fingerprint"] == b["content_fingerprint"]
 
 
-def test_weights_reach_the_store(tmp_path: Path) -> None:
+def weighted_sources(folder: Path, name: str, weights: np.ndarray) -> Iterator[tuple[str, Path]]:
+    """Each kind of array files, with `weights` in an array of this name, and with one that is not read."""
+    kinds = {"CSR": {"data": X.data, "indices": X.indices, "indptr": X.indptr, "shape": X.shape}, "dense": {"X": DENSE}}
+    for kind, arrays in kinds.items():
+        arrays = {**arrays, "y": y, name: weights, "groups": y}
+        np.savez(folder / f"{kind}-{name}.npz", **arrays)
+        yield f"{kind} npz", folder / f"{kind}-{name}.npz"
+        yield f"{kind} folder", save_all(folder / f"{kind}-{name}", **arrays)
+
+
+@pytest.mark.parametrize("name", ["weight", "sample_weight", "costs"])
+def test_weights_reach_the_store(tmp_path: Path, name: str) -> None:
     weights = np.random.default_rng(6).random(N)
-    np.save(tmp_path / "w.npy", weights)
-    np.save(tmp_path / "x.npy", DENSE)
-    np.save(tmp_path / "y.npy", y)
-    ingest((X, y), tmp_path / "a", sample_weight=weights)
-    options = {"label": str(tmp_path / "y.npy"), "weight": str(tmp_path / "w.npy")}
-    assert (
-        ingest(tmp_path / "x.npy", tmp_path / "b", **options)["content_fingerprint"]
-        == ingest(tmp_path / "a", tmp_path / "c")["content_fingerprint"]
-    )
+    expected = ingest((X, y), tmp_path / "a", sample_weight=weights)["content_fingerprint"]
     store = open_store(tmp_path / "a")
     got = np.concatenate([store.read(ref).sample_weight for ref in store.refs(100)])
     assert np.array_equal(got, weights)
+    for kind, path in weighted_sources(tmp_path, name, weights):
+        spelled = str(path / f"{name}.npy") if path.is_dir() else name
+        ways = [{"weight": spelled}] if name == "costs" else [{}, {"weight": spelled}]
+        for number, options in enumerate(ways):
+            result = ingest(path, f"{path}-{number}.zarr", **options)
+            assert result["content_fingerprint"] == expected, (kind, options)
+            not_read = "groups.npy" if path.is_dir() else "groups"
+            assert result["warnings"] == [f"{path}: arrays that are not read: {not_read}"], (kind, options)
+
+
+def test_weights_of_a_dense_file_are_in_another_one(tmp_path: Path) -> None:
+    weights = np.random.default_rng(6).random(N)
+    save_all(tmp_path / "all", X=DENSE, y=y, w=weights)
+    paths = {"label": str(tmp_path / "all" / "y.npy"), "weight": str(tmp_path / "all" / "w.npy")}
+    found = ingest(tmp_path / "all" / "X.npy", tmp_path / "b", **paths)
+    assert found["content_fingerprint"] == ingest((DENSE, y, weights), tmp_path / "c")["content_fingerprint"]
+
+
+def test_of_two_arrays_of_weights_one_must_be_named(tmp_path: Path) -> None:
+    arrays = {"X": DENSE, "y": y, "weight": np.ones(N), "sample_weight": np.full(N, 2.0)}
+    np.savez(tmp_path / "two.npz", **arrays)
+    for path in (tmp_path / "two.npz", save_all(tmp_path / "two", **arrays)):
+        spelled = str(path / "weight.npy") if path.is_dir() else "weight"
+        with pytest.raises(UsageError, match="two arrays of row weights") as caught:
+            ingest(path, tmp_path / "refused.zarr")
+        assert spelled in str(caught.value)
+        assert ingest(path, f"{path}.zarr", weight=spelled)["n_samples"] == N
 
 
 def test_a_triple_of_arrays_has_weights_as_it_has_for_a_fit(tmp_path: Path) -> None:
