@@ -18,7 +18,7 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit import loop
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd import slow_sweeps
-from bigsvm.solvers.newton_ws import hand_over
+from bigsvm.solvers.newton_ws import hand_over, newton_ws
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
@@ -163,7 +163,24 @@ def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(state.dual.v, state.direction)
     np.testing.assert_array_equal(rows.alpha.values, alpha)
     np.testing.assert_allclose(state.dual.linear, alpha.sum(axis=0))
-    assert state.started
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_after_dcd_a_sample_is_solved_unless_dcd_has_come_close(monkeypatch: pytest.MonkeyPatch, close: bool) -> None:
+    X, y = unscaled()
+    solved: list[int] = []
+    sample = NewtonWS._solve_sample
+    monkeypatch.setattr(
+        NewtonWS, "_solve_sample", lambda self, state, ctx: (solved.append(1), sample(self, state, ctx))
+    )
+    if close:
+        monkeypatch.setattr(newton_ws, "_CLOSE", 1.0)  # what dcd has reached on these rows counts as near
+    result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-6)
+    assert result.status == "converged"
+    assert any("working sets take over" in message for message in result.warnings)
+    assert len(solved) == (0 if close else 1)
+    best = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-8, solver="newton-ws")
+    assert result.figures["objective"] <= best.figures["objective"] * (1 + 1.001e-6)
 
 
 def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def give_up(state: WorkingState) -> None:
 
 
 def hand_over(state: WorkingState) -> int:
-    """Let working sets take over from dcd: its w becomes the first direction, its alpha the best dual point.
+    """Let working sets take over from dcd: its w becomes the direction, its alpha the best dual point.
 
     Returns the number of support vectors that dcd found, of the model with most.
 
@@ -125,7 +125,6 @@ def hand_over(state: WorkingState) -> int:
         state.dual.v[...] = state.direction
         parts = [rows.alpha.values[piece].sum(axis=0) for piece in rows.pieces()]
         state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
-    state.started = True
     give_up(state)
     return n_support
 

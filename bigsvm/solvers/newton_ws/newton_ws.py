@@ -77,7 +77,7 @@ _FINAL = 0.1  # share of the tolerance to which a working set is solved at most
 # sum y alpha = 0, which may cost D more than `_FINAL` allows; then only a better solution closes the gap.
 _DEEPER = 0.1
 _FAR, _NEAR = 1.0, 0.1  # start value of mu: for a cold start, and for a start near the solution
-_CLOSE = 0.05  # relative gap from which a solution starts at w instead of at 0
+_CLOSE = 0.05  # relative gap from which a solution starts at w instead of at 0, and working sets at the w of dcd
 _SHORT, _BOLD = 0.1, 0.9  # step lengths: below the first far rows join the problem, from the second they leave it
 _TINY = np.finfo(float).tiny
 # Passes (by whether the loss is smooth) in which the gap must halve; else the rows that matter are taken not to fit.
@@ -289,8 +289,14 @@ class NewtonWS(PrimalSolver):
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
     def _take_over(self, problem: Problem, state: WorkingState, ctx: Context) -> None:
-        """Go on from dcd, with working sets that hold its support vectors if they would be small and rows are near."""
+        """Go on from dcd, with working sets that hold its support vectors if they would be small and rows are near.
+
+        The first direction leads to the weights of dcd only if dcd has come close.  Else it leads to the solution on a
+        sample: kddcup99 as it comes took 14 s from weights whose P was 45 times the least, and takes 5 s from a sample.
+        """
+        close = bool(state.pace.least[0] <= _CLOSE)
         n_support = hand_over(state)
+        state.started = close
         if ctx.resident and is_too_small(self._room(ctx, problem, state.growth).most, n_support, ctx):
             state.growth += 1
 

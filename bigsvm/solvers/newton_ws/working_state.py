@@ -34,7 +34,8 @@ class WorkingState(PrimalState):
     pace : Pace                   rate at which its gap falls, which starts at 1
     given_up : bool               it hands over before the next step
     left : float                  epochs or passes that it still needed then, at its rate; 0 if there was none
-    started : bool                the first direction is known (weights of an earlier model, or of dcd): read no sample
+    started : bool                the first direction is known (weights of an earlier model, or of a dcd that has come
+                                  close): read no sample
     """
 
     place: RowVector | None = None
