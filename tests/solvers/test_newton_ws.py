@@ -298,17 +298,26 @@ def interior_rows(n: int = 50) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("cap", [1.0, np.inf])
-def test_the_corrector_aims_at_the_central_path(cap: float) -> None:
-    """The products after the step are mu min(C, cap), but for what the corrector's own change adds."""
+@pytest.mark.parametrize("most", [0.0, 0.5, 1e100])
+def test_the_corrector_aims_at_the_central_path(cap: float, most: float) -> None:
+    """The products after the step are mu min(C, cap), but for what the corrector's own change adds.
+
+    Second-order terms above `most` min(C, cap) count for that much.
+    """
     s, C, alpha, room, xi, eta, h = interior_rows()
     p, mu, t1, t2 = np.random.default_rng(8).standard_normal(len(s)), 0.1, np.empty(len(s)), np.empty(len(s))
-    interior.second_order(interior.RowsOnPath(s, alpha, room, xi, eta), h, p, C, cap, mu, interior.Targets(t1, t2))
+    interior.second_order(
+        interior.RowsOnPath(s, alpha, room, xi, eta), h, p, C, cap, mu, most, interior.Targets(t1, t2)
+    )
     da = -h * (p - s)
     de, dx = -eta - eta * da / alpha, -xi + xi * da / room
     linear = alpha * eta + eta * da + alpha * de  # what Newton's equation makes of alpha eta with its target 0
     np.testing.assert_allclose(linear, 0.0, atol=1e-13)
-    np.testing.assert_allclose((alpha + da) * (eta + de) + t1, mu * np.minimum(C, cap), atol=1e-12)
-    np.testing.assert_allclose((room - da) * (xi + dx) + t2, mu * np.minimum(C, cap), atol=1e-12)
+    cost = np.minimum(C, cap)
+    np.testing.assert_allclose((room - da) * (xi + dx), -da * dx, atol=1e-12)
+    np.testing.assert_allclose(t1, mu * cost - np.clip(da * de, -most * cost, most * cost), atol=1e-12)
+    np.testing.assert_allclose(t2, mu * cost + np.clip(da * dx, -most * cost, most * cost), atol=1e-12)
+    assert most != 0.5 or 0 < np.count_nonzero(np.abs(da * de) > most * cost) < len(s)
 
 
 def test_rows_go_to_the_bound_that_they_are_clearly_at() -> None:

@@ -183,6 +183,23 @@ def test_after_dcd_a_sample_is_solved_unless_dcd_has_come_close(monkeypatch: pyt
     assert result.figures["objective"] <= best.figures["objective"] * (1 + 1.001e-6)
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_a_sample_whose_value_is_below_the_dual_value_misleads(monkeypatch: pytest.MonkeyPatch, below: bool) -> None:
+    X, y = unscaled()
+    sample, kept = NewtonWS._solve_sample, []
+
+    def watched(self: NewtonWS, state: Any, ctx: Any) -> None:
+        of_dcd = state.direction.copy()
+        state.dual.linear += 1e9 * below  # more than any solution has
+        sample(self, state, ctx)
+        state.dual.linear -= 1e9 * below
+        kept.append(bool(np.array_equal(state.direction, of_dcd)))
+
+    monkeypatch.setattr(NewtonWS, "_solve_sample", watched)
+    result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-6)
+    assert (result.status, kept) == ("converged", [below])
+
+
 def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:
     run = bench(tmp_path, "hinge", own={"fallback_after": 2})
     run.step()

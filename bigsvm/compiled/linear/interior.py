@@ -138,14 +138,19 @@ def products_after(rows, h, p, targets, dual, primal):
 
 
 @inner_loop
-def second_order(rows, h, p, C, cap, mu, targets):
-    """Targets of Mehrotra's corrector: mu min(C, cap) minus the second-order terms of the predictor (targets 0)."""
+def second_order(rows, h, p, C, cap, mu, most, targets):
+    """Targets of Mehrotra's corrector: mu min(C, cap) minus the second-order terms of the predictor (targets 0).
+
+    most : the largest second-order term that counts in full, in units of min(C, cap)
+    """
     s, alpha, room, xi, eta = rows
     t1, t2 = targets
     for i in range(s.shape[0]):
         da, de, dx = _change(s[i], alpha[i], room[i], xi[i], eta[i], h[i], p[i], 0.0, 0.0)
-        central = mu * min(C[i], cap)
-        t1[i], t2[i] = central - da * de, central + da * dx
+        cost = min(C[i], cap)
+        central, limit = mu * cost, most * cost
+        t1[i] = central - min(max(da * de, -limit), limit)
+        t2[i] = central + min(max(da * dx, -limit), limit)
 
 
 @inner_loop

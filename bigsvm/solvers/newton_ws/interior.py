@@ -30,6 +30,10 @@ _BACK_OFF = 0.99  # share of the longest step, at which a variable would become 
 _CORRECTORS = 3  # most of Gondzio's correctors in an iteration
 _WORTH = 1.01, 0.005  # factor and addend by which a corrector must lengthen the steps to be used
 _MOST = 100  # iterations
+# Most that a second-order term of the predictor counts for, times the mean product.  These terms are those of a whole
+# step.  Where the step is short they may be a thousand times mu, and targets so far from the path lead rows away from
+# it: on kddcup99 dozens of short steps followed (docs/measurements.md 5).
+_CURVED = 30.0
 # On the central path the C of a row counts for at most this many times the median C.  With one row of C = 1e6 among
 # rows of C = 1, that row alone determined mu: 100 iterations, with steps of a few hundredths, were not enough.
 _UNEVEN = 1000.0
@@ -99,8 +103,11 @@ class OnPath(Protocol):
     def products_after(self, dual: float, primal: float) -> float:
         """sum alpha eta + room xi after steps of these lengths along the direction."""
 
-    def correct(self, mu: float) -> np.ndarray:
-        """Set the targets of Mehrotra's corrector, with the present direction as the predictor; return their pull."""
+    def correct(self, mu: float, most: float) -> np.ndarray:
+        """Set the targets of Mehrotra's corrector, with the present direction as the predictor; return their pull.
+
+        most : of a second-order term, in units of the cost of its row
+        """
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
         """Keep the present direction, and set the targets of one of Gondzio's correctors for such steps; their pull."""
@@ -178,7 +185,7 @@ class _Path:
     def _see(self, sums: GapSums) -> None:
         problem, w, R = self.problem, self.w, self.R
         self.V = problem.lean + sums.pulled
-        self.primal = 0.5 * float(w @ (R * w)) - float(problem.lean @ w) + sums.losses
+        self.primal = problem.value(w, sums.losses)
         gap = self.primal - sums.linear + 0.5 * float(self.V @ (R * self.V))
         self.gap = gap + problem.penalty(w, self.V)
 
@@ -191,7 +198,7 @@ class _Path:
         after = rows.products_after(dual, primal)
         # With costs near the smallest float64 all products may be 0, and then nothing is left to centre.
         mu = (after / before) ** 3 * before / (2.0 * self.costs) if before > 0.0 else 0.0
-        dw = self._direction(rows.correct(mu))
+        dw = self._direction(rows.correct(mu, _CURVED * before / (2.0 * self.costs)))
         dual, primal = _lengths(rows.towards(dw))
         better = True
         for _ in range(_CORRECTORS):
@@ -277,10 +284,10 @@ class PathRows:
         """See `OnPath`."""
         return float(kernel.products_after(self._rows, self._h, self._p, self._targets, dual, primal))
 
-    def correct(self, mu: float) -> np.ndarray:
+    def correct(self, mu: float, most: float) -> np.ndarray:
         """See `OnPath`."""
         targets = self._new_targets()
-        kernel.second_order(self._rows, self._h, self._p, self.C, self.most, mu, targets)
+        kernel.second_order(self._rows, self._h, self._p, self.C, self.most, mu, most, targets)
         return self._aim(targets)
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:

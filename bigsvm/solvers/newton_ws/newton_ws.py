@@ -56,7 +56,7 @@ from bigsvm.solvers.newton_ws.progress import STUCK, does_not_fall, stands
 from bigsvm.solvers.newton_ws.sharded_working import PassOnShards, ShardedWorkingRows
 from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
-from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
+from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, PosedHere, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import Known, mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
@@ -348,16 +348,22 @@ class NewtonWS(PrimalSolver):
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """Make the direction lead from 0 to the solution on a sample, with C over the share sampled.
 
+        After dcd with the hinge loss it leads to the weights of dcd still, where the value of the sample's solution is
+        below the dual value of dcd.  No solution for all rows has that: rows outside the sample would cost most.
+
         If --max-time is over meanwhile it leads to where the solution was left.  Raises PassLeft if the run is to stop.
         """
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
         state.entry_bytes = found.entry_bytes
+        least = state.dual.value(problem)  # of dcd; 0 if it did not go first, and for a smooth loss
         for m in range(problem.n_models):
             posed = found.posed(m, np.zeros(len(w)), w[:, m], scale=1.0 / share)
             target = _SAMPLED * _NEAR * posed.costs
             try:
-                columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
+                solution = posed.minimum(w[:, m], target, _FAR)
+                if least[m] <= 0.0 or not isinstance(posed, PosedHere) or posed.value(solution) >= least[m]:
+                    columns(state.direction)[:, m] = solution
             except PassLeft as left:
                 if ctx.stopping():
                     raise

@@ -199,9 +199,9 @@ class PosedOnShards:
         """See `OnPath`."""
         return float(summed(self._rows.ask(("products_after", dual, primal)).each))
 
-    def correct(self, mu: float) -> np.ndarray:
+    def correct(self, mu: float, most: float) -> np.ndarray:
         """See `OnPath`."""
-        return self._rows.tell("correct", [mu]).vectors[0]
+        return self._rows.tell("correct", [mu, most]).vectors[0]
 
     def recentre(self, mu: float, dual: float, primal: float) -> np.ndarray:
         """See `OnPath`."""

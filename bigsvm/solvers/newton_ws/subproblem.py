@@ -63,6 +63,10 @@ class Around:
         """
         return (abs(float(w[-1])) + self.spread) * abs(float(V[-1])) if self.free else 0.0
 
+    def value(self, w: np.ndarray, losses: float) -> float:
+        """The value of the problem with the hinge loss, where sum C loss over the rows is `losses`."""
+        return 0.5 * float(w @ (self.regulariser * w)) - float(self.lean @ w) + losses
+
     @property
     def regulariser(self) -> np.ndarray:
         """float64, (n_features + 1,): the factors of w_j^2 in |w|^2, which are 1, and 0 for a free bias."""

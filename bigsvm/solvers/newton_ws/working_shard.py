@@ -241,8 +241,8 @@ class WorkingShard(PrimalShard):
     def _of_products_after(self, dual: float, primal: float) -> ShardSum:
         return ShardSum((self._on_path().products_after(dual, primal),))
 
-    def _correct(self, w: np.ndarray, mu: float) -> ShardSum:
-        return ShardSum((None,), (self._on_path().correct(mu),))
+    def _correct(self, w: np.ndarray, mu: float, most: float) -> ShardSum:
+        return ShardSum((None,), (self._on_path().correct(mu, most),))
 
     def _recentre(self, w: np.ndarray, mu: float, dual: float, primal: float) -> ShardSum:
         return ShardSum((None,), (self._on_path().recentre(mu, dual, primal),))

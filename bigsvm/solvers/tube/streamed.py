@@ -42,6 +42,7 @@ ROWS = "rows on the central path"
 """Name, in plans, of the numbers that are kept for each row."""
 _MOST = 100  # iterations
 _BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
+_UNLIMITED = 1e100  # second-order terms count in full: for rows that stream a limit was not tried
 _TOGETHER = 256  # statistics of the costs of pieces that are kept apart
 _EVENED = 1 << 12  # entries of alpha that are scaled at a time
 READINGS = 60
@@ -242,7 +243,7 @@ class StreamedTube:
         found = piece.kept(self.rows.values)._replace(s=tube.slacks(self.w))
         h, targets = np.empty(len(tube.C)), kernel.Targets(np.empty(len(tube.C)), np.empty(len(tube.C)))
         kernel.weigh(found, h)
-        kernel.second_order(found, h, tube.products(self.predictor), tube.C, self.most, self.mu, targets)
+        kernel.second_order(found, h, tube.products(self.predictor), tube.C, self.most, self.mu, _UNLIMITED, targets)
         return found, h, targets
 
     def _predict(self, problem: Problem, m: int, alpha: np.ndarray, ctx: Context) -> bool:
@@ -261,7 +262,7 @@ class StreamedTube:
             lengths = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
             after += [float(kernel.products_after(found, h, p, nothing, *both)) for both in lengths]
             targets = kernel.Targets(np.empty(len(h)), np.empty(len(h)))
-            kernel.second_order(found, h, p, tube.C, self.most, 0.0, targets)
+            kernel.second_order(found, h, p, tube.C, self.most, 0.0, _UNLIMITED, targets)
             kernel.pull(found, h, targets, more)
             pulled += tube.pull(more)
             central += tube.pull(h * np.minimum(tube.C, self.most) * (1.0 / found.room - 1.0 / found.alpha))
