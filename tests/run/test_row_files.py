@@ -14,6 +14,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.run.apply import row_files
@@ -65,6 +66,26 @@ def test_reading_back_gives_the_same(
     holds(again, labels, weights)
     assert (again.layout == layout) or suffix == ".csv"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(("out", ".out"))] == [out.name]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl", ".svm", ".zarr"])
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({}, ""),
+        ({"scale": "unit-norm"}, "scaled by unit-norm,"),
+        ({"normalize": "log1p"}, "normalized by log1p,"),
+        ({"normalize": "log1p", "scale": "unit-norm"}, "normalized by log1p and scaled by unit-norm,"),
+    ],
+    ids=str,
+)
+def test_rows_that_ingest_changed_are_told(steps: dict[str, str], said: str, suffix: str, tmp_path: Path) -> None:
+    """A model of the store changed the rows of the file a second time, without a word."""
+    bigsvm.ingest((abs(X), LABELS), tmp_path / "s.zarr", **steps)
+    out = tmp_path / f"out{suffix}"
+    warnings = write_rows(open_store(tmp_path / "s.zarr"), out, row_format(str(out), None))["warnings"]
+    told = [text for text in warnings if "models of the store would change these rows again" in text]
+    assert [said in text for text in told] == ([] if not steps or suffix == ".zarr" else [True])
 
 
 def test_lines_of_json_hold_all(tmp_path: Path) -> None:

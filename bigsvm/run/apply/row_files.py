@@ -30,7 +30,7 @@ from bigsvm.files.outputs import output_file
 from bigsvm.files.space import Share, cannot_write
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
-from bigsvm.store.text.dump import dump
+from bigsvm.store.text.dump import dump, told_of_changes
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB
 
@@ -85,6 +85,8 @@ def write_rows(
         return {**kept, "out": str(out)}
     began = time.perf_counter()
     layout = _Layout.of(store, form)
+    if told := told_of_changes(store):
+        layout = layout._replace(warnings=(told, *layout.warnings))
     for warning in layout.warnings:
         emit(Warned(warning))
     emit(WorkStarted("dump", store.n_samples, "rows"))

@@ -54,6 +54,8 @@ def dump(
         warnings.append(message)
         emit(Warned(message))
 
+    if told := told_of_changes(store):
+        warn(told)
     if store.has_weights:
         warn("svmlight text cannot hold the weights: they are left out")
     emit(WorkStarted("dump", store.n_samples, "rows"))
@@ -92,6 +94,23 @@ def dump(
         "out": str(out),
         "warnings": warnings,
     }
+
+
+def told_of_changes(store: RowBlocks) -> str | None:
+    """The warning about rows that were changed when they were ingested, which a file of them does not say; else None.
+
+    A model of the store expects rows from before the changes, and would change these again.
+    """
+    scale = store.recipe.get("scale")
+    steps = [f"scaled by {scale['kind']}"] if scale else []
+    if "normalize" in store.recipe:
+        steps.insert(0, f"normalized by {store.recipe['normalize']}")
+    if not steps:
+        return None
+    return (
+        f"the rows are written as the store holds them, {' and '.join(steps)}, which the output does not record: "
+        "models of the store would change these rows again; .zarr keeps the record"
+    )
 
 
 class _Labels:
