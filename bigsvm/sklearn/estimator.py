@@ -33,7 +33,7 @@ from bigsvm.run.execute.signals import hand_on
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
-from bigsvm.sklearn.rows import is_source, open_source, refuse_masked
+from bigsvm.sklearn.rows import is_source, open_source, refuse_hidden
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
@@ -180,7 +180,7 @@ class Certified:
 
         X : array, sparse matrix, frame; or path, URI or open store, then y may be left out
         """
-        refuse_masked(X=X, y=y, sample_weight=sample_weight)
+        refuse_hidden(X=X, y=y, sample_weight=sample_weight)
         if not is_source(X) or y is not None:
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of scikit-learn's mixin
         if sample_weight is not None:
@@ -229,7 +229,7 @@ def epochs_of(results: list[FitResult]) -> int:
 
 
 def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
-    """Decorator of methods that fit: checks of parameters, no masked values, and all attributes or none.
+    """Decorator of methods that fit: checks of parameters, no hidden values, and all attributes or none.
 
     If the fit fails or is interrupted, the estimator stays as it was.  Otherwise it might have the new classes beside
     the old weights.
@@ -243,7 +243,7 @@ def all_or_nothing(fit: Callable[P, T]) -> Callable[P, T]:
         ignores_y = is_outlier_detector(estimator)
         try:
             given = dict(zip(names, (estimator, *args), strict=False)) | options
-            refuse_masked(**{name: value for name, value in given.items() if name != "y" or not ignores_y})
+            refuse_hidden(**{name: value for name, value in given.items() if name != "y" or not ignores_y})
             return checked(estimator, *args, **options)
         except BaseException:
             vars(estimator).clear()

@@ -19,7 +19,7 @@ from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.checks import check_indptr, check_whole
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.frames.columns import check_whole_columns, check_whole_labels, is_arrow, is_frame
-from bigsvm.store.frames.values import named_numbers, refuse_times, refuse_unread, unmasked
+from bigsvm.store.frames.values import changed_in_text, named_numbers, refuse_times, refuse_unread, unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.labels import Task, as_targets
 
@@ -64,7 +64,7 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     if is_lazy(X) and hasattr(X, "compute"):  # np.asarray could not convert sparse blocks
         check_room(estimator, X)
         X = X.compute()
-    refuse_masked(X=X, y=y)
+    refuse_hidden(X=X, y=y)
     try:
         refuse_unread(X)
         if scipy.sparse.issparse(X) and X.format in ("csr", "csc"):
@@ -91,12 +91,19 @@ def checked_X(estimator: Any, X: Any, y: Any = "no_validation", reset: bool = Tr
     return _canonical(checked[0]), as_real(checked[1]) if options.get("y_numeric") else checked[1]
 
 
-def refuse_masked(**given: Any) -> None:
-    """Raise ValueError naming the argument and the row of a masked value, which scikit-learn would use as it is."""
+def refuse_hidden(**given: Any) -> None:
+    """Raise ValueError naming the argument and the row of a value that NumPy or scikit-learn would hide.
+
+    They use a masked value as it is, and make text of all that stands in a list of text, such as NaN.
+    """
     try:
         for name, values in given.items():
             if isinstance(values, np.ma.MaskedArray):
                 unmasked(values, name)
+            elif (place := changed_in_text(values)) is not None:
+                what = f"{name}: place {place} of a list of text holds {repr(values[place])[:80]}, which NumPy changes"
+                hint = "fill in what is missing, and convert all of them to text, or all to numbers"
+                raise ValueError(f"{what} ({hint})")
     except DataError as error:
         raise ValueError(str(error)) from error
 

@@ -15,7 +15,7 @@ from bigsvm.sklearn.classes import by_label
 from bigsvm.sklearn.collections import is_large, on_disk, take_names
 from bigsvm.sklearn.estimator import UNCONVERGED, errors_of_scikit_learn, relative_gap_for, seed_of
 from bigsvm.sklearn.linear import LinearSVC, LinearSVR
-from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, refuse_masked, row_weights
+from bigsvm.sklearn.rows import SMALL, alone, checked_X, is_source, open_source, refuse_hidden, row_weights
 
 
 class Search:
@@ -103,7 +103,7 @@ def search(
     if class_weights is not None and not classifies:
         raise ValueError("class_weights are for classes, and LinearSVR has none: leave them out")
     estimator._validate_params()
-    refuse_masked(X=X, y=y, sample_weight=sample_weight, groups=groups, cv=cv)
+    refuse_hidden(X=X, y=y, sample_weight=sample_weight, groups=groups, cv=cv)
     problem = estimator._searched()
     # If the weights are the estimator's own, they do not appear among the parameters that were searched.
     own = ["class_weight"] if class_weights is None else []

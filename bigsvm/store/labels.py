@@ -67,10 +67,12 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
             what = f"label of row {row_of(int(bad[0]))} is {numbers[bad[0]]}"
             raise DataError(what, where, "labels must be finite")
         return numbers
-    if kind in "UT" or (values.dtype == object and all(isinstance(v, str) for v in values)):
-        return np.array(values.tolist(), dtype=str) if kind == "T" else values.astype(str)
+    if kind == "U":
+        return values.astype(str)
+    if kind == "T" or (values.dtype == object and all(isinstance(v, str) for v in values)):
+        return fixed_width(values.tolist(), where)
     if kind == "O":
-        place = next((k for k, value in enumerate(values) if _is_missing(value)), None)
+        place = next((k for k, value in enumerate(values) if is_missing(value)), None)
         if place is not None:
             raise DataError(f"row {row_of(place)} has no label", where, "fill it in, or drop the row")
         place = next(k for k, value in enumerate(values) if not isinstance(value, str))
@@ -79,9 +81,21 @@ def as_labels(values: np.ndarray, where: str, first_row: int = 0, rows: np.ndarr
     raise DataError(f"labels of type {values.dtype} are neither numbers nor strings", where, _CONVERT)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, or what pandas has for no value."""
     return value is None or (isinstance(value, float) and value != value) or type(value).__name__ in _NO_VALUE
+
+
+def fixed_width(texts: list[str], where: str) -> np.ndarray:
+    """Texts as an array of fixed-width strings.
+
+    Raises DataError for one that ends with NUL, which such an array would leave out: two texts would become one.
+    """
+    ended = next((text for text in texts if text.endswith("\0")), None)
+    if ended is not None:
+        hint = "leave it out: NumPy takes it for the end of the text"
+        raise DataError(f"the text {ended[:80]!r} ends with the character NUL", where, hint)
+    return np.array(texts, dtype=str)
 
 
 class ColumnName(str):
@@ -126,7 +140,7 @@ def distinct_texts(values: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarr
     number: dict[str, int] = {}  # not np.unique, which has crashed for StringDType
     which = np.fromiter((number.setdefault(text, len(number)) for text in values.tolist()), np.int64, len(values))
     check_texts(len(number), max(map(len, number), default=0), where)
-    distinct = np.array(list(number), dtype=str)
+    distinct = fixed_width(list(number), where)
     order = np.argsort(distinct, kind="stable")
     return distinct[order], np.argsort(order)[which]
 

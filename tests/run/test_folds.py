@@ -64,3 +64,19 @@ def test_a_group_is_whole_where_rows_are_left_out(
     by_group = make_folds(store, source, 3, "fold", None, 0, opened)
     for group in set(GROUP[wanted]):
         assert len(set(by_group.values[GROUP[wanted] == group])) == 1
+
+
+@pytest.mark.parametrize("odd", [None, float("nan"), pd.NA, pd.NaT, 1], ids=str)
+@pytest.mark.parametrize("make", [list, tuple, pd.Series, lambda values: np.array(values, object)])
+@pytest.mark.parametrize("rows", [None, "n >= 30"])
+def test_a_row_without_a_group_is_told(tmp_path: Path, odd: Any, make: Any, rows: str | None) -> None:
+    """In a list NumPy makes text of it: the rows without a group were a group, `nan`."""
+    source = table(tmp_path / "rows.parquet", [], [])
+    opened: dict[str, Any] = {"columns": ["a", "b"], "rows": rows}
+    store = open_store(source, label="label", **opened)
+    given = [f"g{g}" for g in GROUP]
+    given[40] = odd
+    said = "several types: int, str" if isinstance(odd, int) else "row 40 has no fold or group"
+    for options in ({"group": make(given), "fold": None}, {"group": None, "fold": make(given)}):
+        with pytest.raises(DataError, match=said):
+            make_folds(store, source, 3, seed=0, opened=opened, **options)

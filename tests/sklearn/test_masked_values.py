@@ -1,4 +1,4 @@
-"""Masked values of rows, labels and weights are refused wherever they are given."""
+"""Masked values, and what NumPy makes text of, are refused wherever they are given."""
 
 from __future__ import annotations
 
@@ -73,3 +73,22 @@ def test_a_search_refuses_masked_values(argument: str) -> None:
     given[argument] = np.ma.masked_array(given[argument], mask=hidden)
     with pytest.raises(ValueError, match=f"{argument}: row 5 is masked"):
         search(LinearSVC(), **given, Cs=[0.1, 1.0])
+
+
+@pytest.mark.parametrize("odd", [None, float("nan"), 1, b"a", "a\0"], ids=repr)
+@pytest.mark.parametrize(("estimator", "method"), [(e, m) for e, m in TAKING if is_classifier(e)], ids=str)
+def test_what_is_no_text_in_a_list_of_labels_is_refused(estimator: Any, method: str, odd: Any) -> None:
+    """NumPy makes text of it: rows whose label is missing were the class `nan`."""
+    X, y = rows(n_classes=2)
+    labels: list[Any] = ["ab"[code] for code in y]
+    own = clone(estimator)
+    if method == "score":
+        own.fit(X, labels)
+    labels[5] = odd
+    for kind in (list, tuple):
+        with pytest.raises(ValueError, match="y: place 5 of a list of text holds"):
+            getattr(own, method)(X, kind(labels), **({"classes": ["a", "b"]} if method == "partial_fit" else {}))
+    if method == "fit" and isinstance(estimator, LinearSVC):
+        for given in ({"y": labels}, {"y": y, "groups": labels}):
+            with pytest.raises(ValueError, match="place 5 of a list of text holds"):
+                search(estimator, X, **given, Cs=[1.0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
+import bigsvm
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
@@ -199,15 +201,28 @@ def test_what_anndata_has_is_no_array() -> None:
         (pd.NaT, "y: row 2 has no label"),
         (1, "y: labels of type object must be strings: that of row 2 is '1', of type int"),
         (b"a", "y: labels of type object must be strings: that of row 2 is \"b'a'\", of type bytes"),
+        ("a\0", "y: the text 'a\\x00' ends with the character NUL"),
     ],
 )
-@pytest.mark.parametrize("make", [np.array, pd.Series, pd.Categorical])
-def test_labels_that_are_no_text_name_the_row_and_the_remedy(odd: Any, said: str, make: Callable[..., Any]) -> None:
-    """They were `labels of type object`, whatever was wrong with them."""
+@pytest.mark.parametrize("make", [np.array, pd.Series, pd.Categorical, np.ndarray.tolist, lambda y: tuple(y.tolist())])
+def test_labels_that_are_no_text_name_the_row_and_the_remedy(
+    odd: Any, said: str, make: Callable[..., Any], tmp_path: Path
+) -> None:
+    """They were `labels of type object`, whatever was wrong with them; and of a list NumPy makes text, `nan` of NaN."""
     values = np.array(["a", "b", odd, "b"], dtype=object)
-    y = pd.Categorical(["a", "b", None, "b"]) if make is pd.Categorical else make(values)
-    said = "y: row 2 has no label" if make is pd.Categorical else said
-    with pytest.raises(DataError) as refused:
-        open_store((np.eye(4), y))
-    assert str(refused.value).startswith(said)
-    assert refused.value.hint
+    of_categories = make is pd.Categorical and not isinstance(odd, str)
+    y = pd.Categorical(["a", "b", None, "b"]) if of_categories else make(values)
+    said = "y: row 2 has no label" if of_categories else said
+    for use in (lambda: open_store((np.eye(4), y)), lambda: bigsvm.ingest((np.eye(4), y), tmp_path / "rows.zarr")):
+        with pytest.raises(DataError) as refused:
+            use()
+        assert str(refused.value).startswith(said)
+        assert refused.value.hint
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_text_that_is_no_unicode_is_told(make: Callable[..., Any]) -> None:
+    """The digest of the labels ended with UnicodeEncodeError."""
+    y = make(["a", "\ud800"] * (N // 2))
+    with pytest.raises(DataError, match=r"label '\\ud800' is not valid Unicode"):
+        bigsvm.fit(WHOLE, np.array(y, object))

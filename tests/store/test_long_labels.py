@@ -94,6 +94,16 @@ def test_prose_is_no_label(labels: list[str], said: str, form: str, tmp_path: Pa
     assert "is this a label?" in str(refused.value.hint)
 
 
+@pytest.mark.parametrize("rows", [None, "label == 'a'"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_text_that_ends_with_nul_is_refused(form: str, rows: str | None, tmp_path: Path) -> None:
+    """NumPy leaves the NUL out: `a` and the other class were one."""
+    path = written(tmp_path, form, ["a", "b", "a\0"])
+    with pytest.raises(DataError, match=r"the text 'a\\x00' ends with the character NUL") as refused:
+        assert open_store(path, empty_chunks="zeros", rows=rows).classes is None
+    assert "label" in str(refused.value.where)
+
+
 @pytest.mark.parametrize("rows", [1, 7, 64])
 @pytest.mark.parametrize("form", FORMS)
 def test_parts_that_lack_classes_have_their_own(

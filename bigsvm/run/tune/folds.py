@@ -16,7 +16,9 @@ from bigsvm.problem.axis import MOST_FOLDS
 from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 from bigsvm.store.formats.chosen.split_rows import numbers_in_store, rows_in_store
 from bigsvm.store.formats.opener import open_store
+from bigsvm.store.frames.values import unmasked
 from bigsvm.store.identity import digest_of
+from bigsvm.store.labels import is_missing
 from bigsvm.store.transforms.withheld import hashed_rows
 from bigsvm.units import MIB, counted
 
@@ -139,15 +141,16 @@ def _column(store: RowBlocks, source: Any, named: Any, opened: dict[str, Any]) -
     """(distinct values, ascending; the number of each row's value, int64).  Raises DataError, UsageError."""
     n_samples = store.n_samples
     if not isinstance(named, str):
-        values, n_in_store = np.asarray(named), rows_in_store(store)
+        values, n_in_store = unmasked(named, "memory"), rows_in_store(store)
+        given = np.arange(n_samples)
         if values.shape == (n_in_store,):
-            values = values[numbers_in_store(store, 0, n_samples)]
+            given = numbers_in_store(store, 0, n_samples)
+            values = values[given]
         if values.shape != (n_samples,):
             others = "" if n_in_store == n_samples else f" (of {n_in_store} in the store)"
             hint = "pass an array with one value for each row"
             raise DataError(f"{values.shape} folds or groups for {n_samples} rows{others}", "memory", hint)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise DataError(f"row {int(np.argmin(np.isfinite(values)))} has no fold or group", "memory")
+        _refuse_missing(values, given)
         names, codes = np.unique(values, return_inverse=True)
         return tuple(map(str, names.tolist())), codes
     if isinstance(source, tuple) or (not isinstance(source, str | bytes) and not hasattr(source, "__fspath__")):
@@ -161,6 +164,23 @@ def _column(store: RowBlocks, source: Any, named: Any, opened: dict[str, Any]) -
     codes = _of_rows(store, column, named, np.concatenate([y for _, y, _ in labels_of(column)]))
     used, codes = np.unique(codes, return_inverse=True)  # values that occur only in left-out rows do not count
     return tuple(map(str, column.classes[used].tolist())), codes.astype(np.int64)
+
+
+def _refuse_missing(values: np.ndarray, rows: np.ndarray) -> None:
+    """Raise DataError naming the first row without a fold or group, or for values of several kinds.
+
+    rows : their places in what the caller gave
+    """
+    if values.dtype == object:
+        missing = np.array([is_missing(value) for value in values], bool)
+    else:
+        missing = ~np.isfinite(values) if values.dtype.kind in "fmM" else np.zeros(len(values), bool)
+    if missing.any():
+        raise DataError(f"row {rows[int(np.argmax(missing))]} has no fold or group", "memory", "give each row one")
+    kinds = {type(value).__name__ for value in values} if values.dtype == object else set()
+    if len(kinds) > 1 and "str" in kinds:
+        hint = "convert all of them to text, or all to numbers"
+        raise DataError(f"folds or groups of several types: {', '.join(sorted(kinds))}", "memory", hint)
 
 
 def _of_rows(store: RowBlocks, column: RowBlocks, named: str, codes: np.ndarray) -> np.ndarray:

@@ -162,6 +162,7 @@ def _add(hasher: Any, array: Any) -> None:
         piece = np.asarray(array[start:stop])
         hasher.update(f"{piece.dtype.str} {piece.shape} ".encode())
         if piece.dtype.hasobject:
-            hasher.update("\0".join(f"{type(value).__name__} {value}" for value in piece.ravel().tolist()).encode())
+            text = "\0".join(f"{type(value).__name__} {value}" for value in piece.ravel().tolist())
+            hasher.update(text.encode("utf-8", "surrogatepass"))  # what is no valid Unicode is refused with the labels
         else:
             hasher.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

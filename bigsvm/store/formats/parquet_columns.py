@@ -19,7 +19,7 @@ from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of, numbers_of, refuse_nulls
 from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
-from bigsvm.store.labels import check_texts
+from bigsvm.store.labels import check_texts, fixed_width
 from bigsvm.units import columns_there
 
 _SPARK = ("type", "size", "indices", "values")
@@ -371,7 +371,7 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
     refuse_nulls(column, where, first_row)
     column = decoded(column)
     if is_plain_text(column.type):
-        return np.array(column.to_pylist(), dtype=str)
+        return fixed_width(column.to_pylist(), where)
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type)):
         raise DataError(f"a column of type {column.type} can be neither label nor weight", where)
     return numbers_of(column)
@@ -386,7 +386,7 @@ def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarra
     coded = column.dictionary_encode()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
     check_texts(len(coded.dictionary), longest, where)
-    return np.array(coded.dictionary.to_pylist(), dtype=str), numbers_of(coded.indices)
+    return fixed_width(coded.dictionary.to_pylist(), where), numbers_of(coded.indices)
 
 
 def is_text(kind: pa.DataType) -> bool:

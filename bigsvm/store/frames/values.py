@@ -48,6 +48,8 @@ def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
     """`values` as a plain array.  Raises DataError naming the first row with a masked value."""
     if not isinstance(values, np.ma.MaskedArray):
+        if changed_in_text(values) is not None:
+            return np.array(values, dtype=object)
         found = np.asarray(values)
         if is_frame(values) and found.dtype == np.float64:
             check_whole_columns(values)
@@ -57,6 +59,17 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
         row = first_row + int(np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))[0])
         raise DataError(f"row {row} is masked: it has no value", where, "fill it in, or drop the row")
     return np.asarray(values.data)
+
+
+def changed_in_text(values: Any) -> int | None:
+    """The place of the first value of a list of text that NumPy's array of it would change; None if there is none.
+
+    It would make text of what is no text: of NaN, which means that there is no value, `nan`.  And it would leave out a
+    NUL at the end of a text.
+    """
+    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
+        return None
+    return next((k for k, value in enumerate(values) if not isinstance(value, str) or value.endswith("\0")), None)
 
 
 def refuse_unread(X: Any) -> None:

@@ -25,7 +25,7 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.on_thread import on_thread
 from bigsvm.store.ingest.row_source import Rows, RowSource, array_source, csr_source, store_source
 from bigsvm.store.ingest.sequential import InMemory, Sequential, ZipMember, npz_keys, open_npy, open_npz
-from bigsvm.store.labels import Task
+from bigsvm.store.labels import Task, as_labels
 from bigsvm.store.remote.names import here, is_remote, without_secrets
 from bigsvm.store.sealing.seal import EmptyChunks
 from bigsvm.store.text.compressed import COMPRESSED, total_bytes
@@ -258,10 +258,10 @@ def _sequential(array: Any, where: str) -> Sequential:
     if is_lazy(array) and not isinstance(array, list):  # labels beside a matrix in memory are small
         array = array.compute() if hasattr(array, "compute") else array
     known = plain_rows(array, where) if where == "X" else unmasked(array, where)
-    if known.dtype == object:
-        if not all(isinstance(value, str) for value in known.flat):
-            raise DataError("the array holds Python objects", where, "use numbers, or strings as labels")
-        known = known.astype(str)
+    if known.dtype == object and where == "y" and known.ndim == 1:
+        known = as_labels(known, where)
+    elif known.dtype == object:
+        raise DataError("the array holds Python objects", where, "use numbers, or strings as labels")
     return InMemory(known, where)
 
 

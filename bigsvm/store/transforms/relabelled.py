@@ -12,7 +12,7 @@ from bigsvm.errors import DataError, UsageError, in_words
 from bigsvm.store.blocks import Block, RowBlocks
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 from bigsvm.store.identity import digest_of
-from bigsvm.store.labels import label_codes, normal_classes
+from bigsvm.store.labels import fixed_width, label_codes, normal_classes
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 _TRUTHS = {"false": 0, "true": 1}
@@ -54,7 +54,7 @@ class Relabel:
             for name, other in self.names:
                 texts[self._is(labels, name)] = other
             numbers = _whole_numbers(texts.tolist())
-            found = texts.astype(str) if numbers is None else numbers
+            found = fixed_width(texts.tolist(), "label_map") if numbers is None else numbers
         return found if self.positive is None else self._is(found, self.positive)
 
     def classes(self, former: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

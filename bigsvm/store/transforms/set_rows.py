@@ -13,7 +13,7 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Block, RowBlocks, tile
 from bigsvm.store.delegated import DelegatedRows, content_but_classes
 from bigsvm.store.identity import digest_of
-from bigsvm.store.labels import label_codes
+from bigsvm.store.labels import fixed_width, label_codes
 from bigsvm.store.transforms.expression import Column
 from bigsvm.store.transforms.label_sets import LABEL_SETS, MOST_SETS, set_text, sorted_names, split_set
 from bigsvm.units import counted
@@ -48,7 +48,7 @@ class SetRows(DelegatedRows):
         # Part of the identity only if the caller decides the meaning of the classes; otherwise their text does.
         selected = document if self._of_text else {**document, "sets": [list(map(str, one)) for one in sets]}
         super().__init__(store, {"labels": digest_of(selected)}, {LABEL_SETS: document})
-        texts = np.array([set_text(one) for one in sets], dtype=str)
+        texts = fixed_width([set_text(one) for one in sets], store.uri)
         self._classes = np.unique(texts)
         self._codes = label_codes(texts, self._classes)
 
@@ -151,7 +151,7 @@ class ColumnSetRows(DelegatedRows):
                 what = f"more than {MOST_SETS} different sets of {len(self._columns)} labels"
                 raise DataError(what, self.uri, "use fewer labels at a time")
         bits = np.unpackbits(seen.view(np.uint8).reshape(len(seen), -1), axis=1)[:, : len(self._columns)]
-        texts = np.array([set_text([self._short[k] for k in np.flatnonzero(row)]) for row in bits], dtype=str)
+        texts = fixed_width([set_text([self._short[k] for k in np.flatnonzero(row)]) for row in bits], self.uri)
         classes = np.unique(texts)
         return seen, label_codes(texts, classes), classes
 

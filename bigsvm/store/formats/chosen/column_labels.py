@@ -253,8 +253,10 @@ def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
     """The values as NumPy, and which are present.  Raises DataError for a type that cannot be compared."""
     there = numbers_of(column.is_valid())
     try:
-        known = plain_of(column.drop_null(), where, first)
+        known = plain_of(column.drop_null(), f"{where}, column {name!r}", first)
     except DataError:
+        if is_text(column.type):
+            raise
         what = f"column {name!r} is of type {column.type}: conditions and labels are of numbers, truth values and text"
         raise DataError(what, where, "write it as a number or as text") from None
     values = np.zeros(len(column), known.dtype)

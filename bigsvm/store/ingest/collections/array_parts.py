@@ -14,7 +14,7 @@ from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace, is_seen, make_rows
 from bigsvm.store.ingest.row_source import ascending_csr, stored_dtype
-from bigsvm.store.labels import ONE_A_ROW
+from bigsvm.store.labels import ONE_A_ROW, fixed_width
 
 WHERE = "dask collection"
 
@@ -137,7 +137,9 @@ def check_lengths(n: int, labels: Any, weights: Any, number: int) -> None:
 def beside_rows(given: Any, which: int, row: int) -> np.ndarray:
     """Labels (0) or weights (1) of the rows from `row` on as a plain array; categories of a frame as text."""
     values = unmasked(given, ("y", "sample_weight")[which], row)
-    return values.astype(str) if values.dtype == object and all(isinstance(v, str) for v in values) else values
+    if values.dtype != object or not all(isinstance(value, str) for value in values):
+        return values
+    return fixed_width(values.tolist(), WHERE)
 
 
 def plain(values: Any) -> np.ndarray | None:
