@@ -18,6 +18,7 @@ from bigsvm.process import this_machine, this_process
 from bigsvm.report.draw.chart import bar, braille, sparkline
 from bigsvm.report.facts import Chart, Curve
 from bigsvm.report.runs import read_run
+from tests.report.conftest import rows_of_values
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: object) -> str:
@@ -43,6 +44,36 @@ def test_figures_of_the_document_are_those_of_the_record(fits: Path, capsys: pyt
     assert document["kind"] == "run"
     assert document["figures"]["run:result.objective"] == result["objective"]
     assert document["figures"]["run:result.memory.peak_anon_bytes"] == result["memory"]["peak_anon_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "metrics"),
+    [
+        ("two", ["--calibrate", "sigmoid"], ["n_rows", "accuracy", "roc_auc"]),
+        ("values", ["--loss", "squared_epsilon_insensitive"], ["n_rows", "mse", "r2"]),
+    ],
+)
+def test_rows_that_were_kept_back_are_told_from_those_of_the_training(
+    kind: str, options: list[str], metrics: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All rows of the split were `trained on`, and nothing said that there was a split, nor what it had shown."""
+    store = str(rows_of_values(tmp_path / "rows.zarr", kind, 120, 5))
+    assert run(["fit", store, "--split", "0.7", "--solver", "newton", *options, "-o", str(tmp_path / "m")]) == 0
+    result = json.loads((tmp_path / "m.run" / "run.json").read_text())["result"]
+    trained = result.get("n_trained", result["n_samples"])
+    for reported in ("m", "m.run"):
+        capsys.readouterr()
+        assert run(["report", str(tmp_path / reported), "--data", store, "--text", "--json"]) == 0
+        figures = json.loads(capsys.readouterr().out)["result"]["figures"]
+        for metric in metrics:
+            assert figures[f"run:result.held_out.{metric}"] == result["held_out"][metric]
+        if "n_trained" in result:
+            assert figures["run:result.n_trained"] == trained < result["n_samples"]
+        text = said(capsys, tmp_path / reported, "--data", store)
+        assert "read as split 0.7" in " ".join(text.split())
+        assert "other rows" not in text  # they are those of the training, too
+        if reported == "m":
+            assert f"trained on rows {trained} " in " ".join(text.split())
 
 
 def without_end(source: Path, folder: Path, **record: object) -> Path:

@@ -1,4 +1,4 @@
-"""Sections about a model on other rows: metrics, confusion matrix, ranking curves, scores, residuals."""
+"""Sections about a model on rows that it was tried on: metrics, confusion matrix, ranking curves, scores, residuals."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bigsvm.units import counted
 _CURVES = 10
 """Number of classes whose curves one chart shows."""
 _LARGEST_TABLE = 30
+_TRIED = "On the rows that it was tried on"  # which may be those of the training: the user names them
 
 
 def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) -> list[Section]:
@@ -25,18 +26,8 @@ def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) 
         return [_regression(store, source, tally)]
     labels = [str(label) for label in result["classes"]]
     matrix = result["confusion_matrix"]
-    average = "" if result["average"] == "binary" else f" ({result['average']})"
-    rough = " (from binned scores)" if result["binned"] else ""
-    facts = [
-        *words("tried on", store),
-        Fact("rows", (source.told("n_rows", count), *([Told("(weighted)")] if result["weighted"] else []))),
-        *source.fact("accuracy", "accuracy"),
-        *source.fact("balanced accuracy", "balanced_accuracy"),
-        *source.fact(f"F1{average}", "f1"),
-        *source.fact(f"ROC AUC{average}{rough}", "roc_auc"),
-        *source.fact(f"average precision{average}{rough}", "average_precision"),
-    ]
-    sections = [Section("On other rows", facts, tables=_confusion(source, labels, matrix))]
+    facts = [*words("tried on", store), *_metrics(source)]
+    sections = [Section(_TRIED, facts, tables=_confusion(source, labels, matrix))]
     ranked = []
     for (name, label), ranking in zip(tally.ranked, tally.rankings, strict=True):
         by_score = ByScore(*ranking.by_score())
@@ -46,6 +37,34 @@ def data_sections(store: str, result: dict[str, Any], tally: Tally | Residuals) 
         sections.append(_ranking(matrix, ranked))
         sections.append(_scores(ranked, binary=len(tally.rankings) == 1))
     return sections
+
+
+def kept_back_section(source: Source) -> Section | None:
+    """The metrics on the rows that a split kept back, from the record of a run; None without a split."""
+    at = "result.held_out."
+    return Section("On the rows kept back", _metrics(source, at)) if source.get(f"{at}n_rows") is not None else None
+
+
+def _metrics(source: Source, at: str = "") -> list[Fact]:
+    """The numbers of rows and the metrics that a document has.  at : the path to them"""
+    average = source.get(f"{at}average") or "binary"
+    of = "" if average == "binary" else f" ({average})"
+    rough = " (from binned scores)" if source.get(f"{at}binned") else ""
+    weighted = [Told("(weighted)")] if source.get(f"{at}weighted") else []
+    return [
+        Fact("rows", (source.told(f"{at}n_rows", count), *weighted)),
+        *source.fact("accuracy", f"{at}accuracy"),
+        *source.fact("balanced accuracy", f"{at}balanced_accuracy"),
+        *source.fact(f"F1{of}", f"{at}f1"),
+        *source.fact(f"ROC AUC{of}{rough}", f"{at}roc_auc"),
+        *source.fact(f"average precision{of}{rough}", f"{at}average_precision"),
+        *source.fact("mean squared error", f"{at}mse"),
+        *source.fact("mean absolute error", f"{at}mae"),
+        *source.fact("R²", f"{at}r2"),
+        *source.fact("all labels of a row right", f"{at}subset_accuracy"),
+        *source.fact("Hamming loss", f"{at}hamming_loss"),
+        *source.fact("F1 of all labels together", f"{at}micro.f1"),
+    ]
 
 
 def _confusion(source: Source, labels: list[str], matrix: list[list[float]]) -> list[Table]:
@@ -119,13 +138,7 @@ def _scores(ranked: list[tuple[str, int, ByScore]], binary: bool) -> Section:
 
 def _regression(store: str, source: Source, tally: Residuals) -> Section:
     """Errors, and predicted against true values."""
-    facts = [
-        *words("tried on", store),
-        *source.fact("rows", "n_rows", count),
-        *source.fact("mean squared error", "mse"),
-        *source.fact("mean absolute error", "mae"),
-        *source.fact("R²", "r2"),
-    ]
+    facts = [*words("tried on", store), *_metrics(source)]
     pairs = [pair for pair in tally.some if all(map(math.isfinite, pair))]
     charts = []
     if pairs:
@@ -140,4 +153,4 @@ def _regression(store: str, source: Source, tally: Residuals) -> Section:
                 curves,
             )
         )
-    return Section("On other rows", facts, charts=charts)
+    return Section(_TRIED, facts, charts=charts)

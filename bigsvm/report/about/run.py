@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bigsvm.config import DEFAULTS
+from bigsvm.report.about.data import kept_back_section
 from bigsvm.report.about.sentences import run_sentence, tone
 from bigsvm.report.facts import (
     Bar,
@@ -60,6 +61,7 @@ def run_report(run: Run) -> Report:
     sections = (
         _problem(source, run, status),
         _proof(source, run),
+        kept_back_section(source),
         _falling(run),
         _time(source, run),
         _memory(source, run),
@@ -102,8 +104,9 @@ def _problem(source: Source, run: Run, status: str) -> Section:
             entries = Told(plural(nnz, "entry", "entries"))
             values += [Told(f"{plural(d, 'feature')},"), shape.told(f"{at}.nnz", count), entries]
         facts.append(Fact("data", (*values,)))
-    read = (source.get("job") or {}).get("rows") or {}
-    facts += words("read as", ", ".join(f"{name} {value}" for name, value in read.items() if isinstance(value, str)))
+    facts += source.fact("trained on rows", "result.n_trained", count)
+    facts += source.fact("rows scored for the probabilities", "result.calibration.n_rows", count)
+    facts += words("read as", _read_as((source.get("job") or {}).get("rows") or {}))
     facts += _classes(source)
     facts += words("loss", result.get("loss") or run.config.get("loss"))
     facts += source.fact("C", "result.C") or source.fact("C", "job.config.C")
@@ -123,6 +126,12 @@ def _problem(source: Source, run: Run, status: str) -> Section:
     facts += words("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
     facts += words("content of the store", result.get("content_fingerprint"))
     return Section("Problem and data", facts)
+
+
+def _read_as(asked: dict[str, Any]) -> str:
+    """The options with which rows were read, in words."""
+    shown = {name: joined(value, 4) if isinstance(value, list) else value for name, value in asked.items()}
+    return ", ".join(f"{name} {value}" for name, value in shown.items() if isinstance(value, str | float | int))
 
 
 def _classes(source: Source) -> list[Fact]:
