@@ -129,6 +129,9 @@ def test_commands_tell_of_rows_that_were_kept_back(
     assert run([*fit, "--overwrite"]) == 0
     assert "other rows" in capsys.readouterr().out
     said("fit", "s.zarr", "-o", "plain")
+    assert (said("inspect", "m")["split"], said("inspect", "plain").get("split")) == (0.7, None)
+    assert run(["inspect", "m"]) == 0
+    assert f"trained on    {TRAIN.sum()} rows (a split of 0.7), content" in capsys.readouterr().out
     assert "trained on all rows" in refused(2, "evaluate", "plain", "s.zarr", "--split")
     assert "--split does not apply to svmlight text" in refused(2, "evaluate", "m", "t.svm", "--split")
     for share in ("0", "1.5", "nan", "-1"):

@@ -138,6 +138,7 @@ def inspect_model(path: Path, top: int | None = None, loaded: Model | None = Non
     """
     model = loaded or load_model(path)
     about = model.about
+    split = about.get("rows", {}).get("split")
     return {
         **({} if top is None else {"top": strongest(model, top)}),
         "kind": "model",
@@ -157,6 +158,7 @@ def inspect_model(path: Path, top: int | None = None, loaded: Model | None = Non
         "plan": about.get("plan", {}),
         "n_samples": about.get("n_samples"),
         **_trained(about),
+        **({"split": split} if isinstance(split, float) else {}),
         **({"chosen": about["rows"]["chosen"]} if "chosen" in about.get("rows", {}) else {}),
         "content_fingerprint": about.get("content_fingerprint"),
         "has_alpha": "alpha.npy" in about.get("digests", {}),

@@ -143,8 +143,10 @@ def _trained_on(result: dict[str, Any]) -> str:
     if "n_trained" in result:
         held = f"{text.counted(result['n_held_out'], 'other')} held out for the probabilities"
         rows = f"{text.count(result['n_trained'])} of {rows}, the {held}"
-    if result.get("chosen"):
-        rows += f" ({text.chosen(result)})"
+    of = [f"a split of {result['split']:g}"] if "split" in result else []
+    of += [text.chosen(result)] if result.get("chosen") else []
+    if of:
+        rows += f" ({' of '.join(of)})"
     return f"{rows}, content {result['content_fingerprint']}"
 
 
