@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_what_is_no_text_in_a_list_of_labels_is_refused(estimator: Any, method: 
     if method == "score":
         own.fit(X, labels)
     labels[5] = odd
-    for kind in (list, tuple):
+    for kind in (list, tuple, deque):
         with pytest.raises(ValueError, match="y: place 5 of a list of text holds"):
             getattr(own, method)(X, kind(labels), **({"classes": ["a", "b"]} if method == "partial_fit" else {}))
     if method == "fit" and isinstance(estimator, LinearSVC):

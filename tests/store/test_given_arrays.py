@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,7 +205,10 @@ def test_what_anndata_has_is_no_array() -> None:
         ("a\0", "y: the text 'a\\x00' ends with the character NUL"),
     ],
 )
-@pytest.mark.parametrize("make", [np.array, pd.Series, pd.Categorical, np.ndarray.tolist, lambda y: tuple(y.tolist())])
+@pytest.mark.parametrize(
+    "make",
+    [np.array, pd.Series, pd.Categorical, np.ndarray.tolist, lambda y: tuple(y.tolist()), lambda y: deque(y.tolist())],
+)
 def test_labels_that_are_no_text_name_the_row_and_the_remedy(
     odd: Any, said: str, make: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -62,12 +63,12 @@ def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
 
 
 def changed_in_text(values: Any) -> int | None:
-    """The place of the first value of a list of text that NumPy's array of it would change; None if there is none.
+    """The place of the first value of a list of text that NumPy would change in an array of it; None if there is none.
 
     It would make text of what is no text: of NaN, which means that there is no value, `nan`.  And it would leave out a
     NUL at the end of a text.
     """
-    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
+    if not isinstance(values, Sequence) or not any(isinstance(value, str) for value in values):
         return None
     return next((k for k, value in enumerate(values) if not isinstance(value, str) or value.endswith("\0")), None)
 
