@@ -47,7 +47,10 @@ def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
 
 
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
-    """`values` as a plain array.  Raises DataError naming the first row with a masked value."""
+    """`values` as a plain array; of Python objects where an array of text would change them (`changed_in_text`).
+
+    Raises DataError naming the first row with a masked value.
+    """
     if not isinstance(values, np.ma.MaskedArray):
         if changed_in_text(values) is not None:
             return np.array(values, dtype=object)

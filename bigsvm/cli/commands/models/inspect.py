@@ -144,7 +144,8 @@ def _trained_on(result: dict[str, Any]) -> str:
         held = f"{text.counted(result['n_held_out'], 'other')} held out for the probabilities"
         rows = f"{text.count(result['n_trained'])} of {rows}, the {held}"
     of = [f"a split of {result['split']:g}"] if "split" in result else []
-    of += [text.chosen(result)] if result.get("chosen") else []
+    if (chosen := text.chosen(result)) is not None:
+        of.append(chosen)
     if of:
         rows += f" ({' of '.join(of)})"
     return f"{rows}, content {result['content_fingerprint']}"
