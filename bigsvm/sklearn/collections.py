@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +12,10 @@ import scipy.sparse
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.run.start.lazy_rows import rows_on_disk
-from bigsvm.sklearn.estimator import errors_of_scikit_learn, take_width
+from bigsvm.sklearn.estimator import errors_of_scikit_learn, level_of_the_user, take_width
 from bigsvm.sklearn.rows import open_source
 from bigsvm.store.blocks import RowBlocks, row_bytes
+from bigsvm.store.frames.columns import told_of_weights
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.units import MIB
 
@@ -36,6 +38,8 @@ def on_disk(estimator: Any, X: Any, y: Any, sample_weight: Any, regression: bool
     weights = None if sample_weight is None else np.maximum(np.asarray(sample_weight, np.float64), 0.0)
     opened: dict[str, Any] = {"y": y, "sample_weight": weights}
     names = _columns_of(X)
+    for text in told_of_weights(names, in_memory=True):
+        warnings.warn(text, UserWarning, stacklevel=level_of_the_user())
     if names:
         opened["columns"] = tuple(map(str, names))  # so that a column called weight is a feature
     given = {"memory": estimator.memory, "threads": estimator.threads}

@@ -35,6 +35,7 @@ from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
 from bigsvm.sklearn.rows import is_source, open_source, refuse_hidden
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.frames.columns import told_of_weights
 from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _FINEST = {True: 1e-15, False: 1e-11}
@@ -147,7 +148,9 @@ class Certified:
             )
             more = dict.fromkeys(warning_in_python(text, True) for result in results for text in result.warnings)
             warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=level_of_the_user())
-        for text in problems[0][0].warnings:  # of the store; those of the fit are shown only with the warning above
+        rows = problems[0][0]  # whose warnings are of the store; those of the fit are shown only with the warning above
+        names = getattr(self, "feature_names_in_", None) if rows.uri == "memory" else None
+        for text in dict.fromkeys((*rows.warnings, *told_of_weights(names, in_memory=True))):
             warnings.warn(warning_in_python(text, True), UserWarning, stacklevel=level_of_the_user())
         return results
 

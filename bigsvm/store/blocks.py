@@ -240,6 +240,8 @@ class StoreBase:
     """The share of rows to train on that the store records (`bigsvm ingest --split`)."""
     label_column: str = ""
     """The name of the column that the labels come from; empty if it is not known."""
+    weight_column: str = ""
+    """The name of the column that the weights come from; empty if there are none, or it is not known."""
     came_as: str = ""
     """Type of the values as they are stored, where they may be read as another one: messages name it."""
     given: Any = None

@@ -17,7 +17,7 @@ from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
 from bigsvm.store.checks import as_values, check_csr, check_finite, check_indptr, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
-from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.frames.columns import names_of_columns, told_of_weights
 from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import (
@@ -69,6 +69,7 @@ class ArrayRows(StoreBase):
         indices: np.dtype | None = None,
     ) -> None:
         self._task, self.feature_names = task, names_of_columns(X)
+        self.warnings = told_of_weights(self.feature_names, in_memory=True)
         self._take_matrix(X, n_features, indices)
         labels = unmasked(y, "y")
         if labels.shape != (self.n_samples,):

@@ -35,6 +35,7 @@ from bigsvm.store.formats.tables.column_choice import told_of_index
 from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.lists_as_rows import NO_LABELS
 from bigsvm.store.formats.tables.table_names import PARQUET, told_of_others
+from bigsvm.store.frames.columns import told_of_weights
 from bigsvm.store.identity import Identity, digest_of
 from bigsvm.store.labels import Missing, Task, as_labels, as_targets, label_codes
 from bigsvm.store.remembered import recall, remember
@@ -109,6 +110,7 @@ class ParquetRows(ColumnLabels):
         asked = kept or columns
         self._select(find_layout(schema, label, weight, self.uri, labelled, apart, asked, in_order=bool(kept)))
         self.warnings += told_of_index(schema, self._layout.columns)
+        self.warnings += told_of_weights(self._layout.features, asked)
         if asked and not named:
             self.recipe = {"columns": list(self._layout.features)}
         if self._layout.form == "columns":
@@ -121,7 +123,8 @@ class ParquetRows(ColumnLabels):
         self.n_samples = self._files.n_samples
         self.layout: Literal["csr", "dense"] = "csr" if self._layout.sparse else "dense"
         self.dtype = self._layout.dtype
-        self.came_as, self.label_column = came_as(self._files.schema, self._layout), layout.label or ""
+        self.came_as = came_as(self._files.schema, self._layout)
+        self.label_column, self.weight_column = layout.label or "", layout.weight or ""
         self.has_weights = self._layout.weight is not None
         self._known = self._load_known()
         self.fingerprint: str = self._known["fingerprint"]

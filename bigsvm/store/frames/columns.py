@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
 from bigsvm.store.checks import are_kept, check_whole
+
+_LIKE_WEIGHTS = ("sample_weight", "sample_weights")
+"""Names under which a column most likely holds the weights of rows, though no reader takes it for them unasked."""
+
+
+def told_of_weights(
+    features: Collection[str] | None, asked: Collection[str] = (), in_memory: bool = False
+) -> list[str]:
+    """Warnings about columns that are features, though by their names they hold the weights of rows.
+
+    asked : features that the caller named one by one
+    in_memory : the columns are those of a frame, beside which weights are given as an array
+    """
+    remedy = "leave it out of X, and give the weights as sample_weight" if in_memory else "name it with --weight {!r}"
+    return [
+        f"column {name!r} is read as a feature: where it holds the weights of rows, {remedy.format(name)}"
+        for name in _LIKE_WEIGHTS
+        if features is not None and name in features and name not in asked
+    ]
 
 
 def is_arrow(X: Any) -> bool:

@@ -62,6 +62,8 @@ class RowSource:
     """The dtype of the values in the source, if they may be read as another one."""
     placed: Callable[[Any], None] | None = None
     """Called before `rows` with the `ChunkPlace` for workers; None if no workers would write there."""
+    warnings: Sequence[str] = ()
+    """What to tell of the columns that were chosen."""
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:

@@ -18,7 +18,7 @@ from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.not_readable import REMEDIES, not_readable
 from bigsvm.store.formats.tables.table_names import kind_of_table, table_is_named
-from bigsvm.store.frames.columns import names_of_columns
+from bigsvm.store.frames.columns import names_of_columns, told_of_weights
 from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.ingest.changed_rows import changed_rows, recipe_asked
 from bigsvm.store.ingest.collections.lazy import is_lazy
@@ -251,7 +251,14 @@ def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
         parts = (InMemory(X.data, "X"), InMemory(X.indices, "X"), InMemory(X.indptr, "X"))
         return csr_source(parts, None, labels, kept, dtype)
     rows = array_source(_sequential(X, "X"), labels, kept, dtype)
-    return dataclasses.replace(rows, feature_names=names_of_columns(X))
+    told = told_of_weights(names_of_columns(X), in_memory=True)
+    return dataclasses.replace(rows, feature_names=names_of_columns(X), warnings=told)
+
+
+def _told(rows: RowSource, warn: Callable[[str], None]) -> RowSource:
+    for message in rows.warnings:
+        warn(message)
+    return rows
 
 
 def _sequential(array: Any, where: str) -> Sequential:
@@ -309,7 +316,7 @@ def open_source(
     if is_lazy(source):
         change = recipe_asked(chosen.get("scale"), chosen.get("normalize"), chosen.get("like"))
         rows = _lazy_source(source, y, sample_weight, label, weight, dtype, memory, threads, chosen, client)
-        return changed_rows(rows, change)
+        return changed_rows(_told(rows, warn), change)
     if paths is None:
         is_open = all(hasattr(type(source), name) for name in ("refs", "read"))
         by_row = () if is_open else _BY_ROW
@@ -319,7 +326,7 @@ def open_source(
         if is_open:
             return store_source(source, dtype)
         change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
-        return changed_rows(memory_source(source, y, sample_weight, dtype), change)
+        return changed_rows(_told(memory_source(source, y, sample_weight, dtype), warn), change)
     if y is not None:
         raise UsageError("labels are an array, but the matrix is not", hint="name a file with --label")
     paths = [without_secrets(path) for path in paths]

@@ -29,6 +29,7 @@ from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
 from bigsvm.store.formats.tables.known_files import opened_once
 from bigsvm.store.formats.tables.table_names import SUFFIXES, kind_of_table, told_of_others
+from bigsvm.store.frames.columns import told_of_weights
 from bigsvm.store.identity import digest_of
 from bigsvm.store.labels import ColumnName, Missing, Task
 from bigsvm.units import columns_there, counted
@@ -161,6 +162,7 @@ class TableRows(ParquetRows):
         ))  # fmt: skip
 
         self.warnings += told_of_index(schema, self._layout.columns)
+        self.warnings += [] if self._foreign() else told_of_weights(features, kept or columns)
         if isinstance(self._files, DelimitedFiles):
             self._files.read_in_a_loop(self._layout.columns)
             if "" in features and not like:

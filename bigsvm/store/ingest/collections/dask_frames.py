@@ -24,6 +24,7 @@ from bigsvm.store.formats.tables.encoding import (
     encoding_of,
     too_many_categories,
 )
+from bigsvm.store.frames.columns import told_of_weights
 from bigsvm.store.labels import Missing
 from bigsvm.units import columns_there
 
@@ -56,6 +57,7 @@ class Frame:
     weight: str | None
     missing: Missing
     where: str
+    warnings: Sequence[str] = ()
 
     def rows(
         self, part: Any, dtype: np.dtype, number: int, first_row: int
@@ -137,7 +139,7 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
     texts = [n for n in features if is_text(schema.field(n).type)] if options.hash_bits is None else []
     values = _values(collection, names, texts, where, parts)
     encoding = encoding_of(schema, features, options.hash_bits, lambda name: values[name], where)
-    return replace(frame, encoding=encoding)
+    return replace(frame, encoding=encoding, warnings=told_of_weights(features, options.columns))
 
 
 def _told_of_categories(schema: pa.Schema, collection: Any, features: list[str], where: str, parts: Any) -> pa.Schema:

@@ -105,7 +105,7 @@ def dask_source(
         f"{_REMEDY} (the largest takes {show_bytes(block_bytes)})",
         [] if frame is None else frame.encoding.compiled_calls,
         reader.came_as,
-        reader.take_place if reader.makes_chunks else None,
+        reader.take_place if reader.makes_chunks else None, () if frame is None else frame.warnings,
     )  # fmt: skip
 
 
