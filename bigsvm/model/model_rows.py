@@ -29,31 +29,6 @@ def rows_of(store: RowBlocks) -> dict[str, Any]:
     return kept
 
 
-def label_column_of(store: RowBlocks) -> str:
-    """The name of the column that the labels of rows come from; '' if it is not known.
-
-    Arrays have no names, nor has svmlight text.  Stores that `ingest` wrote call their labels `label`, whatever the
-    column was called.  Rows with several labels have several columns.
-    """
-    from bigsvm.store.transforms.label_sets import LABEL_SETS  # a prediction does not need it
-
-    if LABEL_SETS in store.recipe:
-        return ""
-    below = getattr(store, "below", None)
-    return getattr(store, "label_column", "") if below is None else label_column_of(below)
-
-
-def other_labels(model: Mapping[str, Any], store: RowBlocks) -> str:
-    """A warning if the labels of a store come from another column than a model's; '' if not, or if either is not known.
-
-    model : what the model holds beside its arrays
-    """
-    ours, theirs = model.get("rows", {}).get("label_column"), label_column_of(store)
-    if not isinstance(ours, str) or not ours or theirs in ("", ours):
-        return ""
-    return f"the model was trained on the labels of column {ours}, and these are of column {theirs} (see --label)"
-
-
 def rows_bytes(rows: Mapping[str, Any]) -> int:
     """Bytes of the recipe that must be counted in a budget: names of many features, values of many columns."""
     columns = (rows.get("encoding") or {}).get("columns", [])

@@ -15,7 +15,7 @@ import pytest
 import bigsvm
 from bigsvm.errors import DataError
 from bigsvm.events import Warned
-from bigsvm.model.model_rows import label_column_of
+from bigsvm.model.named_columns import label_column_of
 from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.proof.certify import certify_model
 from tests.cli.conftest import Bigsvm

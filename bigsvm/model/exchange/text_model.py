@@ -11,7 +11,8 @@ from bigsvm.errors import DataError, UsageError
 from bigsvm.model.decide import Decides, models_of
 
 _KNOWN_ROWS = {
-    "features", "matrix", "columns", "encoding", "labels", "label_column", "scale", "split", "split_by", "chosen",
+    "features", "matrix", "columns", "encoding", "labels", "label_column", "weight_column", "scale", "split",
+    "split_by", "chosen",
 }  # fmt: skip
 """What is known of rows with which a model can be exported.  (labels : the names of its classes)"""
 

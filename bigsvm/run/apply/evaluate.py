@@ -13,7 +13,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, MissingInput, OutputError, UsageError
 from bigsvm.events import Emit, Warned, silent
 from bigsvm.model.linear_model import Model
-from bigsvm.model.model_rows import other_labels
+from bigsvm.model.named_columns import other_columns
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
 from bigsvm.run.apply.metrics import Confusion, Errors, exact_bytes, least_of_rankings, make_rankings, measures
@@ -94,7 +94,7 @@ def counted(
         )
     if store.classes is not None and model.regression:
         raise no_targets(cast(RowBlocks, store), "the store holds classes, but the model is a regression")
-    if not isinstance(store, TextLabels) and (told := other_labels(model.about, store)):
+    for told in [] if isinstance(store, TextLabels) else other_columns(model.about, store):
         emit(Warned(told))
     began = time.monotonic()
     budget = budget_of(config)

@@ -131,7 +131,7 @@ def _trained(about: dict[str, Any]) -> dict[str, int]:
 def inspect_model(path: Path, top: int | None = None, loaded: Model | None = None) -> dict[str, Any]:
     """Problem, certificate and size of a saved model.  Raises DataError if it is damaged.
 
-    `label_column` is the column of the training labels, None if its name is not known.
+    `label_column` is the column of the training labels, None if its name is not known; `weight_column` that of weights.
 
     top : also give this many features with the largest weights for each class (`strongest`)
     loaded : the model, if it is loaded already
@@ -148,6 +148,7 @@ def inspect_model(path: Path, top: int | None = None, loaded: Model | None = Non
         "classes": model.classes.tolist(),
         "regression": model.regression,
         "label_column": about.get("rows", {}).get("label_column"),
+        "weight_column": about.get("rows", {}).get("weight_column"),
         **model.summary(),
         "problem": about.get("problem", {}),
         "certificate": about.get("certificate", {}),

@@ -29,7 +29,8 @@ from bigsvm.events import (
     silent,
 )
 from bigsvm.machine import anonymous_bytes, return_freed_memory, trim_heap
-from bigsvm.model.model_rows import label_column_of, rows_of
+from bigsvm.model.model_rows import rows_of
+from bigsvm.model.named_columns import label_column_of, weight_column_of
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.folded import FoldedModels
 from bigsvm.problem.problem import Problem, make_problem
@@ -342,9 +343,9 @@ def _about(
     figures.update(how_it_ended(status, loop.at.rule, limited, not plan.resident, starts_another))
     assert prover.written is not None
     about = about_model(problem, data, prover.written, plan, config, survey, status)
-    kept, column = rows_of(store), "" if problem.one_class else label_column_of(store)
-    if column:
-        kept["label_column"] = column
+    columns = {"label_column": "" if problem.one_class else label_column_of(store)}
+    columns["weight_column"] = weight_column_of(store)
+    kept = {**rows_of(store), **{name: column for name, column in columns.items() if column}}
     if kept:
         about["rows"] = kept
     if earlier is not None:

@@ -19,7 +19,8 @@ from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, si
 from bigsvm.files.packed_text import text_bytes
 from bigsvm.machine import memory_limit, return_freed_memory
 from bigsvm.model.linear_model import Model, load_with_alpha
-from bigsvm.model.model_rows import check_alike, other_labels, rows_bytes
+from bigsvm.model.model_rows import check_alike, rows_bytes
+from bigsvm.model.named_columns import other_columns
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.problem.certificate import Certificate
 from bigsvm.problem.problem import Problem
@@ -55,8 +56,9 @@ def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = 
     began = time.monotonic()
     model, alpha = load_with_alpha(path)
     store = rows_trained_on(model, store)
-    if told := other_labels(model.about, store):
-        emit(Warned(told))
+    told = other_columns(model.about, store)
+    for text in told:
+        emit(Warned(text))
     problem = problem_of(model, store)
     check_alike(model.about.get("rows", {}), store)
     trained_on = n_samples_of(model, alpha)
@@ -203,8 +205,8 @@ def _sizes(terms: SavedTerms, store: RowBlocks, budget: int) -> _Sizes:
     )
 
 
-def _figures(certificate: Certificate, problem: Problem, told: str) -> dict[str, Any]:
-    """The figures of a result; no gap if it is not even an estimate.  told : a warning about the labels, or ''"""
+def _figures(certificate: Certificate, problem: Problem, told: list[str]) -> dict[str, Any]:
+    """The figures of a result; no gap if it is not even an estimate.  told : warnings about columns"""
     models = models_document(problem, certificate)
     found: dict[str, Any] = {
         "objective": float(certificate.primal.sum()),
@@ -219,6 +221,6 @@ def _figures(certificate: Certificate, problem: Problem, told: str) -> dict[str,
             document["duality_gap"] = document["relative_gap"] = None
     if not problem.kernel.by_construction:
         found["positive_semidefinite"] = problem.kernel.definite.how
-    if warnings := [text for text in (told, problem.kernel.unproved) if text]:
+    if warnings := [text for text in (*told, problem.kernel.unproved) if text]:
         found["warnings"] = warnings
     return found

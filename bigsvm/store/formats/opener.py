@@ -76,7 +76,8 @@ def open_store(
         or as URI in a bucket (s3://, gs://, az://) or on a web server; (X, y) or (X, y, weight) arrays; or an open
         store, which is returned as it is (a store over arrays sees their present values)
     label, weight : names of the columns; for a table also their numbers, from 0.  Default: `label`, and `weight` if
-        there is such a column; with `like` the column of that model's labels, if there is one of its name
+        there is such a column; with `like` the columns of that model's labels and weights, if there are any of their
+        names
     labels : for rows with several labels, or none: names of columns of true and false, or 0 and 1, one for each label;
         or the name of one text column such as `1,5`, which lists the labels of a row.  For arrays y may be a matrix of
         0 and 1
@@ -191,15 +192,18 @@ def _watch(store: Any, source: Any, asked: dict[str, Any]) -> None:
 def _open_as_trained(
     source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
 ) -> RowBlocks:
-    """`_open`; without --label with the labels of the column that those of the model came from, if there is one."""
-    ours = (chosen["like"] or {}).get("label_column")
-    if labelled and ours and options["label"] is None and isinstance(source, str | os.PathLike):
+    """`_open`; labels and weights that no option names are those of the model's columns, if there are such columns."""
+    kept = (chosen["like"] or {}) if labelled and isinstance(source, str | os.PathLike) else {}
+    asked = [name for name in ("label", "weight") if options[name] is None and kept.get(f"{name}_column")]
+    ours = {name: ColumnName(kept[f"{name}_column"]) for name in asked}
+    while True:
         try:
-            return _open(source, {**options, "label": ColumnName(ours)}, empty_chunks, labelled, chosen)
+            return _open(source, {**options, **ours}, empty_chunks, labelled, chosen)
         except NoSuchColumn as error:
-            if error.column != ours:
+            there = {name: column for name, column in ours.items() if column != error.column}
+            if len(there) == len(ours):
                 raise
-    return _open(source, options, empty_chunks, labelled, chosen)
+            ours = there
 
 
 def _open(

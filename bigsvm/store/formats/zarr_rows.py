@@ -314,6 +314,8 @@ class ZarrRows(StoreBase):
         path = _column(weight or "weight")
         if weight is not None or path in group:
             self._weight, self._weight_name = open_weights(group, path, open_array), path
+            if path != "obs/weight" or not is_of_ingest(group):
+                self.weight_column = path.removeprefix("obs/")
             if self._weight.shape != (self.n_samples,):
                 raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
 

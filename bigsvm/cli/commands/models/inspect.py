@@ -113,6 +113,7 @@ def _model_text(result: dict[str, Any]) -> str:
     lines = [
         ("classes", "none: it predicts values" if result["regression"] else text.listed(result["classes"])),
         ("label column", result["label_column"]),
+        ("weight column", result["weight_column"]),
         ("features", text.count(result["n_features"])),
         *_of_kernel(result),
         ("problem", f"{problem.get('loss')}, C = {problem.get('C', ['?'])[0]}, bias {problem.get('bias')}"),

@@ -1,0 +1,51 @@
+"""The columns that the labels and weights of a model's training rows came from, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bigsvm.store.blocks import RowBlocks
+
+
+def label_column_of(store: RowBlocks) -> str:
+    """The name of the column that the labels of rows come from; '' if it is not known.
+
+    Arrays have no names, nor has svmlight text.  Stores that `ingest` wrote call their labels `label`, whatever the
+    column was called.  Rows with several labels have several columns.
+    """
+    from bigsvm.store.transforms.label_sets import LABEL_SETS  # a prediction does not need it
+
+    if LABEL_SETS in store.recipe:
+        return ""
+    return str(_lowest(store, "label_column"))
+
+
+def weight_column_of(store: RowBlocks) -> str:
+    """The name of the column that the weights of rows come from; '' if there are none, or it is not known."""
+    return str(_lowest(store, "weight_column"))
+
+
+def _lowest(store: RowBlocks, what: str) -> Any:
+    """An attribute of the store whose rows are read, below all that change them; '' if it has none."""
+    while (below := getattr(store, "below", None)) is not None:
+        store = below
+    return getattr(store, what, "")
+
+
+def other_columns(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
+    """Warnings if labels or weights of a store come from other columns than a model's; none of what is not known.
+
+    model : what the model holds beside its arrays
+    """
+    kept, found = model.get("rows", {}), []
+    for what, verb, theirs in (
+        ("label", "on the labels", label_column_of(store)),
+        ("weight", "with the weights", weight_column_of(store)),
+    ):
+        ours = kept.get(f"{what}_column")
+        if isinstance(ours, str) and ours and theirs not in ("", ours):
+            found.append(
+                f"the model was trained {verb} of column {ours}, and these are of column {theirs} (see --{what})"
+            )
+    return found

@@ -1,0 +1,183 @@
+"""Which column the weights of a model came from, and what is said where rows with other weights are given to it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bigsvm
+from bigsvm.errors import DataError
+from bigsvm.events import Warned
+from bigsvm.model.named_columns import weight_column_of
+from bigsvm.run.apply.evaluate import evaluate
+from bigsvm.run.proof.certify import certify_model
+from tests.cli.conftest import Bigsvm
+from tests.cli.conftest import bigsvm as command
+from tests.store.formats import anndata
+
+__all__ = ["command"]
+
+FORMS = ["csv", "arrow", "parquet", "zarr", "h5ad"]
+WEIGHTS = ["weight", "heft", "same", "2"]
+"""`same` holds the values of `heft`.  The last name is a number, too, of another column."""
+CONFIG = bigsvm.config.FitConfig()
+
+
+def table(folder: Path, form: str, without: str = "") -> Path:
+    rng = np.random.default_rng(0)
+    X, label = rng.standard_normal((40, 2)), np.arange(40) % 2
+    weights = dict(zip(WEIGHTS, rng.uniform(0.5, 2.0, (4, 40)), strict=True))
+    weights["same"] = weights["heft"]
+    weights = {name: values for name, values in weights.items() if name != without}
+    path = folder / f"rows.{form}"
+    if form in ("zarr", "h5ad"):
+        if form == "h5ad":
+            pytest.importorskip("h5py")
+        columns = {"label": label, **weights}
+        return anndata(path, {"X": X, **{f"obs/{name}": values for name, values in columns.items()}})
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "label": label, **weights})
+    {"csv": functools.partial(frame.to_csv, index=False), "arrow": frame.to_feather}.get(form, frame.to_parquet)(path)
+    return path
+
+
+def opened(path: Path, weight: str | None, **more: Any) -> Any:
+    if path.suffix in (".zarr", ".h5ad"):
+        return bigsvm.open_store(path, weight=weight, **more)
+    if weight == "2" and path.suffix != ".parquet":  # in tables, which have numbers of columns, too
+        weight = "-1"
+    return bigsvm.open_store(path, weight=weight, columns=("a", "b"), **more)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], tuple[Any, Path]]:
+    """(form, weight) -> a store with these weights, and where the model of it is saved."""
+    pytest.importorskip("h5py")
+    folder, found = tmp_path_factory.mktemp("everything"), {}
+    for form in FORMS:
+        path = table(folder, form)
+        for weight in WEIGHTS:
+            store = opened(path, weight)
+            bigsvm.fit(store).save_model(folder / f"{form}.{weight}")
+            found[form, weight] = store, folder / f"{form}.{weight}"
+    return found
+
+
+ALL = [*itertools.product(FORMS, WEIGHTS)]
+
+
+@pytest.mark.parametrize(("form", "weight"), ALL)
+def test_every_command_takes_the_weights_of_the_model(
+    form: str, weight: str, everything: dict[Any, Any], command: Bigsvm
+) -> None:
+    """`certify` asked for --weight again, and `evaluate` measured with other weights in silence."""
+    store, saved = everything[form, weight]
+    found = bigsvm.certify(saved, store.uri)
+    assert (found["certificate"], "warnings" in found) == ("proved", False)
+    about = bigsvm.load_model(saved).about["rows"]
+    assert about["weight_column"] == weight
+    assert bigsvm.open_store(store.uri, like=about).identity == store.identity
+    for name in ("certify", "evaluate"):
+        done = command(name, str(saved), store.uri, "--json")
+        assert (done.code, done.document["warnings"]) == (0, [])
+    assert done.document["result"]["weighted"]
+
+
+def said(run: Any) -> list[str]:
+    found: list[str] = []
+    run(lambda event: found.append(event.message) if isinstance(event, Warned) else None)
+    return [text for text in found if "of column" in text]
+
+
+@pytest.mark.parametrize(("form", "trained"), ALL)
+def test_weights_of_another_column_are_told(form: str, trained: str, everything: dict[Any, Any]) -> None:
+    """Of a proof, too, that says only that another column has the same weights."""
+    _, saved = everything[form, trained]
+    model = bigsvm.load_model(saved)
+    for (_, measured), (store, _) in everything.items():
+        text = f"the model was trained with the weights of column {trained}, and these are of column {measured}"
+        expected = [f"{text} (see --weight)"] if trained != measured else []
+        assert said(lambda note, store=store: evaluate(model, store, CONFIG, note)) == expected
+        if {trained, measured} in ({trained}, {"heft", "same"}):
+            assert certify_model(saved, store, CONFIG).get("warnings", []) == expected
+            continue
+        with pytest.raises(DataError, match="is not what the model was trained on") as caught:
+            certify_model(saved, store, CONFIG)
+        assert "with the same --label and --weight as for fit" in caught.value.hint
+        assert said(lambda note, store=store: _refused(saved, store, note)) == expected
+
+
+def _refused(saved: Path, store: Any, note: Any) -> None:
+    with pytest.raises(DataError):
+        certify_model(saved, store, CONFIG, note)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_without_the_column_of_the_model_have_the_usual_one(
+    form: str, everything: dict[Any, Any], tmp_path: Path, command: Bigsvm
+) -> None:
+    store, saved = everything[form, "heft"]
+    path = str(table(tmp_path, form, without="heft"))
+    done = command("evaluate", str(saved), path, "--json")
+    told = "the model was trained with the weights of column heft, and these are of column weight (see --weight)"
+    assert (done.code, done.document["warnings"], done.document["result"]["weighted"]) == (0, [told], True)
+    done = command("certify", str(saved), path, "--json")
+    assert done.code == 65
+    assert "is not what the model was trained on" in done.document["error"]["message"]
+    asked = command("evaluate", str(saved), store.uri, "--weight", "missing", "--json")
+    assert asked.code == 65
+    assert "missing" in asked.document["error"]["message"] + asked.document["error"]["where"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("change", ["split", "rows", "missing", "scale", "label_map", "positive"])
+def test_a_column_keeps_its_name_in_rows_that_are_changed(change: str, form: str, everything: dict[Any, Any]) -> None:
+    chosen: dict[str, Any] = {
+        "split": {"split": 0.5}, "rows": {"rows": "label is not null"}, "missing": {"missing": "drop"},
+        "scale": {"scale": "maxabs"}, "label_map": {"label_map": {"1": "5"}}, "positive": {"positive": "1"},
+    }[change]  # fmt: skip
+    assert weight_column_of(opened(Path(everything[form, "heft"][0].uri), "heft", **chosen)) == "heft"
+
+
+@pytest.mark.parametrize("form", [*FORMS, "arrays"])
+def test_what_has_no_name_or_no_weights_is_not_told_of(form: str, everything: dict[Any, Any], tmp_path: Path) -> None:
+    """`ingest` calls weights `weight`, whatever they were called."""
+    store, saved = everything["csv" if form == "arrays" else form, "heft"]
+    if form == "arrays":
+        rng = np.random.default_rng(0)
+        made: Any = bigsvm.open_store((rng.standard_normal((40, 2)), np.arange(40) % 2, rng.uniform(0.5, 2.0, 40)))
+    else:
+        bigsvm.ingest(store, tmp_path / "made.zarr")
+        made = bigsvm.open_store(tmp_path / "made.zarr")
+        assert certify_model(saved, made, CONFIG).get("warnings") is None
+    assert (made.has_weights, weight_column_of(made)) == (True, "")
+    assert said(lambda note: evaluate(bigsvm.load_model(saved), made, CONFIG, note)) == []
+    model = bigsvm.fit(made).model
+    assert "weight_column" not in model.about.get("rows", {})
+    assert said(lambda note: evaluate(model, store, CONFIG, note)) == []
+
+
+@pytest.mark.parametrize("form", ["csv", "zarr"])
+def test_inspect_names_the_column_and_exports_go_without(
+    form: str, everything: dict[Any, Any], tmp_path: Path, command: Bigsvm
+) -> None:
+    saved = everything[form, "heft"][1]
+    assert command("inspect", str(saved), "--json").document["result"]["weight_column"] == "heft"
+    lines = [line.split() for line in command("inspect", str(saved)).out.splitlines() if "weight column" in line]
+    assert lines == [["weight", "column", "heft"]]
+    bigsvm.export_model(saved, tmp_path / "model.liblinear", format="liblinear")
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_one_class_models_have_weights_too(form: str, tmp_path: Path) -> None:
+    path = table(tmp_path, form)
+    result = bigsvm.fit(opened(path, "heft"), loss="one_class", kernel="rbf")
+    result.save_model(tmp_path / "model")
+    kept = result.model.about["rows"]
+    assert (kept["weight_column"], "label_column" in kept) == ("heft", False)
+    assert bigsvm.certify(tmp_path / "model", path)["certificate"] == "proved"
