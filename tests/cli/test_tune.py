@@ -231,6 +231,38 @@ def test_a_search_makes_a_model_anew_that_a_fit_has_made(bigsvm: Bigsvm, store: 
     assert Path("m.run/found.json").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--overwrite",), ("--resume",)], ids=["plain", "over", "resume"])
+@pytest.mark.parametrize(
+    "there",
+    [
+        ("search.json", "fits/alike-0/fit.json", "found.json"),
+        ("search.json", "fits/", "checkpoint/alike-0/00000001/state", "lock"),  # which was killed
+        ("search.json", "lock"),
+        ("sizes/0.5/search.json", "curve.json"),
+        ("sizes/0.5/checkpoint/alike-0/00000001/state", "lock"),
+        ("notes",),
+    ],
+    ids=["finished", "killed", "begun", "curve", "killed curve", "other things"],
+)
+def test_no_fit_takes_the_place_of_a_search(
+    bigsvm: Bigsvm, folded: Path, there: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    """The message asked for another name of the model; a search that was killed lost its checkpoints."""
+    for name in there:
+        path = Path("m.run", name)
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if not name.endswith("/"):
+            path.write_text("{}" if name != "lock" else "")
+    before = sorted(Path("m.run").rglob("*"))
+    refused = bigsvm("fit", folded, "-o", "m", *options, "--json")
+    assert refused.code == 73, refused.err
+    error = refused.document["error"]
+    assert (error["where"], error["hint"]) == ("m.run", "choose another folder for the record of the fit: --run FOLDER")
+    assert (("search" in error["message"]), sorted(Path("m.run").rglob("*"))) == (there != ("notes",), before)
+    done = bigsvm("fit", folded, "-o", "m", "--run", "elsewhere", *options)
+    assert (done.code, sorted(Path("m.run").rglob("*"))) == (0, before)
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

@@ -39,6 +39,11 @@ _HINT = "name another folder; --overwrite deletes that search and begins this on
 _ELSEWHERE = "name a new folder for the search"
 
 
+def is_search(folder: Path) -> bool:
+    """Whether a folder holds a search or a learning curve, finished or not."""
+    return (folder / SEARCH).is_file() or (folder / SIZES).is_dir()
+
+
 def claim(run: Path, document: dict[str, Any], overwrite: bool = False) -> None:
     """Create the folder of a search, or check that it holds this search.
 

@@ -28,6 +28,7 @@ from bigsvm.units import parse_seconds, show_bytes
 if TYPE_CHECKING:
     from bigsvm.run.fit.outcome import FitResult
 
+_ELSEWHERE = "choose another folder for the record of the fit: --run FOLDER"
 SENTENCES = {
     "converged": "converged: proved to be within {gap} of the optimum (asked: {tol:g})",
     "paper_rule": "the solver's own stop rule is met: {rule}; the gap is {gap} ({certificate})",
@@ -123,17 +124,28 @@ def _report_finished(session: Session, job: Job, status: str, document: dict[str
 
 def _check_outputs(job: Job, resume: bool) -> None:
     """Raise OutputError if the model or the record would replace something that the user wants to keep."""
+    from bigsvm.run.tune.folder import is_search
+
     model, run = job.model, job.run
     unfinished = is_unfinished(run)
     # A run that is resumed may have written its model just before it was killed.
     if not (resume and unfinished and model.exists()):
         check_output(model, job.overwrite, ("model.json",), "model")
+    if is_search(run) and not (resume and (run / RUN).is_file()):  # its lock and checkpoints have the names of a run's
+        raise OutputError("holds a search, which --overwrite does not replace", str(run), _ELSEWHERE)
     # The record of a run that ended without a model may be replaced: then a job is simply started again.
     unfinished = unfinished and not model.exists()
     if unfinished and has_checkpoint(run) and not (resume or job.overwrite):  # it may be hours of work
         hint = f"bigsvm resume {run} continues it; --overwrite starts again"
         raise OutputError("holds the checkpoint of a stopped fit", str(run), hint)
-    check_output(run, job.overwrite or resume or unfinished, (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run")
+    marks, kind = (EVENTS, RUN, CHECKPOINTS, LOCK), "record of a run"
+    try:
+        check_output(run, job.overwrite or resume or unfinished, marks, kind)
+    except OutputError as error:
+        # Another name would be that of the model, if --run is not given; and --overwrite is for records alone.
+        if error.hint.startswith("choose another name") and not any((run / mark).exists() for mark in marks):
+            error.hint = _ELSEWHERE
+        raise
 
 
 def _run_fit(session: Session, job: Job, resume: bool) -> int:
