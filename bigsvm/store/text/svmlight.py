@@ -35,6 +35,7 @@ _NO_LABEL = re.compile(
     rb"^[ \t]*(?:(?:[+-]?(?:nan|inf|infinity)|na|\?)(?=[ \t\r\n#])|(?=(?:[0-9]+|qid):))", re.IGNORECASE | re.MULTILINE
 )
 _SEVERAL = re.compile(rb"[0-9]+(?:,[0-9]+)+")
+_FORM = "each line is: label index:value ..."
 
 
 class Row(NamedTuple):
@@ -92,7 +93,7 @@ def parse_line_strict(
     in `dtype` (labels: in float64).
     """
 
-    def refuse(what: str, hint: str = "") -> DataError:
+    def refuse(what: str, hint: str) -> DataError:
         return DataError(what, where, hint)
 
     body, _, _ = line.removesuffix(b"\r").partition(b"#")
@@ -117,7 +118,7 @@ def parse_line_strict(
         return value
 
     if b":" in fields[0]:
-        raise refuse(f"the label is missing before {_show(fields[0])}", "each line is: label index:value ...")
+        raise refuse(f"the label is missing before {_show(fields[0])}", _FORM)
     label: float | int = number(fields[0], "the label", np.float64)
     if _WHOLE.fullmatch(fields[0]) and int(fields[0]) != label:
         label = int(fields[0])
@@ -127,11 +128,13 @@ def parse_line_strict(
     for field in fields[2 if qid else 1 :]:
         index_text, colon, value_text = field.partition(b":")
         if not colon:
-            raise refuse(f"expected index:value, found {_show(field)}")
+            raise refuse(f"expected index:value, found {_show(field)}", _FORM)
         if _INDEX.fullmatch(index_text) is None:
+            first = f"the features are numbered from {0 if zero_based else 1}"
             if re.fullmatch(rb"-[0-9]+", index_text):
-                raise refuse(f"negative feature number {_show(index_text)}")
-            raise refuse(f"{_show(index_text)} is not a feature number, in {_show(field)}")
+                raise refuse(f"negative feature number {_show(index_text)}", first)
+            hint = "qid:NUMBER stands straight after the label" if index_text == b"qid" else f"{first}, in digits alone"
+            raise refuse(f"{_show(index_text)} is not a feature number, in {_show(field)}", hint)
         index_text = index_text.lstrip(b"0") or b"0"
         # Twenty digits are beyond int64, and int() of very many is slow or refused by Python.
         index = int(index_text) if len(index_text) < 20 else 2**64
@@ -139,7 +142,7 @@ def parse_line_strict(
             raise refuse("feature number 0, but the first is 1", "use --zero-based if the text counts from 0")
         feature = index - (0 if zero_based else 1)
         if index > 2**63 - 1 or feature >= UNLIMITED:
-            raise refuse(f"feature number {_show(index_text)} is beyond int64")
+            raise refuse(f"feature number {_show(index_text)} is beyond int64", "number the features from 1")
         if feature >= n_features:
             raise refuse(
                 f"feature number {index} is beyond the {counted(n_features, 'feature')} of the model, the store or "
@@ -147,7 +150,7 @@ def parse_line_strict(
                 f"ingest with --n-features {feature + 1} or more; for a model the training rows, and fit again",
             )
         if indices and feature == indices[-1]:
-            raise refuse(f"feature number {index} twice")
+            raise refuse(f"feature number {index} twice", "leave out one of the two, or write their sum")
         if indices and feature < indices[-1]:
             before = indices[-1] + (0 if zero_based else 1)
             raise refuse(f"feature numbers are not ascending: {index} after {before}", "sort each line")
@@ -170,15 +173,18 @@ def _not_a_number(field: bytes, what: str) -> tuple[str, str]:
         return f"{what} is missing", "no space may stand beside the colon"
     if _NOT_FINITE.fullmatch(field):
         return f"{what} is {_show(field)}, which is not finite", "leave the entry out, or fill it in"
+    if _HEX.fullmatch(field):
+        return f"{what} {_show(field)} is hexadecimal", "write it in decimal"
+    if what != "the label":
+        hint = "several labels stand before the first entry, and are read by: bigsvm ingest --labels label"
+        several = _SEVERAL.fullmatch(field) is not None
+        wanted = "write a fraction with a point, as 1.5" if b"," in field else "write it in digits, such as -1.5e3"
+        return f"{what} {_show(field)} is not a number", f"{wanted}; {hint}" if several else wanted
     if _SEVERAL.fullmatch(field):
         return (
             f"{what} {_show(field)} is not a number",
             "several labels a row are read by: bigsvm ingest --labels label",
         )
-    if _HEX.fullmatch(field):
-        return f"{what} {_show(field)} is hexadecimal", "write it in decimal"
-    if what != "the label":
-        return f"{what} {_show(field)} is not a number", ""
     if _OTHER_TEXT.search(field):
         return (
             f"{what} {_show(field)} is not a number",
@@ -280,7 +286,7 @@ class _Parser:
             dtype=self.dtype,
         )
         if len(line) > _LONG:
-            raise DataError(f"not svmlight text at byte {place} of the line", where)
+            raise DataError(f"not svmlight text at byte {place} of the line", where, _FORM)
         raise AssertionError(f"{where}: the kernel refused what the grammar allows: {row}")
 
 

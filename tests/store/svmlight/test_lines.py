@@ -182,6 +182,31 @@ def test_refused(tmp_path: Path, content: bytes, line: int, word: str) -> None:
     path = text_file(tmp_path, content)
     error = refused(path, tmp_path / "s", 65, f"{path}:{line}" if line else "", word)
     assert error.where.endswith(f":{line}") or not line
+    assert error.hint, "a refused line has a remedy"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            b"1 1:1,5",
+            "write a fraction with a point, as 1.5; several labels stand before the first entry, and are read by: ",
+        ),
+        (b"1 1:-1,5", "write a fraction with a point, as 1.5"),
+        (b"1 1:x", "write it in digits, such as -1.5e3"),
+        (b"1,5 1:1", "several labels a row are read by: bigsvm ingest --labels label"),
+        (b"1 2:1 2:1", "leave out one of the two, or write their sum"),
+        (b"1 1:1 qid:3", "qid:NUMBER stands straight after the label"),
+        (b"1 a:1", "the features are numbered from 1, in digits alone"),
+        (b"1 -1:1", "the features are numbered from 1"),
+        (b"1 2", "each line is: label index:value ..."),
+    ],
+)
+def test_the_remedy_is_for_what_stands_there(tmp_path: Path, line: bytes, hint: str) -> None:
+    """`--labels` was advised for a comma in a value; other lines had no remedy."""
+    path = text_file(tmp_path, b"1 1:1\n" + line + b"\n")
+    error = refused(path, tmp_path / "s", 65, f"{path}:2")
+    assert error.hint == (f"{hint}bigsvm ingest --labels label" if hint.endswith(": ") else hint)
 
 
 def test_index_beyond_int32_is_stored_in_int64(tmp_path: Path) -> None:
