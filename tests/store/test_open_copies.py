@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import scipy.sparse as sparse
 from bigsvm.errors import DataError
 from bigsvm.events import silent
 from bigsvm.run.copies.staging import staged
+from bigsvm.store.columns.column_writer import stage_columns
 from bigsvm.store.copy.near_rows import NearRows
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import SerialMapper
@@ -88,3 +92,34 @@ def test_no_file_of_a_copy_that_is_gone_is_kept(tmp_path: Path, near: bool) -> N
         if k:
             assert not any(f"copy{k - 1}" in name for name in held(tmp_path))
         shutil.rmtree(tmp_path / f"copy{k}")
+
+
+_TO_THE_END = """
+import gzip, sys, threading
+from pathlib import Path
+from bigsvm.store.columns import column_blocks
+from bigsvm.store.copy import near_rows, stage
+from bigsvm.store.formats.tables import pieces
+
+rows, columns, text, own = map(Path, sys.argv[1:])
+kept = [stage.StagedRows(rows), near_rows.NearRows(rows, str(own), True), column_blocks.StagedColumns(columns)]
+for reader in kept:
+    reader.read(reader.refs(16)[0])
+kept.append(pieces.PieceReader(str(text)))
+kept[-1].read(0, 100)
+sys.modules_held = [stage, near_rows, column_blocks, pieces, threading]  # so that their names are cleared one by one
+threading.readers_held = kept  # which goes after theirs: it was imported before them
+"""
+
+
+def test_readers_that_live_to_the_end_of_the_interpreter_say_nothing(tmp_path: Path) -> None:
+    """They closed their files when `os` was None already: `'NoneType' object has no attribute 'close'`."""
+    X, y = random_problem(100, 6, seed=3)
+    (tmp_path / "columns").mkdir()
+    stage_columns(ArrayRows(X, y), tmp_path / "columns", {}, 3000, lambda *_: None)
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(b"a,b\n" * 1000))
+    with copy_of(ArrayRows(X, y), tmp_path / "copy") as copy:
+        where = [str(copy.folder), str(tmp_path / "columns"), str(tmp_path / "rows.csv.gz"), str(tmp_path / "own")]
+        command = [sys.executable, "-c", _TO_THE_END, *where]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -16,6 +16,7 @@ A stripe is a run of columns of about 256 KiB, or a single one that is larger: w
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.sealed_json import read_sealed
 from bigsvm.store.blocks import Block, BlockRef, Matrix, frozen, readonly_view
 from bigsvm.store.columns.column_addresses import COLUMN_BYTES, Columns
-from bigsvm.store.copy.open_copies import OpenCopies
+from bigsvm.store.copy.open_copies import OpenCopies, close_files
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.store.identity import digest_of
 
@@ -163,20 +164,16 @@ class StagedColumns(Columns):
         self._paths = [self.folder / name for name in ((ROWS, VALUES) if csr else (VALUES,))]
         self._dtypes = [self.index_dtype, self.dtype] if csr else [self.dtype]
         self._handles: list[int] = []
+        weakref.finalize(self, close_files, self._handles)
         try:
             self._open_files()
         except DataError:
             self.close()
             raise
 
-    def __del__(self) -> None:
-        if hasattr(self, "_handles"):  # else it was not opened
-            self.close()
-
     def close(self) -> None:
         """Give the files back; blocks that were read stay usable."""
-        while self._handles:
-            os.close(self._handles.pop())
+        close_files(self._handles)
 
     def read(self, ref: BlockRef) -> ColumnBlock:
         self.check(ref)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from bigsvm.errors import DataError
 from bigsvm.files.space import cannot_write
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef
 from bigsvm.store.copy.group_buffers import GroupBuffers
-from bigsvm.store.copy.open_copies import OpenCopies
+from bigsvm.store.copy.open_copies import OpenCopies, close_files
 from bigsvm.store.copy.stage import StagedRows
 from bigsvm.store.copy.stage_index import damaged_block, give_up, segment_files
 from bigsvm.store.identity import Identity
@@ -40,14 +41,14 @@ class NearRows(StagedRows):
         self.scratch, self._arrived = scratch, arrived
         self._shared: dict[int, int] = {}
         self._here: set[int] = set()
+        weakref.finalize(self, close_files, self._shared)
 
     def close(self) -> None:
         """As in `StagedRows`; fetched blocks are deleted."""
         super().close()
         with self._opening:
-            for handle in self._shared.values():
-                os.close(handle)
-            self._shared, self._here = {}, set()
+            close_files(self._shared)
+            self._here = set()
 
     def will_need(self, ref: BlockRef) -> None:
         """As in `StagedRows`; if some blocks have not been fetched yet, these are requested from the shared disk."""

@@ -53,6 +53,16 @@ class OpenCopies(Generic[T]):
             self._opened = {}
 
 
+def close_files(handles: dict[int, int] | list[int]) -> None:
+    """Close file descriptors, and take them out of their list, or out of the values of their dictionary.
+
+    Readers leave this to `weakref.finalize`, which runs before the interpreter clears modules: a `__del__` may find
+    neither `os` nor this function.
+    """
+    while handles:
+        os.close(handles.popitem()[1] if isinstance(handles, dict) else handles.pop())
+
+
 def _mark(document: Path) -> tuple[int, ...] | None:
     try:
         status = os.stat(document)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ from bigsvm.store.addresses import LazyRefs
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, StoreBase, row_bytes
 from bigsvm.store.copy.block_coding import Take, number_bits, taken_numbers, taken_values
 from bigsvm.store.copy.group_buffers import GroupBuffers
-from bigsvm.store.copy.open_copies import OpenCopies
+from bigsvm.store.copy.open_copies import OpenCopies, close_files
 from bigsvm.store.copy.stage_index import BlockEntry, damaged, damaged_block, give_up, open_index, padded, segment_files
 from bigsvm.store.copy.stage_scatter import Extent, read_extents
 from bigsvm.store.copy.stage_write import FEATURE_ORDER, ROW_ORDER, WORKING_ROW
@@ -108,17 +109,13 @@ class StagedRows(StoreBase):
         self._maps: dict[int, mmap.mmap] = {}
         self._files: dict[int, int] = {}
         self._opening = threading.RLock()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_opening"):  # __init__ may have failed
-            self.close()
+        weakref.finalize(self, close_files, self._files)
 
     def close(self) -> None:
         """Release maps and files; blocks that were read stay usable."""
         with self._opening:
-            for handle in self._files.values():
-                os.close(handle)
-            self._maps, self._files, self._indices = {}, {}, {}
+            close_files(self._files)
+            self._maps, self._indices = {}, {}
 
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         """Addresses, made on demand; multiples of `meta.block_rows` know their bytes on disk."""
