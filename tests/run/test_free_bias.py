@@ -14,10 +14,12 @@ import bigsvm
 from bigsvm.compiled.linear.gap_terms import BALANCE, LOST
 from bigsvm.config import FitConfig
 from bigsvm.errors import Unsupported
+from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem import certificate
 from bigsvm.problem.certificate import Accumulator, RowsShare, certify_blocks
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.fit import fit_store
+from bigsvm.run.proof.beta_sums import BetaShare, BetaSums, beta_of_alpha, sums_of_blocks
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.formats.array_rows import ArrayRows
@@ -92,6 +94,26 @@ def test_the_balance_of_any_rows_is_exact(kept: int, monkeypatch: pytest.MonkeyP
             total.add(certify_blocks(RowsShare(store, (ref,), problem, np.zeros(2), alpha)))
         sums = total.sums()[0]
         assert sums[BALANCE] + sums[LOST] == pytest.approx(float(sum(map(Fraction, beta.tolist()))), rel=1e-12)
+
+
+@pytest.mark.parametrize("merged", ["blocks of a task", "tasks", "both"])
+def test_the_balance_of_saved_duals_is_exact(merged: str) -> None:
+    """Sums of blocks had been added in float64 alone, many of them where the rows are many."""
+    rng = np.random.default_rng(1)
+    large = 2.0**50 * rng.integers(1, 9, 150)
+    beta = rng.permutation(np.concatenate([large, -large, rng.uniform(-1.0, 1.0, 100)]))
+    store = ArrayRows(np.zeros((400, 1)), np.zeros(400), task="regression")
+    problem = make_problem(FitConfig(loss="epsilon_insensitive", C=2.0**60, bias="free", solver="smo"), store)
+    model = LinearModel(np.zeros((1, 1)), np.zeros(1), np.zeros(0))
+    for block in (400, 130, 7):
+        refs = list(store.refs(block))
+        some = {"blocks of a task": len(refs), "tasks": 1, "both": 3}[merged]
+        total = BetaSums.none(model, False)
+        for at in range(0, len(refs), some):
+            run = tuple(refs[at : at + some])
+            alpha = beta[run[0].start : run[-1].stop, None]
+            total.merge(sums_of_blocks(BetaShare(store, run, problem, model, alpha, beta_of_alpha, False)))
+        assert total.balance[0] == pytest.approx(float(sum(map(Fraction, beta.tolist()))), rel=1e-12)
 
 
 def test_sums_of_an_earlier_version_have_no_balance() -> None:

@@ -65,7 +65,8 @@ class BetaShare(NamedTuple):
 class BetaSums:
     """The sums for all models.
 
-    sums : float64, (n_models, SUMS);  n_support : int64, (n_models,), rows with beta != 0
+    sums : float64, (n_models, SUMS);  lost : float64, (n_models,), what rounding took from its column BALANCE
+    n_support : int64, (n_models,), rows with beta != 0
     b_up, b_low : float64, (n_models,), the bounds in the optimality conditions
     largest : float64, the largest ||x_i|| of a row; linear models only
     v : float64, (n_models, n_features) for a linear model, otherwise without rows
@@ -79,6 +80,7 @@ class BetaSums:
     largest: np.ndarray
     v: np.ndarray
     survey: Survey
+    lost: np.ndarray
     n_rows: int = 0
 
     @classmethod
@@ -87,11 +89,18 @@ class BetaSums:
         m = model.n_models
         v = np.zeros((m, model.n_features) if with_v else (0, 0))
         bounds = np.full(m, np.inf), np.full(m, -np.inf)
-        return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), *bounds, np.zeros(m), v, Survey())
+        return cls(np.zeros((m, SUMS)), np.zeros(m, np.int64), *bounds, np.zeros(m), v, Survey(), np.zeros(m))
+
+    @property
+    def balance(self) -> np.ndarray:
+        """sum beta of each model, of which a proof with a free bias needs more digits than a sum of blocks keeps."""
+        return np.asarray(self.sums[:, BALANCE] + self.lost)
 
     def merge(self, other: BetaSums) -> None:
         """Add the sums over the rows that follow."""
+        before = self.sums[:, BALANCE].copy()
         self.sums += other.sums
+        self.lost += other.lost + _taken(before, other.sums[:, BALANCE], self.sums[:, BALANCE])
         self.n_support += other.n_support
         np.minimum(self.b_up, other.b_up, out=self.b_up)
         np.maximum(self.b_low, other.b_low, out=self.b_low)
@@ -99,6 +108,24 @@ class BetaSums:
         self.v += other.v
         self.survey.merge(other.survey)
         self.n_rows += other.n_rows
+
+
+def _exact(beta: np.ndarray) -> tuple[float, float]:
+    """(sum beta, what rounding has taken from it), which together have twice the digits of float64."""
+    lost = 0.0
+    while len(beta) > 1:
+        half = len(beta) // 2
+        one, other, rest = beta[:half], beta[half : 2 * half], beta[2 * half :]
+        total = one + other
+        lost += float(_taken(one, other, total).sum())
+        beta = np.concatenate([total, rest]) if len(rest) else total
+    return float(beta.sum()), lost
+
+
+def _taken(a: Any, b: Any, total: Any) -> Any:
+    """What rounding has taken from total = a + b, exactly (Knuth's TwoSum)."""
+    b_there = total - a
+    return (a - (total - b_there)) + (b - b_there)
 
 
 def sums_of_blocks(share: BetaShare) -> BetaSums:
@@ -133,10 +160,12 @@ def _add_block(
         brackets, loss, _, beta_t, size = qp_sums(
             qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, float(model.intercept[m])
         )
-        quadratic, balance = float(qp.beta @ product), float(qp.beta.sum())
+        quadratic, (balance, lost) = float(qp.beta @ product), _exact(qp.beta)
         squares = float(qp.beta @ qp.beta)
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
+        before = float(found.sums[m, BALANCE])
         found.sums[m, :REACH] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
+        found.lost[m] += lost + _taken(before, balance, float(found.sums[m, BALANCE]))
         if model.kind == "kernel":
             found.sums[m, REACH:NORMS] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
         else:

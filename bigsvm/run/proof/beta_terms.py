@@ -25,7 +25,6 @@ from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import Unsure, rounding_cost
 from bigsvm.run.fit.sizes import FIXED
 from bigsvm.run.proof.beta_sums import (
-    BALANCE,
     BRACKETS,
     COSTS,
     ENDS,
@@ -108,7 +107,7 @@ class BetaTerms(SavedTerms):
         if problem.loss.nu is not None:
             return self._nu_certificate(problem, v_sq, apart)
         primal, dual = 0.5 * w_sq + sums[:, LOSS], sums[:, LINEAR] - 0.5 * v_sq
-        cost = beta_imbalance(sums[:, BALANCE], sums[:, SIZE], primal, np.sqrt(apart), sums[:, REACH])
+        cost = beta_imbalance(total.balance, sums[:, SIZE], primal, np.sqrt(apart), sums[:, REACH])
         gap = sums[:, BRACKETS] + 0.5 * apart + cost
         gap = gap + self._rounding(primal, gap, v_sq, apart)
         drift, kind = float(np.sqrt(apart.max())), problem.kernel.certificate
@@ -132,7 +131,7 @@ class BetaTerms(SavedTerms):
             sums[:, LOSS],
             v_sq,
             beta_t,
-            sums[:, BALANCE],
+            total.balance,
             sums[:, SIZE],
             b,
             level,
@@ -141,7 +140,7 @@ class BetaTerms(SavedTerms):
         unit = np.ones(m) if problem.regression or problem.one_class else 1.0 / problem.C**2
         gap, primal, dual = found
         if problem.regression:
-            gap = gap + imbalance_of_tube(sums[:, BALANCE], sums[:, SIZE], primal, sums[:, REACH], epsilon)
+            gap = gap + imbalance_of_tube(total.balance, sums[:, SIZE], primal, sums[:, REACH], epsilon)
         gap, primal, dual = (unit * part for part in (gap + self._rounding(primal, gap, v_sq, apart), primal, dual))
         # The objective is computed from the w of the rows; the distance of the written w adds to the gap.
         gap = gap + 0.5 * unit * apart
