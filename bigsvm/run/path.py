@@ -1,4 +1,8 @@
-"""`bigsvm.fit_path`: models for several values of C from one fit, which share every pass over the data."""
+"""`bigsvm.fit_path`: models for several values of C from one fit, which share every pass over the data.
+
+`newton-cg` on rows in memory has no passes to share, and all models of a fit take part in each of its products until
+the last one is proved: there the values of C have fits of their own, each of which starts from the last one's weights.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from bigsvm.config import FitConfig
-from bigsvm.errors import Unsupported, UsageError
+from bigsvm.errors import PlanRefused, Unsupported, UsageError
 from bigsvm.events import Emit, silent
+from bigsvm.files.temporary import temporary_folder
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import Certificate
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
 from bigsvm.store.blocks import RowBlocks
@@ -23,6 +29,11 @@ from bigsvm.store.ingest.collections.lazy import is_lazy
 
 _BY_MODEL = ("objective", "dual_objective", "duality_gap", "relative_gap", "n_support")
 """Lists in the `certificate` of a model that have an entry for each of its models."""
+
+_ADDED = ("passes", "epochs", "certificate_passes", "bytes_read")
+"""Figures of a path that are the sums of those of its fits."""
+_OF_THE_FIRST = ("base_bytes", "budget_bytes")
+"""Memory before a fit, of which the first one says what it was before the path."""
 
 
 def fit_path(
@@ -40,6 +51,8 @@ def fit_path(
     For each C the problem is that of `bigsvm.fit`:  min_w  1/2 ||w||^2 + C sum_i c_i loss(1 - y_i f(x_i)), with c_i the
     class weight times the sample weight.  All models advance in every pass, until the last of them is proved, so a path
     reads about as much as its hardest C would alone.  It takes as much memory as a fit of len(Cs) * n_models models.
+    Where rows in memory go to `newton-cg`, the values of C are trained one after another instead, from the smallest,
+    each from the weights of the last; not if max_passes or max_time limits the path.
 
     Parameters
     ----------
@@ -104,8 +117,68 @@ def fit_path_store(
     if config.calibrate is not None:
         raise UsageError("a path cannot be calibrated", hint="choose a C, and fit it with calibrate")
     config = dataclasses.replace(config, C=max(Cs), C_path=Cs, no_dual=True)
+    if checkpoints is None and (plan := _plan_of_turns(store, config)) is not None:
+        return _in_turn(store, config, plan, emit)
+    return _together(store, config, emit, checkpoints, resume)
+
+
+def by_products_in_memory(plan: Plan) -> bool:
+    """Whether a fit is by `newton-cg` in memory, so that several C are better trained one after another."""
+    return plan.resident and plan.solver.name == "newton-cg"
+
+
+def _together(
+    store: RowBlocks, config: FitConfig, emit: Emit, checkpoints: Checkpoints | None = None, resume: bool = False
+) -> list[FitResult]:
     whole = fit_store(store, config, emit, checkpoints, resume)
-    return [part_of_path(whole, number, config) for number in range(len(Cs))]
+    assert config.C_path is not None
+    return [part_of_path(whole, number, config) for number in range(len(config.C_path))]
+
+
+def _plan_of_turns(store: RowBlocks, config: FitConfig) -> Plan | None:
+    """The plan of a fit of all values of C, if they are to be trained one after another; else None."""
+    limited = config.max_passes is not None or config.max_time is not None  # which is a limit of the whole path
+    if limited or config.solver not in ("auto", "newton-cg") or len(set(config.C_path or ())) < 2:
+        return None
+    try:
+        plan = make_plan(store, config)
+    except PlanRefused:
+        return None
+    return plan if by_products_in_memory(plan) else None
+
+
+def _in_turn(store: RowBlocks, config: FitConfig, plan: Plan, emit: Emit) -> list[FitResult]:
+    """The results of fits of one C after another, from the smallest; their cost is that of all."""
+    assert config.C_path is not None
+    found: dict[float, FitResult] = {}
+    # Small C alone might have another solver, which does not start from weights.
+    own = dataclasses.replace(config, solver=plan.solver.name)
+    with temporary_folder() as folder:
+        for C in sorted(set(config.C_path)):
+            (found[C],) = _together(store, dataclasses.replace(own, C=C, C_path=[C]), emit)
+            found[C].heed_a_late_stop()
+            if len(found) < len(set(config.C_path)):
+                found[C].model.save(folder / repr(C))
+                own = dataclasses.replace(own, warm_start=str(folder / repr(C)))
+    fits = list(found.values())
+    cost = {name: sum(fit.figures[name] for fit in fits) for name in _ADDED}
+    seconds = {name: math.fsum(fit.seconds[name] for fit in fits) for name in fits[0].seconds}
+    memory = {name: max(fit.memory[name] for fit in fits) for name in fits[0].memory}
+    memory.update((name, fits[0].memory[name]) for name in _OF_THE_FIRST if name in memory)
+    warnings = list(dict.fromkeys(text for fit in fits for text in fit.warnings))
+    path = {"C_path": list(config.C_path)}
+    results = []
+    for C in config.C_path:
+        model, figures = found[C].model, {**found[C].figures, **cost, **path}
+        about = {**model.about, **path, "plan": {**model.about["plan"], "why": plan.why}}
+        of_path: dict[str, Any] = {
+            "warnings": list(warnings),
+            "seconds": dict(seconds),
+            "memory": dict(memory),
+            "figures": figures,
+        }
+        results.append(dataclasses.replace(found[C], model=dataclasses.replace(model, about=about), **of_path))
+    return results
 
 
 def costs_of(Cs: Any) -> list[float]:

@@ -15,7 +15,7 @@ import bigsvm
 from bigsvm.compiled.linear.hessian import triangle_size
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted, UsageError
-from bigsvm.events import EpochEnd, Event
+from bigsvm.events import EpochEnd, Event, FitStarted
 from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.plan import make_plan
@@ -30,7 +30,7 @@ from tests.proofs import same_optimum
 CS = [0.1, 10.0, 1.0]  # results come in the order that was asked for
 SOLVERS = [
     ("newton-ws", "hinge"), ("newton-ws", "squared_hinge"), ("dcd", "hinge"), ("dcd", "squared_hinge"),
-    ("newton", "squared_hinge"),
+    ("newton", "squared_hinge"), ("newton-cg", "squared_hinge"),
 ]  # fmt: skip
 
 
@@ -90,6 +90,53 @@ def test_a_streamed_path_reads_little_more_than_its_largest_C(streaming: None, l
     assert path[0].figures["bytes_read"] <= 2 * alone.figures["bytes_read"]
     assert [result.status for result in path] == ["converged"] * 3
     same_optimum(path[2], alone)
+
+
+def costs_begun(run: Any) -> tuple[list[float], Any]:
+    """(the largest C of each fit, in order, what `run` returned)"""
+    begun: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, FitStarted):
+            begun.append(float(event.config["C"]))
+
+    return begun, run(note)
+
+
+def test_newton_cg_in_memory_trains_one_C_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All models of a fit took part in each product until the last was proved, though there were no passes to share."""
+    X, y = random_problem(60, 200, seed=78, noise=0.2)
+    costs, options = [1.0, 100.0, 1.0, 10.0], {"solver": "newton-cg", "loss": "squared_hinge", "tol": 1e-4}
+    begun, path = costs_begun(lambda note: bigsvm.fit_path((X, y), costs, emit=note, **options))
+    assert begun == [1.0, 10.0, 100.0]
+    np.testing.assert_array_equal(path[0].model.coef, path[2].model.coef)
+    for k, (result, C) in enumerate(zip(path, costs, strict=True)):
+        assert (result.figures["C"], result.figures["C_path"], result.status) == (C, costs, "converged")
+        same_optimum(result, bigsvm.fit((X, y), C=C, **options))
+        result.save_model(tmp_path / str(k))
+        about = bigsvm.load_model(tmp_path / str(k)).about
+        assert (about["problem"]["C"], about["C_path"], about["plan"]["why"]) == ([C], costs, "as asked")
+        proof = bigsvm.certify(tmp_path / str(k), (X, y))
+        assert proof["objective"] == pytest.approx(result.figures["objective"], rel=1e-12)
+        assert (result.figures["passes"], result.figures["epochs"]) == (3.0, path[0].figures["epochs"])
+    monkeypatch.setattr("bigsvm.run.path._plan_of_turns", lambda store, config: None)
+    together = bigsvm.fit_path((X, y), costs, **options)
+    assert path[0].figures["epochs"] < 0.7 * together[0].figures["epochs"]
+    for one, other in zip(path, together, strict=True):
+        same_optimum(one, other)
+
+
+@pytest.mark.parametrize("how", ["max_passes", "max_time", "streaming", "dcd", "one C"])
+def test_other_paths_are_one_fit(how: str, request: pytest.FixtureRequest) -> None:
+    """A limit is one of the whole path, and rows that stream are read for all values of C at a time."""
+    X, y = random_problem(60, 20, seed=79, noise=0.2)
+    options: dict[str, Any] = {"solver": "newton-cg", "loss": "squared_hinge"}
+    options |= {"max_passes": {"max_passes": 99}, "max_time": {"max_time": "1h"}, "dcd": {"solver": "dcd"}}.get(how, {})
+    if how == "streaming":
+        request.getfixturevalue("streaming")
+    costs = [2.0, 2.0] if how == "one C" else [1.0, 2.0]
+    begun, path = costs_begun(lambda note: bigsvm.fit_path((X, y), costs, emit=note, **options))
+    assert (begun, [result.figures["C"] for result in path]) == ([2.0], costs)
 
 
 @pytest.mark.usefixtures("freed_is_returned")

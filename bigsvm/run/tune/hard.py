@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from bigsvm.config import FitConfig
 from bigsvm.errors import PlanRefused
 from bigsvm.run.fit.plan import Plan, make_plan
+from bigsvm.run.path import by_products_in_memory
 from bigsvm.run.tune.grid import Candidate
 from bigsvm.store.blocks import RowBlocks
 
@@ -76,7 +77,7 @@ def one_after_another(
     numbers : indices of candidates that differ in C alone
     """
     whole = _plan(store, config, [grid[number] for number in numbers]) if len(numbers) > 1 else None
-    if whole is None or not _by_products_in_memory(whole):
+    if whole is None or not by_products_in_memory(whole):
         return [numbers] if numbers else []
     return [[number] for number in numbers]
 
@@ -84,11 +85,7 @@ def one_after_another(
 def starts_from_the_last(store: RowBlocks, config: FitConfig, grid: Sequence[Candidate], number: int) -> bool:
     """Whether the fit of this candidate alone gains by the weights of the model of the next smaller C."""
     plan = _plan(store, config, [grid[number]])
-    return plan is not None and _by_products_in_memory(plan)
-
-
-def _by_products_in_memory(plan: Plan) -> bool:
-    return plan.resident and plan.solver.name == "newton-cg"
+    return plan is not None and by_products_in_memory(plan)
 
 
 def _alone(store: RowBlocks, config: FitConfig, candidates: Sequence[Candidate]) -> Plan | None:
