@@ -193,9 +193,11 @@ def _as_theirs(job: Job, model: Any, current: Any) -> RowBlocks | None:
 def open_rows(job: Job, path: str, model: Any = None) -> RowBlocks:
     """Open a store of the job; for a regression, labels are targets even if they are few whole numbers.
 
-    model : read the features in the order of this model, by their names
+    model : read the features in the order of this model, by their names; labels and weights are those of the job, so
+        that two models are measured alike
     """
-    like = None if model is None else model.about.get("rows")
+    kept = {} if model is None else model.about.get("rows", {})
+    like = {name: value for name, value in kept.items() if name not in ("label_column", "weight_column")} or None
     task: Task = "regression" if job.regression else "auto"
     return open_store(path, label=job.label, weight=job.weight, task=task, like=like)
 

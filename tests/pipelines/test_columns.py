@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import pytest
 
 import bigsvm
 from bigsvm.budget import MemoryBudget
+from bigsvm.model.named_columns import label_column_of, weight_column_of
 from bigsvm.store.formats.opener import open_store
+from pipelines.gates.judging import open_rows
 from pipelines.gates.paired import compare
 from tests.pipelines.jobs import Retrain, retrain
 
@@ -104,3 +107,21 @@ def test_a_holdout_is_read_once_where_one_order_serves(tmp_path: Path, monkeypat
         read.clear()
         assert compare(model, rival, holdout, MemoryBudget(64 << 20), other).n_rows == N
         assert sum(ref.stop - ref.start for ref in read) == N * (1 if other is None else 2)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_all_models_are_measured_on_the_columns_of_the_job(suffix: str, tmp_path: Path) -> None:
+    """A model knows the columns of its labels and weights, which another one does not have."""
+    path = tmp_path / f"rows{suffix}"
+    write(path, 0, tuple(NAMES))
+    frame = pd.read_csv(path) if suffix == ".csv" else pd.read_parquet(path)
+    frame = frame.assign(other=frame["label"].to_numpy()[::-1], heft=1.0 + np.arange(N) % 2)
+    frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path, index=False)
+    rows = open_store(path, columns=NAMES, label="other", weight="heft")
+    model = bigsvm.fit(rows, tol=0.1, memory="64MiB").model
+    assert {"label_column", "weight_column"} <= set(model.about["rows"])
+    for label, weight in ((None, None), ("label", "heft"), ("other", None)):
+        job: Any = SimpleNamespace(label=label, weight=weight, regression=False)
+        ours = open_rows(job, str(path), model)
+        assert (label_column_of(ours), weight_column_of(ours)) == (label or "label", weight or "")
+        assert list(ours.feature_names or ()) == NAMES
