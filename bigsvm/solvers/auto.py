@@ -15,6 +15,8 @@ from bigsvm.config import JOINT_LOSS, NU_LOSSES, FitConfig
 from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
+from bigsvm.solvers.pace import IN_MEMORY
+from bigsvm.solvers.tube.classes import work
 from bigsvm.solvers.tube.tube import NARROW
 from bigsvm.units import counted, plural
 
@@ -111,8 +113,21 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
             found.append(_opened_by_dcd(shape, in_memory))
         named = "epsilon-insensitive" if loss.regression else "hinge"
         why = shaped if squared else f"for the {named} loss"
-        found.append(Preference("dcd", f"{why}: dual coordinate descent on {rows}"))
+        left = (("takeover_after", 0),) if in_memory and _may_leave_sweeps(config, shape) else ()
+        found.append(Preference("dcd", f"{why}: dual coordinate descent on {rows}", 0, left))
     return found
+
+
+def _may_leave_sweeps(config: FitConfig, shape: DataShape) -> bool:
+    """Whether the interior-point method on all rows, which takes over from dcd, may be worth its work.
+
+    It is not if dcd would be called hopeless before it did that work, as for text.
+    """
+    n, d, loss = shape.n_samples, shape.n_features, LOSSES[config.loss]
+    regression = loss.regression and (loss.smooth or d <= NARROW)
+    if shape.folded or shape.joint or regression:
+        return False
+    return work(n, d, shape.nnz, shape.nnz < n * d) <= IN_MEMORY.most
 
 
 def _rows(n: int) -> str:

@@ -322,7 +322,10 @@ def test_a_proof_that_falls_short_brings_shrunk_rows_back(tmp_path: Path) -> Non
 
 def test_options_and_names_are_checked_in_milliseconds() -> None:
     solver, why = choose_solver(FitConfig(solver="dcd", solver_options={"max_sweeps_per_step": "3"}))
-    defaults = {"row_buffer": "auto", "momentum": "auto", "order": "permutation", "eps": 1e-3, "interior_after": 0}
+    defaults = {
+        "row_buffer": "auto", "momentum": "auto", "order": "permutation", "eps": 1e-3, "interior_after": 0,
+        "takeover_after": -1,
+    }  # fmt: skip
     options = {name: value for name, value in dataclasses.asdict(solver).items() if name != "asked"}
     assert options == {"max_sweeps_per_step": 3, **defaults}
     assert why == "as asked"

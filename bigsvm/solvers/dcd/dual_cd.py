@@ -40,7 +40,7 @@ from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
-from bigsvm.solvers.dcd.interior import begin, epochs, read, solve
+from bigsvm.solvers.dcd.interior import begin, epochs, epochs_left, foresee, read, solve, work_of_another
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
 from bigsvm.solvers.dcd.slow_sweeps import before_load, let_go, see_proof, speed_up
@@ -60,6 +60,7 @@ _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of 
 _PIECE = 1 << 16  # features updated at a time
 _HANDED_PASSES = 200.0  # of a small fit that hands over: more than it needs
 _NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
+_ENDLESS = 1e6  # epochs from which a message no longer quotes the forecast
 _RULE = "largest less smallest projected gradient of a sweep"
 
 
@@ -79,6 +80,9 @@ class DualCD(SolverBase):
     interior_after : int   with the epsilon-insensitive loss and few features: epochs (passes, if rows stream) after
                     which an interior-point method takes over (`interior.py`); 0: as many as that is thought to cost;
                     -1: never
+    takeover_after : int   of classes, and in a regression with many features, if rows are in memory: epochs after which
+                    an interior-point method takes over (`interior.py`); 0: once dcd has done as much work as that is
+                    thought to take, or at its rate would still need as much; -1: never.  `auto` takes 0
     asked : the options of the fit
     """
 
@@ -104,6 +108,7 @@ class DualCD(SolverBase):
     order: str = "permutation"
     eps: float = 1e-3
     interior_after: int = 0
+    takeover_after: int = -1
     asked: FitConfig = field(default=FitConfig(), repr=False, metadata={"asked": True})
 
     def __post_init__(self) -> None:
@@ -119,6 +124,8 @@ class DualCD(SolverBase):
             raise ValueError(f"eps must be above 0, not {self.eps!r}")
         if self.interior_after < -1:
             raise ValueError(f"interior_after must be a number of epochs, 0 or -1, not {self.interior_after!r}")
+        if self.takeover_after < -1:
+            raise ValueError(f"takeover_after must be a number of epochs, 0 or -1, not {self.takeover_after!r}")
         if self.order == "random":
             if self.momentum == "on":
                 raise ValueError("order=random visits some rows not at all in a pass, which momentum=on needs")
@@ -168,13 +175,15 @@ class DualCD(SolverBase):
     def small_fits(self, tol: float, resident: bool) -> list[SmallFit]:
         """One, with w of the type that `tol` asks for; 8 passes use momentum, and make both kinds of proofs.
 
-        Another one for `interior.py`, where it may take over.
+        Another one for `interior.py`, where another method may take over.
         """
         fit = SmallFit() if resident else SmallFit(passes=8.0)
         fit = fit._replace(tol=_FLOAT32_FROM) if self.weight_bytes(tol, False) == 4 else fit
-        if not self.may_hand_over(loss_named(self.asked.loss), 1):
+        loss = loss_named(self.asked.loss)
+        classes = resident and self._foresees and not (loss.regression or loss.joint)
+        if not (classes or self.may_hand_over(loss, 1)):
             return [fit]
-        at_once = (("interior_after", 1), ("max_sweeps_per_step", 1))
+        at_once = (("takeover_after" if classes else "interior_after", 1), ("max_sweeps_per_step", 1))
         return [fit, fit._replace(options=at_once, load=False, passes=fit.passes if resident else _HANDED_PASSES)]
 
     def weight_bytes(self, tol: float, regression: bool) -> int:
@@ -189,7 +198,11 @@ class DualCD(SolverBase):
         """alpha = 0, w = 0, every row active."""
         dtype = np.float32 if self.weight_bytes(ctx.tol, problem.regression) == 4 else np.float64
         eps, target = (self.eps, _NO_TARGET) if self._by_rule else (FIRST_EPS, ctx.tol)
-        return new_state(problem, ctx, dtype, self._leaps, self.row_buffer != "off", eps, target)
+        state = new_state(problem, ctx, dtype, self._leaps, self.row_buffer != "off", eps, target)
+        if self._foresees:
+            state.enough = work_of_another(problem, ctx)
+            state.pace.see(0.0, np.ones(1))
+        return state
 
     def start_at(self, state: DualCDState, w: np.ndarray | None) -> list[RowVector]:
         """Put w in the state, to be proved as a primal point; `learn` then replaces it by w(alpha)."""
@@ -210,6 +223,8 @@ class DualCD(SolverBase):
         if ctx.resident:
             message = "" if state.swept else speed_up(state, ctx, self._leaps)
             swept = StepInfo(*state.swept) if state.swept else self._sweep_memory(state, ctx)
+            if math.isfinite(state.enough) and not state.swept:
+                foresee(state, ctx, swept.gap_estimate, self.takeover_after)
             return self._solved(state, ctx, replace(swept, message=message))
         between = state.path is None and state.done == 0 and state.estimates[0] > ctx.tol  # two passes, not at the end
         if between and self._late(state, ctx) and self._takes_over(state):
@@ -298,17 +313,26 @@ class DualCD(SolverBase):
 
     def may_hand_over(self, loss: Loss, n_features: int) -> bool:
         """Whether the interior-point method takes over from sweeps that take long (`interior.py`)."""
-        sweeps_alone = self.interior_after < 0 or self._by_rule or self.order == "random"
-        return solves(loss, n_features) and not sweeps_alone
+        return solves(loss, n_features) and self.interior_after >= 0 and not self._as_published
+
+    @property
+    def _as_published(self) -> bool:
+        return self._by_rule or self.order == "random"
+
+    @property
+    def _foresees(self) -> bool:
+        return self.takeover_after >= 0 and not self._as_published
 
     def _takes_over(self, state: DualCDState) -> bool:
+        """Whether another method may take over, which was not tried yet."""
         group = state.groups[0]
-        here = state.shards is None and not state.solved
-        return here and self.may_hand_over(group.problem.loss, len(group.w) - 1)
+        able = math.isfinite(state.enough) or self.may_hand_over(group.problem.loss, len(group.w) - 1)
+        return able and state.shards is None and not state.solved
 
     def _late(self, state: DualCDState, ctx: Context) -> bool:
         """Whether sweeps have cost about as much as the method, or would not arrive."""
-        return state.hopeless or state.sweep >= (self.interior_after or epochs(ctx))
+        in_turn = not math.isfinite(state.enough) and state.sweep >= (self.interior_after or epochs(ctx))
+        return state.hopeless or in_turn
 
     def _read(self, state: DualCDState, ctx: Context) -> StepInfo:
         """One reading of the interior-point method."""
@@ -324,9 +348,16 @@ class DualCD(SolverBase):
         )
 
     @staticmethod
-    def _message(sweeps: int, unit: str, gap: float) -> str:
+    def _message(sweeps: int, unit: str, gap: float, forecast: str = "") -> str:
         after = counted(sweeps, unit, "passes" if unit == "pass" else "", commas=True)
-        return f"dcd: after {after} the gap is about {gap:.2g}: an interior-point method takes over"
+        return f"dcd: after {after} the gap is about {gap:.2g}{forecast}: an interior-point method takes over"
+
+    def _forecast_of(self, state: DualCDState, ctx: Context) -> str:
+        """The forecast that decided who goes on, for the message; '' if there was none."""
+        if not math.isfinite(state.enough) or self.takeover_after:
+            return ""
+        left = epochs_left(state, ctx)
+        return f", and would take {left:,.0f} epochs more" if left < _ENDLESS else " and hardly falls"
 
     def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
         """The report on a step, after which the method takes over if sweeps take long (`interior.py`)."""
@@ -344,7 +375,7 @@ class DualCD(SolverBase):
         if lacking:
             least = -(-(ctx.budget.limit + lacking) // MIB)
             return replace(info, message=f"dcd: sweeps take long; --memory {least}MiB has room for a faster method")
-        message = self._message(state.sweep, "epoch", info.gap_estimate)
+        message = self._message(state.sweep, "epoch", info.gap_estimate, self._forecast_of(state, ctx))
         return replace(info, gap_estimate=state.estimates[0], ask_certificate=True, exhausted=False, message=message)
 
     def change(self, state: DualCDState) -> str:

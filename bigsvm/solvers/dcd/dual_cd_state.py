@@ -14,6 +14,7 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
+from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.tube.streamed import StreamedTube
 from bigsvm.store.state.vectors import RowVector
 
@@ -114,7 +115,10 @@ class DualCDState:
     done : of an unfinished pass, groups of blocks that were visited; on shards, rounds
     shards : one for each group of models; None unless rows are on several shards
     row_buffer : one for all groups of models, because mostly the same rows violate; None if rows are in memory
-    hopeless : sweeps would not reach the tolerance;  solved : the interior-point method was tried (`interior.py`)
+    hopeless : sweeps would not reach the tolerance, or would take longer than another method
+    solved : that method was tried (`interior.py`)
+    pace : how fast the gap falls with the epochs, from 1 on;  enough : the work of that method, in epochs, if this
+        decides when it takes over; else inf
     swept : the report on the sweeps of a step that was left during that method, as `StepInfo` takes it; else empty
     finished : models that the method had solved by then
     path : the method on rows that stream, until all models are solved;  waiting : numbers of the models that it solves
@@ -133,6 +137,8 @@ class DualCDState:
     shards: list[ShardedGroup] | None = None
     row_buffer: ActiveRowBuffer | None = None
     hopeless: bool = False
+    pace: Pace = field(default_factory=lambda: Pace.of(1))
+    enough: float = field(default=math.inf, metadata={"derived": True})
     solved: bool = False
     swept: list[Any] = field(default_factory=list)
     finished: int = 0

@@ -1,28 +1,73 @@
-"""The hand-over of a regression from `dcd` to the interior-point method (`solvers/tube`).
+"""The hand-over from `dcd` to an interior-point method (`solvers/tube`) where sweeps take long.
 
-With rows in memory it takes part of a step.  If rows stream, each step is one reading of theirs (`StreamedTube`).
+That is an interior-point method.  With rows in memory it takes part of a step, and classes may be solved, too.  If rows
+stream, each step is one reading of theirs (`StreamedTube`).
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+from bigsvm.solvers.dcd.slow_sweeps import bytes_in_float64, put_in_float64
+from bigsvm.solvers.pace import IN_MEMORY
+from bigsvm.solvers.tube.classes import bytes_for_classes, solve_classes, work
 from bigsvm.solvers.tube.in_memory import bytes_to_solve, solve_model
 from bigsvm.solvers.tube.streamed import READINGS, StreamedTube
-from bigsvm.solvers.tube.tube import FINAL
+from bigsvm.solvers.tube.tube import FINAL, NARROW
 from bigsvm.solvers.weights import columns
+from bigsvm.store.blocks import Block, row_bytes
 from bigsvm.tasks import PassLeft, leaving_when
 
 # The cost of a solution in epochs: 80 for 8,000 x 12 rows, 150 for 100,000 x 12, 270 for 50,000 x 100, 950 for
 # 20,000 x 300.  Where sweeps were not done by then, they took up to a hundred times as long (C = 100).
 _EPOCHS, _EPOCHS_A_FEATURE = 100, 3
+_TOLD = 1 / 16  # share of the other method's work that sweeps do before a forecast of theirs counts
 
 
 def epochs(ctx: Context) -> int:
     """The epochs of `dcd` (if rows stream, its passes) that cost about as much as a solution."""
     return _EPOCHS + _EPOCHS_A_FEATURE * ctx.data.n_features if ctx.resident else READINGS
+
+
+def work_of_another(problem: Problem, ctx: Context) -> float:
+    """The work of an interior-point method on rows in memory, in epochs; inf if there is none for them.
+
+    There is none if it would take longer than sweeps that end as hopeless, as for sparse rows of many features.  A
+    regression of few features has a rule of its own (`epochs`).
+    """
+    data, loss = ctx.data, problem.loss
+    regression = loss.regression and (loss.smooth or loss.nu is not None or data.n_features <= NARROW)
+    if not ctx.resident or regression or problem.joint or problem.axis is not None:
+        return math.inf
+    nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8  # the estimate of the plan
+    found = work(data.n_samples, data.n_features, nnz, data.layout == "csr")
+    return found if found <= IN_MEMORY.most else math.inf
+
+
+def foresee(state: DualCDState, ctx: Context, gap: float, asked: int) -> None:
+    """Note the gap after some sweeps; `hopeless` is set if the other method is expected to take less work than dcd.
+
+    That is so once sweeps have done as much work as it is thought to need, or would still need as much if the gap went
+    on shrinking by the same factor.  Its work is spent for nothing if that forecast is wrong, so the forecast counts
+    only after a part of it.
+
+    asked : epochs after which the method takes over in any case, if that was asked for; else 0
+    """
+    n = max(ctx.data.n_samples, 1)
+    done = sum(group.swept for group in state.groups) / (n * len(state.groups))
+    state.pace.see(done, np.array([gap]))
+    longer = done > state.enough or (done >= _TOLD * state.enough and epochs_left(state, ctx) > state.enough)
+    state.hopeless = state.hopeless or (done >= asked if asked else longer)
+
+
+def epochs_left(state: DualCDState, ctx: Context) -> float:
+    """Epochs that dcd still needs if its gap goes on shrinking by the same factor; inf if it does not shrink."""
+    return float(state.pace.by_ratio(np.array([ctx.tol]))[0])
 
 
 def solve(state: DualCDState, ctx: Context) -> int:
@@ -33,14 +78,20 @@ def solve(state: DualCDState, ctx: Context) -> int:
     (`DualCDState.finished`) stay solved, and the next call goes on with the others.  When --max-time is over, the
     others stay as they are.
     """
-    block = ctx.data.read(ctx.refs[0])
-    nbytes = bytes_to_solve(state.groups[0].problem, block, ctx)
-    room = ctx.budget.try_reserve("interior-point method", nbytes)
+    block, problem = ctx.data.read(ctx.refs[0]), state.groups[0].problem
+    if problem.regression:
+        nbytes, wider = bytes_to_solve(problem, block, ctx), 0
+    else:
+        nbytes, wider = bytes_for_classes(problem, block, ctx), bytes_in_float64(state)
+    room = ctx.budget.try_reserve("interior-point method", nbytes + wider)
     if room is None:
-        return nbytes - ctx.budget.free
+        return nbytes + wider - ctx.budget.free
+    room.release()
+    if not problem.regression:  # the rounding of float32 counts C times
+        put_in_float64(state, ctx)
     models = [(group, m) for group in state.groups for m in np.flatnonzero(group.moves).tolist()]
     before = state.finished
-    with room, leaving_when(lambda: ctx.stopping() or ctx.expired()):
+    with ctx.budget.reserve("interior-point method", nbytes), leaving_when(lambda: ctx.stopping() or ctx.expired()):
         for group, m in models[before:]:
             if state.finished > before:  # where checkpoints are due all the time, each call solves one model
                 if ctx.expired():
@@ -48,7 +99,7 @@ def solve(state: DualCDState, ctx: Context) -> int:
                 if ctx.pause():
                     raise PassLeft
             try:
-                columns(group.w)[:, m], group.alpha.values[:, m] = solve_model(group.problem, m, block, ctx)
+                _solve_one(group, m, block, ctx)
             except PassLeft:
                 if ctx.stopping():
                     raise
@@ -59,8 +110,21 @@ def solve(state: DualCDState, ctx: Context) -> int:
     for group in state.groups:
         group.still, group.estimate = False, FINAL * ctx.tol
         group.reactivate()
+        if group.momentum is not None:
+            group.momentum.remember(group.w, group.alpha)
     state.estimates = (FINAL * ctx.tol, state.estimates[0])
     return 0
+
+
+def _solve_one(group: ModelGroup, m: int, block: Block, ctx: Context) -> None:
+    """Put the solution of a model into w and alpha, unless it is no better than the point of the sweeps."""
+    w, alpha = columns(group.w), group.alpha.values
+    if group.problem.regression:
+        w[:, m], alpha[:, m] = solve_model(group.problem, m, block, ctx)
+        return
+    found, duals, gap = solve_classes(group.problem, m, block, ctx)
+    if gap <= max(ctx.tol, group.estimate):
+        w[:, m], alpha[:, m] = found, duals
 
 
 def begin(state: DualCDState, ctx: Context) -> None:

@@ -66,6 +66,17 @@ def see_proof(group: ModelGroup, dual: np.ndarray, gaps: np.ndarray) -> None:
     group.fruitless = np.where(stays, group.fruitless + 1, 0)
 
 
+def bytes_in_float64(state: DualCDState) -> int:
+    """The memory that `put_in_float64` reserves; 0 if w is float64."""
+    return 0 if state.groups[0].w.dtype == np.float64 else _bytes_to_widen(state)
+
+
+def put_in_float64(state: DualCDState, ctx: Context) -> None:
+    """Make w float64, if it is not, for another method's solution.  Raises BudgetExceeded without room."""
+    if bytes_in_float64(state):
+        _widen(state, ctx)
+
+
 def before_load(state: DualCDState, tree: Any, ctx: Context) -> None:
     """Allocate what a saved state has and a new one lacks: w in float64, and what momentum needs."""
     pairs = list(zip(state.groups, tree["groups"], strict=True)) if state.shrinks else []

@@ -20,17 +20,16 @@ from bigsvm.solvers.newton_ws.capacity import least_rows, working_bytes
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY
 from bigsvm.solvers.newton_ws.working_problem import Measured
 from bigsvm.solvers.newton_ws.working_state import WorkingState
+from bigsvm.solvers.tube.classes import STEPS, work
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import row_bytes
 from bigsvm.units import MIB
 
 DCD = DualCD()
 _INSIDE = 0.75  # share of the capacity within which all rows inside the margin are kept (`working_set`)
-# The work of working sets, in epochs of dcd: a constant, and the multiplications of a Newton step over the number of
-# entries, times a factor for the number of steps, which is smaller if the first working set holds all rows.  Sets with
-# scaled columns need 5 to 100 epochs; 7494 x 16 rows of numbers up to 100 need some 100,000.
-_OPENING, _STEPS, _STEPS_OF_ALL = 128, 25, 8
-_SPARSE = 2.0  # price of a multiplication of sparse rows, which are scattered into the Hessian
+# The work of working sets (`tube.classes.work`), in Newton steps: fewer if the first working set holds all rows.  Sets
+# with scaled columns need 5 to 100 epochs of dcd; 7494 x 16 rows of numbers up to 100 need some 100,000.
+_STEPS, _STEPS_OF_ALL = 25, STEPS
 _FEW_A_FEATURE = 20  # kept rows per feature below which the support vectors of dcd should fit
 _OPENING_PASSES = 40.0  # the same for rows on disk, in passes of dcd
 _PASSES = 8.0  # passes of working sets that count as that work; on disk they need 4 to 8
@@ -52,10 +51,9 @@ def worth(problem: Problem, ctx: Context) -> float:
     if not ctx.resident:
         return _OPENING_PASSES
     shape = replace(shape_of(problem, ctx), n_models=1, n_costs=1)  # each model has sets, and epochs, of its own
-    nnz, rows = max(float(shape.nnz), 1.0), least_rows(shape, True)
-    a_row = 0.5 * (nnz / shape.n_samples) ** 2 * (_SPARSE if ctx.data.layout == "csr" else 1.0)
-    step = rows * a_row + float(shape.n_features) ** 3 / 6.0  # the Hessian, and its Cholesky factor
-    return _OPENING + (_STEPS if rows < shape.n_samples else _STEPS_OF_ALL) * step / nnz
+    rows, sparse = least_rows(shape, True), ctx.data.layout == "csr"
+    steps = _STEPS if rows < shape.n_samples else _STEPS_OF_ALL
+    return work(shape.n_samples, shape.n_features, shape.nnz, sparse, steps, rows)
 
 
 def is_too_small(capacity: int, n_support: int, ctx: Context) -> bool:

@@ -46,10 +46,16 @@ _COPIED = 1.25  # room for rows that are copied, over that of all rows
 
 def bytes_to_solve(problem: Problem, block: Block, ctx: Context) -> int:
     """The memory that `solve_model` takes beside the rows, all of which are in `block`."""
-    with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
-    left_out = problem.axis is not None or not (block.sample_weight is None or np.all(block.sample_weight > 0.0))
     nbytes = 2 * 8 * _ARRAYS * ctx.data.n_samples + (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
-    return nbytes + (int(_COPIED * with_rows) if left_out else 0)
+    return nbytes + bytes_of_copies(problem, block)
+
+
+def bytes_of_copies(problem: Problem, block: Block) -> int:
+    """The memory of copies of the rows that count, if there are any that do not: else 0."""
+    with_rows = block.X.nbytes if isinstance(block.X, np.ndarray) else sum(part.nbytes for part in block.X)
+    weights = problem.class_weight, block.sample_weight
+    left_out = problem.axis is not None or any(w is not None and not np.all(w > 0.0) for w in weights)
+    return int(_COPIED * with_rows) if left_out else 0
 
 
 def needs_in_memory(shape: DataShape) -> list[Need]:
@@ -72,7 +78,7 @@ def solve_model(
     """
     (t, C), width = targets_and_costs(problem, m, block, 0), ctx.data.n_features + 1
     kept, alpha = np.flatnonzero(C > 0.0), np.zeros(len(C))
-    parts = _parts(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
+    parts = parts_of(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
     if len(kept) < len(C):  # the method needs costs above 0
         t, C = t[kept], C[kept]
     constant, start = constant_of(problem, float(C.sum())) if len(t) else 0.0, np.zeros(width)
@@ -123,7 +129,7 @@ def _balanced(tube: Tube, w: np.ndarray, alpha: np.ndarray, consistent: bool) ->
     return _evened(tube, alpha)
 
 
-def _parts(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:
+def parts_of(X: Matrix, kept: np.ndarray | None, width: int) -> list[Held]:
     """The rows of X, or copies of those that are kept, in an even number of pieces.
 
     Signals are answered between two pieces.  Copying takes room for the addresses of the entries of one piece.
