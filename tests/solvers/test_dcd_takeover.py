@@ -19,7 +19,7 @@ from bigsvm.errors import BigSVMError
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.context import RunControl
-from bigsvm.solvers.dcd import interior
+from bigsvm.solvers.dcd import foresight, interior
 from bigsvm.solvers.dcd.dual_cd import DualCD
 from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.tube.squared_path import SquaredPath
@@ -81,7 +81,7 @@ def test_auto_leaves_sweeps_that_would_take_longer(loss: str, bias: str, n_class
 
 @pytest.mark.parametrize("layout", ["dense", "csr"])
 def test_a_wide_regression_is_left_by_the_same_rule(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("auto", "tube.tube", "dcd.interior"):
+    for module in ("auto", "tube.tube", "dcd.foresight"):
         monkeypatch.setattr(f"bigsvm.solvers.{module}.NARROW", 3)
     X, _ = unscaled()
     y = X @ (1.0 / np.array([1.0, 10.0, 100.0, 30.0, 3.0]))
@@ -120,7 +120,7 @@ def test_a_forecast_counts_only_after_a_part_of_the_work_that_it_may_waste() -> 
             groups=[SimpleNamespace(swept=100 * epochs)], enough=1600.0, hopeless=False, pace=Pace.of(1)
         )
         state.pace.see(0.0, np.ones(1))
-        interior.foresee(state, ctx, gap, asked)
+        foresight.foresee(state, ctx, gap, asked)
         return bool(state.hopeless)
 
     assert not leaves(99, 1.0)  # nothing is foreseen yet

@@ -40,7 +40,8 @@ from bigsvm.solvers.dcd.dual_cd_start import DualStart
 from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
-from bigsvm.solvers.dcd.interior import begin, epochs, epochs_left, foresee, read, solve, work_of_another
+from bigsvm.solvers.dcd.foresight import epochs_left, foresee, work_of_another
+from bigsvm.solvers.dcd.interior import begin, epochs, read, solve
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
 from bigsvm.solvers.dcd.slow_sweeps import before_load, let_go, see_proof, speed_up
@@ -353,11 +354,12 @@ class DualCD(SolverBase):
         return f"dcd: after {after} the gap is about {gap:.2g}{forecast}: an interior-point method takes over"
 
     def _forecast_of(self, state: DualCDState, ctx: Context) -> str:
-        """The forecast that decided who goes on, for the message; '' if there was none."""
+        """The forecast that decided who goes on, and the work to come, for the message; '' if there was none."""
         if not math.isfinite(state.enough) or self.takeover_after:
             return ""
         left = epochs_left(state, ctx)
-        return f", and would take {left:,.0f} epochs more" if left < _ENDLESS else " and hardly falls"
+        falls = f", and would take {left:,.0f} epochs more" if left < _ENDLESS else " and hardly falls"
+        return f"{falls}, while {state.enough:,.0f} epochs of work should do"
 
     def _solved(self, state: DualCDState, ctx: Context, info: StepInfo) -> StepInfo:
         """The report on a step, after which the method takes over if sweeps take long (`interior.py`)."""

@@ -1,73 +1,32 @@
 """The hand-over from `dcd` to an interior-point method (`solvers/tube`) where sweeps take long.
 
-That is an interior-point method.  With rows in memory it takes part of a step, and classes may be solved, too.  If rows
-stream, each step is one reading of theirs (`StreamedTube`).
+With rows in memory the method takes part of a step, and may solve classes, too.  If rows stream it solves a regression,
+and each step is one reading of theirs (`StreamedTube`).
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
 from bigsvm.solvers.dcd.slow_sweeps import bytes_in_float64, put_in_float64
-from bigsvm.solvers.pace import IN_MEMORY
-from bigsvm.solvers.tube.classes import bytes_for_classes, solve_classes, work
+from bigsvm.solvers.tube.classes import bytes_for_classes, solve_classes
 from bigsvm.solvers.tube.in_memory import bytes_to_solve, solve_model
 from bigsvm.solvers.tube.streamed import READINGS, StreamedTube
-from bigsvm.solvers.tube.tube import FINAL, NARROW
+from bigsvm.solvers.tube.tube import FINAL
 from bigsvm.solvers.weights import columns
-from bigsvm.store.blocks import Block, row_bytes
+from bigsvm.store.blocks import Block
 from bigsvm.tasks import PassLeft, leaving_when
 
 # The cost of a solution in epochs: 80 for 8,000 x 12 rows, 150 for 100,000 x 12, 270 for 50,000 x 100, 950 for
 # 20,000 x 300.  Where sweeps were not done by then, they took up to a hundred times as long (C = 100).
 _EPOCHS, _EPOCHS_A_FEATURE = 100, 3
-_TOLD = 1 / 16  # share of the other method's work that sweeps do before a forecast of theirs counts
 
 
 def epochs(ctx: Context) -> int:
     """The epochs of `dcd` (if rows stream, its passes) that cost about as much as a solution."""
     return _EPOCHS + _EPOCHS_A_FEATURE * ctx.data.n_features if ctx.resident else READINGS
-
-
-def work_of_another(problem: Problem, ctx: Context) -> float:
-    """The work of an interior-point method on rows in memory, in epochs; inf if there is none for them.
-
-    There is none if it would take longer than sweeps that end as hopeless, as for sparse rows of many features.  A
-    regression of few features has a rule of its own (`epochs`).
-    """
-    data, loss = ctx.data, problem.loss
-    regression = loss.regression and (loss.smooth or loss.nu is not None or data.n_features <= NARROW)
-    if not ctx.resident or regression or problem.joint or problem.axis is not None:
-        return math.inf
-    nnz = data.nnz if data.nnz is not None else row_bytes(data) * data.n_samples / 8  # the estimate of the plan
-    found = work(data.n_samples, data.n_features, nnz, data.layout == "csr")
-    return found if found <= IN_MEMORY.most else math.inf
-
-
-def foresee(state: DualCDState, ctx: Context, gap: float, asked: int) -> None:
-    """Note the gap after some sweeps; `hopeless` is set if the other method is expected to take less work than dcd.
-
-    That is so once sweeps have done as much work as it is thought to need, or would still need as much if the gap went
-    on shrinking by the same factor.  Its work is spent for nothing if that forecast is wrong, so the forecast counts
-    only after a part of it.
-
-    asked : epochs after which the method takes over in any case, if that was asked for; else 0
-    """
-    n = max(ctx.data.n_samples, 1)
-    done = sum(group.swept for group in state.groups) / (n * len(state.groups))
-    state.pace.see(done, np.array([gap]))
-    longer = done > state.enough or (done >= _TOLD * state.enough and epochs_left(state, ctx) > state.enough)
-    state.hopeless = state.hopeless or (done >= asked if asked else longer)
-
-
-def epochs_left(state: DualCDState, ctx: Context) -> float:
-    """Epochs that dcd still needs if its gap goes on shrinking by the same factor; inf if it does not shrink."""
-    return float(state.pace.by_ratio(np.array([ctx.tol]))[0])
 
 
 def solve(state: DualCDState, ctx: Context) -> int:

@@ -46,8 +46,8 @@ _COPIED = 1.25  # room for rows that are copied, over that of all rows
 
 def bytes_to_solve(problem: Problem, block: Block, ctx: Context) -> int:
     """The memory that `solve_model` takes beside the rows, all of which are in `block`."""
-    nbytes = 2 * 8 * _ARRAYS * ctx.data.n_samples + (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
-    return nbytes + bytes_of_copies(problem, block)
+    triangles = (SLICES + 1) * 8 * triangle_size(ctx.data.n_features + 1)
+    return 2 * 8 * _ARRAYS * ctx.data.n_samples + triangles + bytes_of_copies(problem, block)
 
 
 def bytes_of_copies(problem: Problem, block: Block) -> int:
