@@ -16,10 +16,7 @@ from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.testing.forked import Forked
 
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGSVM_CACHE", f"{tmp_path}-cache")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def arrow_file(path: Path) -> bytes:
