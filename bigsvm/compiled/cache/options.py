@@ -6,6 +6,8 @@ bigsvm are compiled, it does so 80,000 times, which takes a tenth of the CPU tim
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba.core.targetconfig import TargetConfig
 
 plainly, plain_hash = TargetConfig.__eq__, TargetConfig.__hash__
@@ -18,7 +20,7 @@ def compare_quickly() -> None:
     It is meant for processes that only compile.
     """
 
-    def equal(one: TargetConfig, other: object) -> bool:
+    def equal(one: TargetConfig, other: Any) -> bool:
         if type(one) is not type(other):
             return plainly(one, other)
         ours, theirs, options = one._values, other._values, vars(type(one))["options"]
@@ -34,4 +36,4 @@ def compare_quickly() -> None:
         return hashes[kind]
 
     hashes: dict[type, int] = {}
-    TargetConfig.__eq__, TargetConfig.__hash__ = equal, hashed  # type: ignore[method-assign]
+    TargetConfig.__eq__, TargetConfig.__hash__ = equal, hashed

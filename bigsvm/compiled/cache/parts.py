@@ -11,7 +11,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numba
-from numba import _dynfunc  # type: ignore[attr-defined]
+from numba import _dynfunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 

@@ -106,7 +106,7 @@ def shipped(folder: Path) -> Shipped:
     other = [name for name in here if about.get("stamp", {}).get(name) != here[name]]
     if not here["sources"] or other:
         return Shipped((), _differs(other[0] if other else "sources", about, here))
-    if numba_config.CPU_NAME is not None or numba_config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
+    if numba_config.CPU_NAME is not None or numba_config.CPU_FEATURES is not None:
         return Shipped((), "NUMBA_CPU_NAME or NUMBA_CPU_FEATURES asks for another processor")
     compiled = [level for level in LEVELS if level in about.get("levels", ())]
     levels = tuple(level for level in compiled if not lacks(level))
