@@ -16,7 +16,7 @@ from bigsvm.compiled.shared.rows import CSR, take_rows
 from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, frozen
 from bigsvm.store.identity import Identity
 from bigsvm.store.working_order import frequency_order, inverse_order
 
@@ -162,6 +162,6 @@ def _csr(
         if rank is None:
             indices[a:b] = rows.indices
         else:
-            renumber(rows.indices, rank, indices[a:b])
+            renumber(frozen(rows.indices), frozen(rank), indices[a:b])
 
     return put, lambda: CSR(data, indices, indptr)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bigsvm.compiled.shared.fingerprint import content_hash, first_bad_value
 from bigsvm.compiled.shared.rows import take_rows
-from bigsvm.store.blocks import readonly_view
+from bigsvm.store.blocks import frozen, readonly_view
 from bigsvm.store.content import label_bits
 from bigsvm.testing.problems import as_csr, full_csr, random_problem
 
@@ -14,7 +14,7 @@ from bigsvm.testing.problems import as_csr, full_csr, random_problem
 def digest(X, labels=None, weights=None, first=0):
     n = len(X) if isinstance(X, np.ndarray) else len(X.indptr) - 1
     labels = np.arange(n, dtype=np.uint64) if labels is None else labels
-    low, high = content_hash(readonly_view(X), labels, np.ones(n) if weights is None else weights, first)
+    low, high = content_hash(readonly_view(X), labels, frozen(np.ones(n) if weights is None else weights), first)
     return int(low) + (int(high) << 64)
 
 

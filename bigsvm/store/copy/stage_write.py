@@ -15,7 +15,7 @@ from bigsvm.compiled.shared.shuffle import renumber
 from bigsvm.files.atomic import sync_directory, temporary_name
 from bigsvm.files.plain_arrays import load_array
 from bigsvm.files.space import cannot_write
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, readonly_view, row_bytes, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, readonly_view, row_bytes, tile
 from bigsvm.store.copy.block_coding import coded_matrix, number_bits
 from bigsvm.store.copy.permutation import OrderWriter, write_inverse
 from bigsvm.store.copy.shuffle import Sizes, shuffled_blocks
@@ -128,7 +128,7 @@ def prepared(piece: Block, rank: np.ndarray | None) -> Block:
     X = piece.X
     if rank is not None and isinstance(X, CSR):
         indices = np.empty_like(X.indices)
-        renumber(X.indices, rank, indices)
+        renumber(frozen(X.indices), frozen(rank), indices)
         X = CSR(X.data, indices, X.indptr)
     return Block(piece.start, piece.stop, X, piece.y, piece.sample_weight, sqnorm)
 

@@ -14,7 +14,7 @@ from bigsvm.errors import DataError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
 from bigsvm.files.outputs import output_file
 from bigsvm.files.space import Share, cannot_write
-from bigsvm.store.blocks import Block, Matrix, RowBlocks, row_bytes
+from bigsvm.store.blocks import Block, Matrix, RowBlocks, frozen, row_bytes
 from bigsvm.store.checks import index_dtype
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
@@ -170,7 +170,8 @@ def _lines(block: Block, X: CSR, labels: _Labels) -> memoryview:
     which = labels.of(block, X.indptr)
     mantissas, exponents = exact_decimals(X.data)
     out = np.empty(kernel.ENTRY_BYTES * len(X.data) + (labels.longest + 1) * block.n_rows, np.uint8)
-    size = kernel.write_lines(labels.text, labels.starts, which, X.indptr, X.indices, X.data, mantissas, exponents, out)
+    indices, data = frozen(X.indices), frozen(X.data)  # a loop for both, whoever may write to them
+    size = kernel.write_lines(labels.text, labels.starts, which, X.indptr, indices, data, mantissas, exponents, out)
     return out[:size].data
 
 
@@ -178,7 +179,7 @@ def exact_decimals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(mantissas, exponents): |values| = mantissa * 10^exponent when read back, in as few digits as do."""
     mantissas, exponents = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
     left = np.empty(len(values), np.int64)
-    n_left = kernel.shortest(values, mantissas, exponents, left)
+    n_left = kernel.shortest(frozen(values), mantissas, exponents, left)
     for place in left[:n_left].tolist():  # float64 of 16 and 17 digits: Python knows the shortest
         digits, _, power = repr(abs(float(values[place]))).partition("e")
         whole, _, fraction = digits.partition(".")
