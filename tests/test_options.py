@@ -14,6 +14,7 @@ from bigsvm.cli.commands.models.predict import command as predict
 from bigsvm.cli.commands.training.fit import command as fit
 from bigsvm.cli.commands.training.plan import command as plan
 from bigsvm.config import MODEL_OPTIONS, OPTIONS, RESULT_OPTIONS, TYPED, FitConfig
+from bigsvm.errors import UsageError
 from bigsvm.run.fit.problem_identity import asked_digest
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.identity import Identity
@@ -32,6 +33,24 @@ OTHER: dict[str, Any] = {
 }  # fmt: skip
 """Another value than the default of every field."""
 DATA = Identity.of("0" * 32, matrix="X")
+
+
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.kind in ("float", "gamma")])
+def test_a_whole_number_is_the_number_that_it_is_typed_as(name: str) -> None:
+    """To compiled loops C = 1 was another type than C = 1.0: they were compiled anew, in the midst of a fit."""
+    if name == "calibrate_share":
+        pytest.skip("it is below 1")
+    assert repr(getattr(FitConfig.of(**{name: 1}), name)) == "1.0"
+
+
+def test_costs_that_are_whole_numbers_are_those_that_are_typed() -> None:
+    assert repr(FitConfig(C_path=[1, 10]).C_path) == "[1.0, 10.0]"
+
+
+@pytest.mark.parametrize("name", ["C", "epsilon", "gamma", "tol"])
+def test_a_whole_number_beyond_all_floats_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        FitConfig.of(**{name: 10**400})
 
 
 def test_every_field_is_in_the_table() -> None:

@@ -41,6 +41,9 @@ class FitConfig(FitOptions):
                 raise UsageError(f"{name} must be a positive number, not {value!r}", hint=hint)
             if option.least is not None and value < option.least:
                 raise UsageError(f"{name} must be at least {option.least}, not {value!r}")
+            if option.kind in ("float", "gamma") and not isinstance(value, str):
+                # A whole number of Python is another type to compiled loops, and another text in a model's document.
+                object.__setattr__(self, name, _as_float(name, value))
         number = isinstance(self.gamma, int | float) and 0 < self.gamma < float("inf")
         if self.gamma not in ("auto", "scale") and not number:
             raise UsageError(f"gamma must be auto, scale or a positive number, not {self.gamma!r}")
@@ -49,6 +52,8 @@ class FitConfig(FitOptions):
         for value in self.C_path or ():
             if not 0 < value < float("inf"):
                 raise UsageError(f"every C must be a positive number, not {value!r}")
+        if self.C_path is not None:
+            object.__setattr__(self, "C_path", [_as_float("C", value) for value in self.C_path])
         if self.multi_class is not None and (self.regression or self.loss == "one_class"):
             fits = "targets" if self.regression else "rows of one class"
             raise UsageError(f"multi_class is for classes, and the loss {self.loss} fits {fits}", hint="leave it out")
@@ -190,6 +195,14 @@ CALLED_ELSEWHERE = {
     "eps": "tol",
 }
 """Name of an option in another program -> our field."""
+
+
+def _as_float(name: str, value: Any) -> float:
+    """`value` of the option `name`; raises UsageError for a whole number beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise UsageError(f"{name} is a whole number beyond 1e308, the largest that is computed with") from None
 
 
 def _nearest(name: str, known: set[str]) -> str:

@@ -19,6 +19,7 @@ from bigsvm.solvers.primal.row_pass import Curvature
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.primal.search_options import check_search, weights_named
 from bigsvm.solvers.weights import columns
+from bigsvm.store.blocks import readonly_view
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft
 
@@ -204,7 +205,7 @@ class Rosenbrock(FullGradient):
         """Search along the directions whose products are in V, from the first that was not followed yet."""
         problem, rows, extra, w = state.problem, state.rows, state.extra, columns(state.w)
         rule = EXACT if self.line_search == "exact" else GLOBAL_NEWTON
-        products, n = extra.products(), extra.D.shape[1]
+        products, n = readonly_view(extra.products()), extra.D.shape[1]
         costly = len(w) - (problem.bias == "free")
         for k in range(extra.done, min(extra.held + extra.n_held, len(extra.flat))):
             d, m = extra.flat[k], k // n
