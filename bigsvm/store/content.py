@@ -34,8 +34,8 @@ class ContentHash:
 
     def add_bits(self, X: np.ndarray | CSR, bits: np.ndarray, weights: np.ndarray | None, first_row: int) -> None:
         """`add` where the labels' bits are known already (uint64, shape (n_rows,))."""
-        weights = np.ones(n_rows_of(X)) if weights is None else np.asarray(weights, np.float64)
-        low, high = content_hash(readonly_view(X), bits, frozen(weights), first_row)
+        ones = np.ones(n_rows_of(X)) if weights is None else np.ascontiguousarray(weights, np.float64)
+        low, high = content_hash(readonly_view(X), bits, frozen(ones), first_row)
         self.total = (self.total + int(low) + (int(high) << 64)) % (1 << 128)
 
     def merge(self, other: ContentHash) -> None:
