@@ -114,8 +114,7 @@ class UnsureWeights:
         """
         size = np.abs(b)
         with np.errstate(over="ignore", invalid="ignore"):
-            rows: np.ndarray | float = self.inside + self.largest * ends
-            scores = EPS * (w * rows + size * (self.room + ends))
+            scores = EPS * (w * (self.inside + self.largest * ends) + size * (self.room + ends))
             gap = scores + rounding_of_norm(np.asarray(apart), np.asarray(self.spread))
             primal = EPS * (w * self.costs + size * self.weight)
         return LinearRounding(_finite(gap), _finite(primal))

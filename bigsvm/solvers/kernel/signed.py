@@ -52,7 +52,7 @@ def make_feasible(state: KernelState, qp: DualQP, m: int) -> bool:
     outside = False
     for start, stop in tile(qp.n, _PIECE):
         beta, piece = qp.beta[start:stop], slice(start, stop)
-        outside |= bool(np.any(beta < qp.lower[piece]) or np.any(beta > qp.upper[piece]))
+        outside |= bool(np.any((beta < qp.lower[piece]) | (beta > qp.upper[piece])))
         np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
     moved = _balance(qp) or outside
     if moved:
