@@ -200,7 +200,10 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
     assert first(10**7, 100, **hinge, lam=1e-4) == "dcd, then newton-ws"
     assert first(10**7, 100, **hinge, lam=1e-8) == "newton-ws"
     opened = preferences(FitConfig.of(**hinge, C=1.0), shape(10**6, 100), True)
-    assert [(p.name, dict(p.options)) for p in opened] == [("newton-ws", {"opening": "dcd"}), ("dcd", {})]
+    assert [(p.name, dict(p.options)) for p in opened] == [
+        ("newton-ws", {"opening": "dcd"}),
+        ("dcd", {"takeover_after": 0}),
+    ]
     assert opened[0].kept_bytes > 10**6 * 400
     assert first(10**6, 100, True, loss="epsilon_insensitive") == "dcd"
     assert first(10**6, 2000, True, **hinge, C=1.0) == "dcd"

@@ -33,7 +33,7 @@ _MOST = 100  # iterations
 # Most that a second-order term of the predictor counts for, times the mean product.  These terms are those of a whole
 # step.  Where the step is short they may be a thousand times mu, and targets so far from the path lead rows away from
 # it: on kddcup99 dozens of short steps followed (docs/measurements.md 5).
-_CURVED = 30.0
+_CURVED = 10.0
 # On the central path the C of a row counts for at most this many times the median C.  With one row of C = 1e6 among
 # rows of C = 1, that row alone determined mu: 100 iterations, with steps of a few hundredths, were not enough.
 _UNEVEN = 1000.0
