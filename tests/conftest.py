@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib.util
 import itertools
@@ -69,6 +70,14 @@ with LocalCluster(processes=True, silence_logs=logging.ERROR, **options) as clus
     print(cluster.scheduler_address, flush=True)
     sys.stdin.read()
 """
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Workers collect one after another: the first one compiles all modules, which the others then only load."""
+    with open(__file__) as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
