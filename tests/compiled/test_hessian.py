@@ -34,7 +34,7 @@ def test_sums_of_outer_products(layout: str, n: int, d: int, bias: float) -> Non
 
 
 def test_entries_in_any_order_of_features_sum_up_the_same() -> None:
-    X, _ = random_problem(20, 6, 0.7, seed=1)
+    X, _ = random_problem(20, 13, 0.7, seed=1)
     rows = as_csr(X)
     backwards = rows._replace(data=rows.data.copy(), indices=rows.indices.copy())
     for i in range(20):
@@ -42,7 +42,7 @@ def test_entries_in_any_order_of_features_sum_up_the_same() -> None:
         backwards.data[a:b], backwards.indices[a:b] = rows.data[a:b][::-1], rows.indices[a:b][::-1]
     found = []
     for matrix in (rows, backwards):
-        H = np.zeros((7, 7))
+        H = np.zeros((14, 14))
         add_hessian(readonly_view(matrix), np.ones(20), 1.0, H)
         found.append(H)
     np.testing.assert_array_equal(found[0], found[1])

@@ -148,20 +148,73 @@ def _dense_hessian(X, h, bias, H, half, A, weights):
 
 
 @register_jitable
+def _add_outer_of_any(indices, data, h, bias, H, n, half):
+    """H += h [x, bias] [x, bias]' for a sparse row x, whose columns may stand in any order, without the last entry."""
+    last = _col(n - 1)
+    for a in range(indices.shape[0]):
+        j, x = indices[a], h * np.float64(data[a])
+        row = _row(np.int64(j), n, half)
+        for b in range(indices.shape[0]):
+            k = indices[b]
+            if k >= j:
+                H[row + _col(k)] += x * np.float64(data[b])
+        H[row + last] += x * bias
+
+
+@register_jitable
+def _add_outer_of_ascending(indices, x, h, bias, H, n, half):
+    """The same for a row with ascending columns, and the same bits: four rows of H at a time, a third of the time.
+
+    x : float64, the entries
+    """
+    m, last = indices.shape[0], _col(n - 1)
+    for a in range(0, m - m % 4, 4):
+        r0, r1 = _row(np.int64(indices[a]), n, half), _row(np.int64(indices[a + 1]), n, half)
+        r2, r3 = _row(np.int64(indices[a + 2]), n, half), _row(np.int64(indices[a + 3]), n, half)
+        x0, x1, x2, x3 = h * x[a], h * x[a + 1], h * x[a + 2], h * x[a + 3]
+        for b in range(a, a + 4):
+            k = _col(indices[b])
+            H[r0 + k] += x0 * x[b]
+            if b > a:
+                H[r1 + k] += x1 * x[b]
+            if b > a + 1:
+                H[r2 + k] += x2 * x[b]
+        H[r3 + _col(indices[a + 3])] += x3 * x[a + 3]
+        for b in range(a + 4, m):
+            k = _col(indices[b])
+            # All are read before one is written: the compiler does not know that they are different entries.
+            h0, h1, h2, h3 = H[r0 + k], H[r1 + k], H[r2 + k], H[r3 + k]
+            H[r0 + k], H[r1 + k] = h0 + x0 * x[b], h1 + x1 * x[b]
+            H[r2 + k], H[r3 + k] = h2 + x2 * x[b], h3 + x3 * x[b]
+        H[r0 + last] += x0 * bias
+        H[r1 + last] += x1 * bias
+        H[r2 + last] += x2 * bias
+        H[r3 + last] += x3 * bias
+    for a in range(m - m % 4, m):
+        row, scaled = _row(np.int64(indices[a]), n, half), h * x[a]
+        for b in range(a, m):
+            H[row + _col(indices[b])] += scaled * x[b]
+        H[row + last] += scaled * bias
+
+
+@register_jitable
 def _csr_hessian(X, h, bias, H, half, A, weights):
     n = A.shape[1]
-    last = _col(n - 1)
+    corner = _row(n - 1, n, half) + _col(n - 1)
+    x = A[0]
     for i in range(X.indptr.shape[0] - 1):
         if h[i] != 0.0:
-            for a in range(X.indptr[i], X.indptr[i + 1]):
-                j, x = X.indices[a], h[i] * np.float64(X.data[a])
-                row = _row(np.int64(j), n, half)
-                for b in range(X.indptr[i], X.indptr[i + 1]):
-                    k = X.indices[b]
-                    if k >= j:
-                        H[row + _col(k)] += x * np.float64(X.data[b])
-                H[row + last] += x * bias
-            H[_row(n - 1, n, half) + last] += h[i] * bias * bias
+            start, stop = X.indptr[i], X.indptr[i + 1]
+            ascending = True
+            for a in range(start + 1, stop):
+                ascending &= X.indices[a - 1] < X.indices[a]
+            if ascending:  # so there are no more entries than columns
+                for a in range(start, stop):
+                    x[a - start] = X.data[a]
+                _add_outer_of_ascending(X.indices[start:stop], x, h[i], bias, H, n, half)
+            else:
+                _add_outer_of_any(X.indices[start:stop], X.data[start:stop], h[i], bias, H, n, half)
+            H[corner] += h[i] * bias * bias
 
 
 def _add_outer(X, h, bias, H, half, A, weights):
