@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import bigsvm
+from bigsvm.run.fit import scales
 from tests.run.counted_fits import fit, unscaled
 
 
@@ -108,3 +109,38 @@ def test_ordinary_columns_are_not_warned_of() -> None:
     assert warnings_of((rng.standard_normal((200, 5)) * [1e-2, 1, 1, 10, 100], y)) == []
     assert warnings_of((sp.random(200, 1000, 0.05, "csr", random_state=0), y)) == []
     assert warnings_of((np.full((200, 200), 1e6) * np.eye(200), y), kernel="precomputed") == []
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "stored"])
+def test_long_rows_are_warned_of_where_training_takes_long(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C |x|^2 counts, not the scale of the features alone; of small data, and of kernels, nothing is said."""
+    rng = np.random.default_rng(1)
+    X = rng.integers(1, 256, (60, 6)).astype(np.float32)
+    y = (X[:, 0] > 128.0).astype(int)
+    given: dict[float, Any] = {}
+    for size in (1.0, 255.0):
+        rows: Any = (X / np.float32(size), y)
+        if kind == "sparse":
+            rows = (sp.csr_matrix(rows[0]), y)
+        elif kind == "stored":
+            bigsvm.ingest(rows, tmp_path / f"{size}.zarr")
+            rows = tmp_path / f"{size}.zarr"
+        given[size] = rows
+
+    def said(size: float, **options: Any) -> list[str]:
+        few: dict[str, Any] = {"max_passes": 1, **options}
+        return [text for text in fit(given[size], **few).warnings if "long" in text]
+
+    assert said(1.0) == []  # it takes no time
+    monkeypatch.setattr(scales, "_MUCH", 1e3)
+    (text,) = said(1.0)
+    assert text.startswith("rows are long for C = 1: C |x|^2 is about 1e+05, of features in [-1, 1] about 2e+00; ")
+    assert 'scale="maxabs"' in text
+    for solver in ("dcd", "newton"):
+        assert said(1.0, solver=solver, loss="squared_hinge") == [text]
+    (text,) = said(255.0, C=255.0**2)
+    assert "C |x|^2 is about 1e+05" in text
+    assert said(255.0) == said(1.0, C=1e-3) == said(1.0, scale="maxabs") == said(1.0, kernel="rbf") == []
+    assert said(1.0, loss="nu_svc", nu=0.2, kernel="linear", max_passes=100) == []

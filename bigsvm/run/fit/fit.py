@@ -46,7 +46,7 @@ from bigsvm.run.fit.outcome import FitResult, about_model, how_it_ended
 from bigsvm.run.fit.plan import Plan, make_plan
 from bigsvm.run.fit.precompile import precompile
 from bigsvm.run.fit.problem_identity import ProblemIdentity, result_options
-from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning, minds_scales
+from bigsvm.run.fit.scales import found_scale_warning, known_scale_warning
 from bigsvm.run.fit.training import begin, make_context
 from bigsvm.run.proof.prover import Prover
 from bigsvm.run.proof.saved_problem import models_document
@@ -150,7 +150,7 @@ def _trained(
         check_unchanged(store)  # rows in memory and in a working copy are not read from the store again
         staged_at = time.monotonic()
         if not store.content and config.kernel != "precomputed":
-            _warn(found_scale_warning(data, data.refs(plan.extent_rows), minds_scales(plan), store.feature_names), note)
+            _warn(found_scale_warning(data, data.refs(plan.extent_rows), plan, store.feature_names), note)
         problem = _problem_of_rows(plan, config, store, survey)
         if folded is not None:
             problem = folded.applied(problem, data)
@@ -263,7 +263,7 @@ def _make_ready(
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
     if config.kernel != "precomputed":
-        _warn(known_scale_warning(store, minds_scales(plan)), note)
+        _warn(known_scale_warning(store, plan), note)
     note(WorkStarted(COMPILING, 0, ""))
     precompile(store, plan, config, note)
     compiled = time.monotonic()

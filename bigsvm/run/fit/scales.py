@@ -1,8 +1,11 @@
-"""A warning before training where columns differ much in scale: solvers then take long, or do not end at all."""
+"""A warning before training where columns differ much in scale, or rows are long for C: training then takes long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.run.fit.plan import Plan
@@ -13,6 +16,14 @@ _COLUMNS = 1 << 16  # with more, nothing is said: what is kept of each column mu
 _FEW = 1000  # features: of many, as text has them, rare ones differ in scale and do no harm
 _BLOCKS = 4  # of rows that stream
 _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
+# C |x|^2 from which rows are long.  It says how hard a problem is, whatever the scale of its features: dividing them by
+# 255 and multiplying C by 255^2 changes nothing.  Of scaled features it is 1 to 100, times C.
+_LONG = 1e5
+_MUCH = 3e10  # multiplications of a fit below which nothing is said: some 10 s
+# Newton steps of a fit with long rows, in each of which about half of the rows matter (images of 784 pixels up to 255
+# need 117), and epochs of dual coordinate descent without them, at the least.
+_NEWTON_STEPS, _EPOCHS = 60, 1000
+_SECOND_ORDER = "newton", "newton-ws", "interior-point"
 
 
 def minds_scales(plan: Plan) -> Minding:
@@ -28,22 +39,45 @@ def minds_scales(plan: Plan) -> Minding:
     return "more" if solver.name == "dcd" and d <= _FEW and not takes_over else "yes"
 
 
-def known_scale_warning(store: RowBlocks, minding: Minding = "maybe") -> str | None:
-    """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well.
+def known_scale_warning(store: RowBlocks, plan: Plan) -> str | None:
+    """The warning that follows from what the store's manifest knows; None where it knows nothing, or all is well."""
+    return _warning_of(store.content.get("column_scale") or {}, plan, store.feature_names)
 
-    minding : as `minds_scales`
+
+def _warning_of(summary: dict[str, Any], plan: Plan, names: Sequence[str] | None) -> str | None:
+    """The first warning that the scales of the columns give rise to.  summary : as of `ColumnScales.summary`"""
+    return scale_warning(summary, minds_scales(plan), names) or _long_rows_warning(summary, plan)
+
+
+def _long_rows_warning(summary: Mapping[str, Any], plan: Plan) -> str | None:
+    """The warning that rows are long for C, where that makes a fit take more than some seconds.
+
+    A mean square of the numbers is not known.  A third of the square of the usual largest number of a column is near
+    enough: it is 3e6 for images of digits, whose rows have a mean square of 6e6.
     """
-    known = store.content
-    return scale_warning(known.get("column_scale") or {}, minding, store.feature_names)
+    problem, solver, shape = plan.problem, plan.solver, plan.shape
+    usual = summary.get("quartile", summary.get("median"))
+    if not isinstance(usual, float) or problem.kernel.name != "linear" or problem.loss.nu is not None:
+        return None
+    a_row, C = shape.nnz / max(shape.n_samples, 1), float(np.max(problem.C))
+    hard = C * a_row * usual * usual / 3.0
+    handed = plan.shards == 1 and plan.mode == "resident" and solver.may_hand_over(problem.loss, shape.n_features)
+    by_newton = handed or solver.name in _SECOND_ORDER
+    work = problem.models_per_row * shape.nnz * (_NEWTON_STEPS * 0.5 * a_row if by_newton else _EPOCHS)
+    if hard < _LONG or work < _MUCH:
+        return None
+    return (
+        f"rows are long for C = {C:g}: C |x|^2 is about {hard:.0e}, of features in [-1, 1] about {C * a_row / 3:.0e}; "
+        "training will take several times as long; scale the features (fit --scale maxabs does), or lower C"
+    )
 
 
 def found_scale_warning(
-    data: RowBlocks, refs: Sequence[BlockRef], minding: Minding = "maybe", names: Sequence[str] | None = None
+    data: RowBlocks, refs: Sequence[BlockRef], plan: Plan, names: Sequence[str] | None = None
 ) -> str | None:
     """The warning that follows from some of the rows, in the numbers of the store's columns.
 
-    refs : blocks of `data`; a few of them are read, evenly spread;  minding : as `minds_scales`
-    names : of the store's features
+    refs : blocks of `data`; a few of them are read, evenly spread;  names : of the store's features
     """
     scales = ColumnScales(_COLUMNS)
     for ref in refs[:: max(-(-len(refs) // _BLOCKS), 1)]:
@@ -55,7 +89,7 @@ def found_scale_warning(
     worst = summary.get("badly_scaled")
     if data.feature_order is not None and isinstance(worst, list):
         summary["badly_scaled"] = data.feature_order[worst].tolist()
-    return scale_warning(summary, minding, names)
+    return _warning_of(summary, plan, names)
 
 
 def _pieces(X: Matrix) -> Iterator[Matrix]:
