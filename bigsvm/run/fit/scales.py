@@ -23,7 +23,8 @@ _MUCH = 3e10  # multiplications of a fit below which nothing is said: some 10 s
 # Newton steps of a fit with long rows, in each of which about half of the rows matter (images of 784 pixels up to 255
 # need 117), and epochs of dual coordinate descent without them, at the least.
 _NEWTON_STEPS, _EPOCHS = 60, 1000
-_SECOND_ORDER = "newton", "newton-ws", "interior-point"
+_ANY_SCALE = "newton", "interior-point"  # their iterations do not depend on the scales of columns
+_SECOND_ORDER = *_ANY_SCALE, "newton-ws"
 
 
 def minds_scales(plan: Plan) -> Minding:
@@ -34,7 +35,7 @@ def minds_scales(plan: Plan) -> Minding:
     """
     solver, d = plan.solver, plan.shape.n_features
     takes_over = plan.shards == 1 and solver.may_hand_over(plan.problem.loss, d)
-    if solver.name == "interior-point" or (takes_over and plan.resident):
+    if solver.name in _ANY_SCALE or (takes_over and plan.resident):
         return "no"
     return "more" if solver.name == "dcd" and d <= _FEW and not takes_over else "yes"
 
@@ -61,7 +62,7 @@ def _long_rows_warning(summary: Mapping[str, Any], plan: Plan) -> str | None:
         return None
     a_row, C = shape.nnz / max(shape.n_samples, 1), float(np.max(problem.C))
     hard = C * a_row * usual * usual / 3.0
-    handed = plan.shards == 1 and plan.mode == "resident" and solver.may_hand_over(problem.loss, shape.n_features)
+    handed = plan.shards == 1 and plan.resident and solver.may_hand_over(problem.loss, shape.n_features)
     by_newton = handed or solver.name in _SECOND_ORDER
     work = problem.models_per_row * shape.nnz * (_NEWTON_STEPS * 0.5 * a_row if by_newton else _EPOCHS)
     if hard < _LONG or work < _MUCH:
