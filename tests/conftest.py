@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import fcntl
 import gc
+import importlib
 import importlib.util
 import itertools
 import math
@@ -15,10 +17,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,21 @@ def _keep_freed(nbytes: int, trim: CodeType) -> None:
 
 
 _keep_freed(32 << 20, _keeping)
+
+
+# zarr hands each look at a file and each chunk to decode to a thread of its pool, and waits for it.  With files of some
+# hundred bytes that is a quarter of what tests of stores take, and nothing that zarr calls there is ours.
+_WITH_POOL = ["storage._local", *(f"codecs.{name}" for name in ("blosc", "gzip", "zstd", "_v2", "numcodecs._codecs"))]
+
+
+async def _on_this_thread(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    return function(*arguments, **named)
+
+
+for _name in _WITH_POOL:
+    with contextlib.suppress(ImportError):  # another zarr: it may do as it likes
+        _module = importlib.import_module(f"zarr.{_name}")
+        vars(_module)["asyncio"] = SimpleNamespace(**{**vars(asyncio), "to_thread": _on_this_thread})
 
 
 @pytest.fixture
