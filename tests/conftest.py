@@ -13,7 +13,6 @@ import itertools
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +29,10 @@ from hypothesis import settings
 from bigsvm import machine
 from bigsvm.compiled.cache.options import compare_quickly
 from bigsvm.compiled.cache.places import cache_folder
+from bigsvm.observe import lines
+from bigsvm.run.execute import pass_progress
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
+from bigsvm.store.formats.tables import looked_at_first
 
 # numba compiles on the first call, which hypothesis would take for a slow test.
 settings.register_profile("bigsvm", deadline=None, derandomize=True)
@@ -182,29 +184,6 @@ def real_data() -> ModuleType:
     return module
 
 
-@pytest.fixture(autouse=True)
-def _no_power_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody pulls the plug here: nothing waits until the disk has it."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-@pytest.fixture(autouse=True)
-def _sound_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet and HDF5 files are opened without a look by a child: to fork a process with so much memory takes long.
-
-    `tests/store/test_looked_at_first.py` has the children.
-    """
-    name = "bigsvm.store.formats.tables.looked_at_first._in_child"
-    monkeypatch.setattr(name, lambda paths, look, cpu_s: (len(paths), 0, ""))
-
-
-@pytest.fixture(autouse=True)
-def _patient_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No line for work that happens to take long on a busy machine: tests compare what a command says."""
-    monkeypatch.setattr("bigsvm.observe.lines._FIRST_SILENCE_S", math.inf)
-    monkeypatch.setattr("bigsvm.run.execute.pass_progress._TELL_S", math.inf)
-
-
 _made = itertools.count()
 
 
@@ -214,25 +193,6 @@ def tmp_path(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     folder = tmp_path_factory.getbasetemp() / f"{re.sub(r'[^a-zA-Z0-9]+', '_', request.node.name)[:30]}-{next(_made)}"
     folder.mkdir(mode=0o700)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def _same_draws() -> None:
-    """scikit-learn's references draw from NumPy's global generator: each test has the same draws in every run."""
-    np.random.seed(0)  # noqa: NPY002, as it is that generator
-
-
-@pytest.fixture(autouse=True)
-def _signals_stay() -> Iterator[None]:
-    """What a test makes of a signal ends with the test: programs that later tests start would inherit it.
-
-    Dagster makes SIGTERM do what SIGINT does: nothing, where a shell started the tests in the background.
-    """
-    ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    yield
-    for number, way in ways.items():
-        if way is not None:  # of a handler that no Python set
-            signal.signal(number, way)
 
 
 @pytest.fixture(scope="session")
@@ -250,13 +210,37 @@ def _manifests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield cache / "bigsvm" / "manifests"
 
 
+def _in_no_child(paths: Any, look: Any, cpu_s: Any) -> tuple[int, int, str]:
+    """All files are sound."""
+    return len(paths), 0, ""
+
+
 @pytest.fixture(autouse=True)
-def _private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _manifests: Path) -> Iterator[None]:
-    """Scratch and manifests of each test are its own; compiled functions are shared, for speed."""
+def _as_in_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _manifests: Path) -> Iterator[None]:
+    """What every test begins and ends with.  One fixture: pytest takes longer for each than these lines do.
+
+    * Nobody pulls the plug here: nothing waits until the disk has it.
+    * Parquet and HDF5 files are opened without a look by a child: to fork a process with so much memory takes long.
+      `tests/store/test_looked_at_first.py` has the children.
+    * No line for work that happens to take long on a busy machine: tests compare what a command says.
+    * scikit-learn's references draw from NumPy's global generator: each test has the same draws in every run.
+    * Scratch and manifests of each test are its own; compiled functions are shared, for speed.
+    * What a test makes of a signal ends with the test: programs that later tests start would inherit it.  Dagster makes
+      SIGTERM do what SIGINT does: nothing, where a shell started the tests in the background.
+    """
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    monkeypatch.setattr(looked_at_first, "_in_child", _in_no_child)
+    monkeypatch.setattr(lines, "_FIRST_SILENCE_S", math.inf)
+    monkeypatch.setattr(pass_progress, "_TELL_S", math.inf)
     monkeypatch.setenv("BIGSVM_SCRATCH", str(tmp_path / "scratch"))
+    np.random.seed(0)  # noqa: NPY002, as it is that generator
+    ways = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
-    if _manifests.exists():
-        shutil.rmtree(_manifests, ignore_errors=True)
+    for number, way in ways.items():
+        if way is not None:  # of a handler that no Python set
+            signal.signal(number, way)
+    with contextlib.suppress(FileNotFoundError):  # moved: ext4 looks at all files deleted of late before it makes one
+        _manifests.rename(tmp_path.with_name(f"{tmp_path.name}-manifests"))
 
 
 @pytest.fixture
