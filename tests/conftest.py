@@ -16,6 +16,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from bigsvm import machine
 from bigsvm.compiled.cache.options import compare_quickly
@@ -34,8 +35,8 @@ from bigsvm.run.execute import pass_progress
 from bigsvm.solvers.dcd.active_row_buffer import whole_row_buffer
 from bigsvm.store.formats.tables import looked_at_first
 
-# numba compiles on the first call, which hypothesis would take for a slow test.
-settings.register_profile("bigsvm", deadline=None, derandomize=True)
+# numba compiles on the first call, which hypothesis would take for a slow test; and a busy machine for slow data.
+settings.register_profile("bigsvm", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("bigsvm")
 
 # Nearly a third of what tests compile they compile in pytest's own processes.
@@ -130,6 +131,23 @@ def freed_is_returned() -> Iterator[None]:
     machine.trim_heap()
     yield
     _keep_freed(32 << 20, _keeping)
+
+
+@pytest.fixture
+def started_and_alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Call it for the names of threads that live and that this test has started, or that these have.
+
+    Not all that are new: threads of earlier tests, such as those of dask and zarr, begin and end as they like.
+    """
+    ours, start = [threading.current_thread()], threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        if threading.current_thread() in ours:
+            ours.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", noted)
+    return lambda: [thread.name for thread in ours[1:] if thread.is_alive()]
 
 
 @pytest.fixture(scope="module")

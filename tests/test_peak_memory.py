@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -56,11 +57,10 @@ def test_nothing_held_is_nothing_seen() -> None:
     assert memory.peak_anon_bytes - memory.base_bytes < 4 * MIB
 
 
-def test_stop_ends_the_thread_and_may_be_repeated() -> None:
-    before = set(threading.enumerate())
+def test_stop_ends_the_thread_and_may_be_repeated(started_and_alive: Callable[[], list[str]]) -> None:
     memory = PeakMemory().start()
     memory.start()
-    assert set(threading.enumerate()) > before
+    assert started_and_alive() == ["bigsvm-memory"]
     memory.stop()
     memory.stop()
-    assert set(threading.enumerate()) <= before
+    assert started_and_alive() == []

@@ -6,6 +6,7 @@ import itertools
 import pickle
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,9 @@ def test_read_ahead_uses_its_buffers_again_and_never_one_that_is_in_use() -> Non
 
 
 @pytest.mark.parametrize("who", ["reader", "companion"])
-def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str) -> None:
+def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(
+    who: str, started_and_alive: Callable[[], list[str]]
+) -> None:
     _, store, groups = scattered()
     plain = store.read
 
@@ -186,11 +189,10 @@ def test_read_ahead_raises_errors_at_their_place_and_leaves_no_threads(who: str)
 
     store.read = failing
     seen: list[BlockGroup] = []
-    before = set(threading.enumerate())
     with pytest.raises(DataError, match="row 3"), ReadAhead(store, groups, 3, also=look) as source:
         seen.extend(group for group, _ in source)
     assert seen == groups[:2]
-    assert set(threading.enumerate()) <= before
+    assert started_and_alive() == []
 
 
 @pytest.mark.parametrize("taken", [1, 2, 4])

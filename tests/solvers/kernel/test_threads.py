@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,20 +66,22 @@ def test_the_bytes_of_one_thread(
 
 
 @pytest.mark.parametrize("solver", ["smo", "rosen"])
-def test_a_fit_that_is_interrupted_leaves_no_thread(solver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_is_interrupted_leaves_no_thread(
+    solver: str, monkeypatch: pytest.MonkeyPatch, started_and_alive: Callable[[], list[str]]
+) -> None:
     monkeypatch.setattr(gram, "_WORTH_A_THREAD", 1)
-    rng, before, during = np.random.default_rng(4), set(threading.enumerate()), []
+    rng, during = np.random.default_rng(4), list[str]()
     X = rng.standard_normal((300, 4))
 
     def interrupt(event: Event) -> None:
-        during.extend(thread.name for thread in threading.enumerate() if "kernel" in thread.name)
+        during.extend(name for name in started_and_alive() if "kernel" in name)
         if during:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         bigsvm.fit((X, np.sign(X[:, 0] * X[:, 1])), solver=solver, kernel="rbf", threads=2, emit=interrupt)
     assert during
-    assert set(threading.enumerate()) <= before
+    assert started_and_alive() == []
 
 
 def test_threads_are_woken_by_shape() -> None:
