@@ -150,6 +150,15 @@ def started_and_alive(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]
     return lambda: [thread.name for thread in ours[1:] if thread.is_alive()]
 
 
+@pytest.fixture
+def no_small_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fit begins without small ones, which load what is compiled: for who watches a method of a solver.
+
+    The first fit of its kind in a process has them, so what is seen would depend on the tests before.
+    """
+    monkeypatch.setattr("bigsvm.run.fit.fit.precompile", lambda *given: None)
+
+
 @pytest.fixture(scope="module")
 def few_objects() -> None:
     """Who asks for garbage, or for all objects, asks of those that are made from now on.

@@ -165,6 +165,7 @@ def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(state.dual.linear, alpha.sum(axis=0))
 
 
+@pytest.mark.usefixtures("no_small_fits")
 @pytest.mark.parametrize("close", [False, True])
 def test_after_dcd_a_sample_is_solved_unless_dcd_has_come_close(monkeypatch: pytest.MonkeyPatch, close: bool) -> None:
     X, y = unscaled()
@@ -183,6 +184,7 @@ def test_after_dcd_a_sample_is_solved_unless_dcd_has_come_close(monkeypatch: pyt
     assert result.figures["objective"] <= best.figures["objective"] * (1 + 1.001e-6)
 
 
+@pytest.mark.usefixtures("no_small_fits")
 @pytest.mark.parametrize("below", [False, True])
 def test_a_sample_whose_value_is_below_the_dual_value_misleads(monkeypatch: pytest.MonkeyPatch, below: bool) -> None:
     X, y = unscaled()
