@@ -54,6 +54,7 @@ def tilted_gaps(monkeypatch: pytest.MonkeyPatch, tilts: list[float]) -> list[flo
     return found
 
 
+@pytest.mark.usefixtures("no_small_fits")
 def test_a_beta_that_is_not_feasible_is_made_so_before_it_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of balance by rounding, by more, or out of its box."""
     straight, rounded, tilted, outside = tilted_gaps(monkeypatch, [0.0, 2.0**-50, 1e-9, -0.5])
@@ -63,6 +64,7 @@ def test_a_beta_that_is_not_feasible_is_made_so_before_it_is_proved(monkeypatch:
     assert 0.0 < outside < 1.0
 
 
+@pytest.mark.usefixtures("no_small_fits")
 def test_a_beta_that_is_not_balanced_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nobody makes it so: the proof itself sees it."""
     monkeypatch.setattr(kernel_prover, "make_feasible", lambda *_: False)

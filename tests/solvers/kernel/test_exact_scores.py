@@ -24,6 +24,7 @@ def fitted(n: int) -> Any:
     return found
 
 
+@pytest.mark.usefixtures("no_small_fits")
 @pytest.mark.parametrize("n", [2500, 4500])
 def test_a_first_proof_believes_what_float32_sums_have_found(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a programme that is active as a whole, and of one that passes over the rows outside of its active set."""
