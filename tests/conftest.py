@@ -110,7 +110,7 @@ _keep_freed(32 << 20, _keeping)
 
 
 # zarr hands each look at a file and each chunk to decode to a thread of its pool, and waits for it.  With files of some
-# hundred bytes that is a quarter of what tests of stores take, and nothing that zarr calls there is ours.
+# hundred bytes that is a quarter of what tests/store/test_manifest.py takes.  Nothing that zarr calls there is ours.
 _WITH_POOL = ["storage._local", *(f"codecs.{name}" for name in ("blosc", "gzip", "zstd", "_v2", "numcodecs._codecs"))]
 
 

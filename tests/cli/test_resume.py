@@ -44,6 +44,7 @@ def interrupted(fit: list[str], monkeypatch: pytest.MonkeyPatch, looks: int) -> 
 
     with monkeypatch.context() as patch:
         patch.setattr(Stop, "__bool__", asked)
+        patch.setattr("bigsvm.run.fit.fit.precompile", lambda *given: None)  # small fits look, too, once a process
         patch.setattr(Checkpoints, "due", lambda self: False)  # however long it takes, it is saved when it stops
         return run(fit)
 
