@@ -92,7 +92,7 @@ def test_csv_has_one_line_a_row_and_quotes_labels(tmp_path: Path) -> None:
     assert scored == expected
 
 
-@each_of(with_scores=[False, True], classes=[(-1, 1), (0.5, 1.5, 2.5), ("x", "y", "z")])
+@each_of(with_scores=[False, True], classes=[(-1, 1), (0.5, 1.5, 2.5), ("x\0y", "x\0z", "z")])
 def test_parquet_and_zarr(tmp_path: Path, classes: Any, with_scores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigsvm.run.apply.scoring._LARGEST_BLOCK", 20_000)
     monkeypatch.setattr("bigsvm.run.apply.gathered._GATHER_BYTES", 1)

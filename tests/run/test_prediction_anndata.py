@@ -134,6 +134,20 @@ def test_what_cannot_be_copied_is_refused(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.zarr"]
 
 
+def test_a_label_that_hdf5_cannot_hold_is_refused_and_zarr_holds_it(folder: Path, tmp_path: Path) -> None:
+    classes, codes = np.array(["a\0b", "a\0c", "d"]), np.arange(N) % 3
+    with (
+        pytest.raises(DataError, match=r"HDF5 cannot hold the label 'a\\x00b'"),
+        open_writer(tmp_path / "o.h5ad", "anndata", classes, 1, False, source=rows(folder, "plain.h5ad")),
+    ):
+        pass
+    with open_writer(tmp_path / "o.zarr", "anndata", classes, 1, False, source=rows(folder, "v3.zarr")) as writer:
+        writer.append(0, codes, np.zeros((N, 1)))
+    copy = open_store(tmp_path / "o.zarr", label="prediction")
+    assert copy.classes[copy.read(copy.refs(N)[0]).y].tolist() == classes[codes].tolist()
+    assert [path.name for path in tmp_path.iterdir()] == ["o.zarr"]
+
+
 def test_a_column_that_is_there_is_not_replaced(folder: Path, model, tmp_path: Path) -> None:
     for name in ("v3.zarr", "plain.h5ad"):
         write(model, rows(folder, name), tmp_path / name)

@@ -25,6 +25,7 @@ from tests.store import formats
 
 X, LABELS = example("float32")
 NAMED = np.where(LABELS > 0, 'say "b", c', "é")
+CUT = np.where(LABELS > 0, "a\0b", "a\0c")  # pyarrow takes both for `a` in an array of NumPy's text
 WEIGHTS = np.linspace(0, 2, len(X))
 
 
@@ -46,8 +47,8 @@ def holds(store: Any, labels: np.ndarray, weights: np.ndarray | None) -> None:
 @pytest.mark.parametrize("layout", ["csr", "dense"])
 @pytest.mark.parametrize(
     ("labels", "weights"),
-    [(LABELS, None), (NAMED, WEIGHTS), (X[:, 0] * 0.3 + 0.1, WEIGHTS)],
-    ids=["numbers", "text", "targets"],
+    [(LABELS, None), (NAMED, WEIGHTS), (CUT, None), (X[:, 0] * 0.3 + 0.1, WEIGHTS)],
+    ids=["numbers", "text", "text with NUL", "targets"],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".zarr"])
 def test_reading_back_gives_the_same(

@@ -64,6 +64,9 @@ def anndata_writer(
     """
     path = _checked(out, source)
     assert isinstance(out, Path)
+    if path.is_file() and (cut := [text for text in classes.tolist() if "\0" in str(text)]):
+        what = f"HDF5 cannot hold the label {cut[0]!r}, which has the character NUL"
+        raise DataError(what, str(out), "--format parquet, or train with another name of the label (--label-map)")
     if overwrite and out.exists() and not _is_such_a_copy(out):
         raise OutputError(f"has no obs/{COLUMN}, so --overwrite will not replace it", str(out), "choose another name")
     options = (source.n_samples, classes, n_models, with_scores, identity, name, str(path), sets)

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import zarr
 
 from bigsvm.run.apply.gathered import Gathered
+from bigsvm.store.formats.tables.arrow_values import column_of
 
 ENCODING = "bigsvm-predictions"
 IDENTITY = "bigsvm-identity"
@@ -24,9 +25,9 @@ class ParquetWriter(Gathered):
         name: str, several: bool,
     ) -> None:  # fmt: skip
         super().__init__(n_models, with_scores, several)
-        self._classes, self._n_models, self._with_scores = classes, n_models, with_scores
+        self._classes, self._n_models, self._with_scores = column_of(classes), n_models, with_scores
         self._regression = len(classes) == 0
-        label = pa.float64() if self._regression else pa.array(classes[:1]).type
+        label = pa.float64() if self._regression else self._classes.type
         label = pa.list_(label) if several else label
         fields = [pa.field("label", label, nullable=False)]
         if with_scores:
@@ -38,13 +39,16 @@ class ParquetWriter(Gathered):
     def write(self, codes: np.ndarray, scores: np.ndarray) -> None:
         if codes.ndim == 2:
             ends = np.concatenate([[0], np.cumsum(codes.sum(axis=1))]).astype(np.int32)
-            columns = [pa.ListArray.from_arrays(pa.array(ends), pa.array(self._classes[np.nonzero(codes)[1]]))]
+            columns = [pa.ListArray.from_arrays(pa.array(ends), self._labels(np.nonzero(codes)[1]))]
         else:
-            columns = [pa.array(scores[:, 0] if self._regression else self._classes[codes])]
+            columns = [pa.array(scores[:, 0]) if self._regression else self._labels(codes)]
         if self._with_scores:
             flat = pa.array(np.ascontiguousarray(scores).reshape(-1))
             columns.append(flat if self._n_models == 1 else pa.FixedSizeListArray.from_arrays(flat, self._n_models))
         self._file.write_table(pa.table(columns, schema=self._schema))
+
+    def _labels(self, codes: np.ndarray) -> Any:
+        return self._classes.take(pa.array(codes))
 
     def close(self) -> None:
         super().close()

@@ -297,13 +297,17 @@ def _schema(layout: _Layout) -> Any:
 
 class _Table:
     def __init__(self, file: Any, schema: Any, layout: _Layout) -> None:
+        from bigsvm.store.formats.tables.arrow_values import column_of
+
         self._file, self._schema, self._layout = file, schema, layout
+        self._classes = None if layout.classes is None else column_of(layout.classes)
 
     def write(self, block: Block) -> None:
         import pyarrow as pa
 
         layout, X = self._layout, block.X
-        columns = [pa.array(layout.labels(block), self._schema.field(0).type)]
+        labels = pa.array(block.y)
+        columns = [(labels if self._classes is None else self._classes.take(labels)).cast(self._schema.field(0).type)]
         if layout.has_weights:
             columns.append(pa.array(layout.weights(block)))
         if layout.names:

@@ -30,6 +30,11 @@ def numbers_of(column: pa.Array) -> np.ndarray:
     return np.from_dlpack(column)
 
 
+def column_of(values: np.ndarray) -> pa.Array:
+    """An array as a column.  pyarrow itself cuts text in NumPy's fixed width off at the first NUL, without a word."""
+    return pa.array(values.tolist() if values.dtype.kind == "U" else values)
+
+
 def dtype_of(kind: pa.DataType) -> np.dtype | None:
     """The NumPy dtype of a column of numbers or truth values; None for a column of anything else.
 
