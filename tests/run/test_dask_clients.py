@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ from distributed import Client
 from scipy import sparse
 
 import bigsvm
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, Interrupted, UsageError
 from bigsvm.events import TrafficCounted
-from bigsvm.run.execute.dask_checks import check_rows_and_room
+from bigsvm.run.execute.dask_checks import check_rows_and_room, checked, versions
+from bigsvm.run.execute.dask_shards import Begun, ShardVerbs
+from bigsvm.run.execute.traffic import Traffic
+from bigsvm.solvers.shard_tasks import forget_task
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
@@ -52,8 +56,38 @@ def test_a_client_that_is_given_or_current_gives_the_bytes_of_none(streaming: No
 def test_a_worker_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = random_problem(30, 3, seed=1)
     monkeypatch.setattr("bigsvm.run.execute.dask_checks.digest_of", lambda folder: "other sources")
-    with pytest.raises(UsageError, match=r"has bigsvm \(its loops\) \w{12}, and this process other source"):
+    with pytest.raises(UsageError, match=r"has bigsvm \(its sources\) \w{12}, and the caller other source"):
         bigsvm.fit((X, y), client=client)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_worker_that_joins_with_another_version_stops_the_fit(
+    shards: int, streaming: None, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there yet when all are asked: each task asks again, over blocks and on shards."""
+    monkeypatch.setattr("bigsvm.run.execute.dask_shards.versions", lambda: {"numpy": "0.1"})
+    with pytest.raises(Interrupted, match=r"worker tcp://[\d.:]+ joined, and has numpy [\d.]+, and the caller 0.1"):
+        bigsvm.fit(random_problem(200, 5, seed=13), client=client, shards=shards, **OPTIONS)
+
+
+def test_every_task_asks_for_the_version() -> None:
+    sent: list[Any] = []
+
+    class Sending:
+        def submit(self, *given: Any, **how: Any) -> Any:
+            sent.append(given[:2])
+            return SimpleNamespace(status="pending")
+
+        def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+            return {"workers": {"a": {}, "b": {}}}
+
+    verbs = ShardVerbs(Sending(), 3, Traffic())
+    verbs.total(verbs.on_shards(forget_task, range(5), verbs.publish(1.0)))
+    for share in (1.0, Begun(forget_task, [], verbs.publish(1.0), [], [], 0.0)):
+        verbs.shared(abs, share)
+    assert len(sent) == 11  # 2 values, 5 shards, 2 sums, and 2 shares
+    assert all(what is checked and ours == versions() for what, ours in sent)
 
 
 @pytest.mark.cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import socket
 import uuid
 from collections import Counter
@@ -11,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from distributed import get_worker
 from distributed.protocol import pickle as wire
 
 from bigsvm.compiled.cache.stamp import SOURCES, digest_of
@@ -30,7 +32,9 @@ from bigsvm.machine import memory_limit
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.units import show_bytes
 
-RESUME = "start it again and repeat the command, a fit with --resume"
+_GO = "repeat the command, a fit with --resume"
+RESUME = f"start it again and {_GO}"
+_LIBRARIES = ("numpy", "numba")
 _ANSWER_S = 60.0  # time that a worker has to answer
 
 
@@ -73,17 +77,40 @@ def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any
     return dict(sorted(found.items()))
 
 
-def _versions() -> dict[str, str]:
-    """Versions, in this process, of everything that the bytes of a model depend on."""
-    return {
-        "bigsvm (its loops)": digest_of(SOURCES)[:12],
-        **{name: metadata.version(name) for name in ("numpy", "numba")},
-    }
+_version = functools.cache(metadata.version)
+_SAME = "models would depend on who computes: install the same versions"
+
+
+def versions() -> dict[str, str]:
+    """Versions, in this process, of everything that the bytes of a model depend on.
+
+    Of bigsvm all sources count, not only compiled ones: workers also transform rows and add up proofs.
+    """
+    return {"bigsvm (its sources)": digest_of(SOURCES.parent)[:12], **{name: _version(name) for name in _LIBRARIES}}
+
+
+def checked(ours: dict[str, str], task: Callable[..., Any], *given: Any) -> Any:
+    """Task: run a task, if this worker has the versions of the caller; it may have joined after `check_versions`.
+
+    Raises Interrupted, because a resumed fit goes on once the worker has gone.
+    """
+    if what := _difference(versions(), ours):
+        worker = get_worker().address
+        raise Interrupted(f"worker {worker} joined, and {what}", hint=f"stop it, or install the same there; then {_GO}")
+    return task(*given)
+
+
+def _difference(theirs: dict[str, str], ours: dict[str, str]) -> str:
+    """What a worker has that this process has not, in words; '' if they have the same."""
+    for name, version in ours.items():
+        if theirs.get(name) != version:
+            return f"has {name} {theirs.get(name)}, and the caller {version}"
+    return ""
 
 
 def check_versions(client: Any) -> int:
     """The number of workers.  Raises UsageError if one has other versions than this process."""
-    ours, found = _versions(), answers(client, _versions)
+    ours, found = versions(), answers(client, versions)
     for worker, theirs in found.items():
         if isinstance(theirs, OSError):
             raise full_disk(theirs) or Interrupted(
@@ -93,10 +120,8 @@ def check_versions(client: Any) -> int:
             raise UsageError(
                 f"worker {worker} cannot load bigsvm: {in_words(theirs, kind=True)}", hint="install it there, too"
             )
-        for name, version in ours.items():
-            if theirs.get(name) != version:
-                what = f"worker {worker} has {name} {theirs.get(name)}, and this process {version}"
-                raise UsageError(what, hint="models would depend on who computes: install the same versions")
+        if what := _difference(theirs, ours):
+            raise UsageError(f"worker {worker} {what}", hint=_SAME)
     return len(found)
 
 

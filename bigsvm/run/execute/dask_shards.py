@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from distributed import get_worker
 from distributed.protocol import pickle as wire
 
+from bigsvm.run.execute.dask_checks import checked, versions
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, LOOK_S, PassLeft, ShardSum, added, leaving_when, noting
 
@@ -91,7 +92,7 @@ class ShardVerbs:
 
     def __init__(self, client: Any, retries: int, traffic: Traffic) -> None:
         self._client, self._retries, self._traffic = client, retries, traffic
-        self._placement = Placement()
+        self._placement, self._ours = Placement(), versions()
         self._workers: list[str] = []
         self._looked = -LOOK_S
         self._turn, self._any = 0, True
@@ -113,7 +114,7 @@ class ShardVerbs:
         self._traffic.row_bytes += nbytes_of(share)
         # pure=False: the same share may be sent again in a later pass and must run again.
         given = (_on_share, task, share) if published else (task, share)
-        return self._client.submit(*given, pure=False, retries=self._retries)
+        return self._submit(*given, at=None)
 
     def on_shards(self, task: Callable[..., ShardSum], shards: Sequence[Any], published: Any) -> Begun:
         """Submit a task for each shard, bound to its worker."""
@@ -190,13 +191,12 @@ class ShardVerbs:
         return first[self._turn % len(first)]
 
     def _sent(self, begun: Begun, number: int, at: str) -> Any:
-        place = {"workers": [at]} if at else {}
         given = (begun.task, begun.shards[number], begun.published.future)
-        return self._client.submit(_on_shard, *given, pure=False, retries=self._retries, **place)
+        return self._submit(_on_shard, *given, at=at, nowhere_else=True)
 
-    def _submit(self, task: Callable[..., Any], *given: Any, at: str | None) -> Any:
-        place = {"workers": [at], "allow_other_workers": True} if at else {}
-        return self._client.submit(task, *given, pure=False, retries=self._retries, **place)
+    def _submit(self, task: Callable[..., Any], *given: Any, at: str | None, nowhere_else: bool = False) -> Any:
+        place = {"workers": [at], "allow_other_workers": not nowhere_else} if at else {}
+        return self._client.submit(checked, self._ours, task, *given, pure=False, retries=self._retries, **place)
 
     def _present(self) -> list[str]:
         now = time.monotonic()
