@@ -238,6 +238,10 @@ def test_workers_write_the_chunks_of_dense_rows(cluster: str, tmp_path: Path, mo
             ingest((da.from_array(HOLED, chunks=(90, D)), da.from_array(y, chunks=90)), tmp_path / "bad", client=client)
         with pytest.raises(DataError, match="labels mix numbers and strings, from row 70 on"):
             ingest(blocks_of_words_and_numbers(), tmp_path / "bad", client=client, chunk_bytes=13 * D * 8)
+        with monkeypatch.context() as patch:
+            patch.setattr("bigsvm.store.ingest.collections.dask_source.versions", lambda: {"numpy": "0.1"})
+            with pytest.raises(UsageError, match=r"a worker on \S+ has bigsvm \(its sources\) \w{12}, and the caller"):
+                ingest(cases[0][0], tmp_path / "bad", client=client, **cases[0][1])
         # A worker that does not see the folder gives its rows back.
         client.run(lambda: setattr(made_rows, "_HERE", "elsewhere"))
         before = len(made)

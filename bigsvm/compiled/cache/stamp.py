@@ -65,3 +65,23 @@ def stamp_digest() -> str:
     """A hash of the stamp, 64 characters; '' if the sources cannot be read."""
     found = stamp()
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found["sources"] else ""
+
+
+def versions() -> dict[str, str]:
+    """What the results of a task on another machine depend on, in this process.
+
+    Of bigsvm all sources count, not only compiled ones: workers also transform rows and add up proofs.
+    """
+    return {
+        "bigsvm (its sources)": digest_of(SOURCES.parent)[:12],
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def difference(ours: dict[str, str]) -> str:
+    """What this process has other than the caller, whose `versions` are given, in words; '' if they have the same."""
+    for name, version in versions().items():
+        if ours.get(name) != version:
+            return f"has {name} {version}, and the caller {ours.get(name)}"
+    return ""

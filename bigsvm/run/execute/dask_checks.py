@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import functools
 import socket
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from distributed import get_worker
 from distributed.protocol import pickle as wire
 
-from bigsvm.compiled.cache.stamp import SOURCES, digest_of
+from bigsvm.compiled.cache.stamp import difference, versions
 from bigsvm.config import BASE_BYTES
 from bigsvm.errors import (
     BigSVMError,
@@ -34,7 +32,6 @@ from bigsvm.units import show_bytes
 
 _GO = "repeat the command, a fit with --resume"
 RESUME = f"start it again and {_GO}"
-_LIBRARIES = ("numpy", "numba")
 _ANSWER_S = 60.0  # time that a worker has to answer
 
 
@@ -77,16 +74,7 @@ def answers(client: Any, task: Callable[..., Any], *given: Any) -> dict[str, Any
     return dict(sorted(found.items()))
 
 
-_version = functools.cache(metadata.version)
 _SAME = "models would depend on who computes: install the same versions"
-
-
-def versions() -> dict[str, str]:
-    """Versions, in this process, of everything that the bytes of a model depend on.
-
-    Of bigsvm all sources count, not only compiled ones: workers also transform rows and add up proofs.
-    """
-    return {"bigsvm (its sources)": digest_of(SOURCES.parent)[:12], **{name: _version(name) for name in _LIBRARIES}}
 
 
 def checked(ours: dict[str, str], task: Callable[..., Any], *given: Any) -> Any:
@@ -94,33 +82,23 @@ def checked(ours: dict[str, str], task: Callable[..., Any], *given: Any) -> Any:
 
     Raises Interrupted, because a resumed fit goes on once the worker has gone.
     """
-    if what := _difference(versions(), ours):
+    if what := difference(ours):
         worker = get_worker().address
         raise Interrupted(f"worker {worker} joined, and {what}", hint=f"stop it, or install the same there; then {_GO}")
     return task(*given)
 
 
-def _difference(theirs: dict[str, str], ours: dict[str, str]) -> str:
-    """What a worker has that this process has not, in words; '' if they have the same."""
-    for name, version in ours.items():
-        if theirs.get(name) != version:
-            return f"has {name} {theirs.get(name)}, and the caller {version}"
-    return ""
-
-
 def check_versions(client: Any) -> int:
     """The number of workers.  Raises UsageError if one has other versions than this process."""
-    ours, found = versions(), answers(client, versions)
-    for worker, theirs in found.items():
-        if isinstance(theirs, OSError):
-            raise full_disk(theirs) or Interrupted(
-                f"worker {worker} was lost: {in_words(theirs, kind=True)}", hint=RESUME
-            )
-        if isinstance(theirs, BaseException):
+    found = answers(client, difference, versions())
+    for worker, what in found.items():
+        if isinstance(what, OSError):
+            raise full_disk(what) or Interrupted(f"worker {worker} was lost: {in_words(what, kind=True)}", hint=RESUME)
+        if isinstance(what, BaseException):
             raise UsageError(
-                f"worker {worker} cannot load bigsvm: {in_words(theirs, kind=True)}", hint="install it there, too"
+                f"worker {worker} cannot load bigsvm: {in_words(what, kind=True)}", hint="install it there, too"
             )
-        if what := _difference(theirs, ours):
+        if what:
             raise UsageError(f"worker {worker} {what}", hint=_SAME)
     return len(found)
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from distributed import get_worker
 from distributed.protocol import pickle as wire
 
-from bigsvm.run.execute.dask_checks import checked, versions
+from bigsvm.compiled.cache.stamp import versions
+from bigsvm.run.execute.dask_checks import checked
 from bigsvm.run.execute.traffic import Count, Made, Traffic, nbytes_of, sum_of
 from bigsvm.tasks import FAN_IN, LOOK_S, PassLeft, ShardSum, added, leaving_when, noting
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse
 
+from bigsvm.compiled.cache.stamp import difference
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.blocks import Matrix
@@ -88,12 +90,16 @@ class ArrayParts(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The information that a worker needs to convert a partition.  row : number of its first row"""
+    """The information that a worker needs to convert a partition.
+
+    row : number of its first row;  versions : of bigsvm and its libraries, in the calling process
+    """
 
     place: ChunkPlace
     arrays: ArrayParts
     number: int
     row: int
+    versions: dict[str, str]
 
 
 class MadePart(NamedTuple):
@@ -114,7 +120,14 @@ def rows_in(values: tuple[Any, ...]) -> int:
 
 
 def make_part(values: tuple[Any, ...], told: Told) -> MadePart:
-    """Task: convert a partition to rows, on its worker.  Raises DataError as reading it here would."""
+    """Task: convert a partition to rows, on its worker.
+
+    Raises DataError as reading it here would; UsageError if the worker has other versions, which might encode or hash
+    rows otherwise.
+    """
+    if what := difference(told.versions):
+        where = socket.gethostname()
+        raise UsageError(f"a worker on {where} {what}", WHERE, "install the same versions there, or stop that worker")
     arrays, number, row = told.arrays, told.number, told.row
     X, labels, weights = arrays.split(values, number)
     arrays.check_alike(X, number)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse
 
+from bigsvm.compiled.cache.stamp import versions
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.ingest import row_source
@@ -199,7 +200,7 @@ class _Reader:
         del values
 
         def told(number: int, first: int) -> Told:
-            return Told(place, self._arrays, number, first)
+            return Told(place, self._arrays, number, first, versions())
 
         made = self._parts.made(1, self._at_most, rows_in, make_part, told, row)
         try:
