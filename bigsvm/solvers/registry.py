@@ -102,6 +102,10 @@ def _no_solver(config: FitConfig, shape: DataShape) -> Unsupported:
         )
     with_kernel += " of rows with several labels" if shape.label_sets else ""
     of_paper = " and a stop rule of its paper's (--stop paper)" if config.stop == "paper" else ""
+    if config.warm_start is not None and able_solvers(dataclasses.replace(config, warm_start=None), shape):
+        rows = " of sparse rows whose means are taken off" if shape.centred else ""
+        what = f"every solver for {what}{with_kernel}{rows}{of_paper} starts from 0"
+        return Unsupported(what, hint="leave --warm-start out")
     if shape.centred and able_solvers(config, dataclasses.replace(shape, centred=False)):
         what = f"no solver for {what} takes the means of sparse rows off without filling them up"
         squared = "squared_epsilon_insensitive" if shape.regression else "squared_hinge"

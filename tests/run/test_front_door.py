@@ -11,12 +11,13 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.config import FitConfig
-from bigsvm.errors import UsageError
+from bigsvm.errors import BigSVMError, UsageError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.kernel import Kernel
 from bigsvm.solvers.auto import preferences
 from bigsvm.solvers.base import DataShape
+from bigsvm.solvers.registry import able_solvers, choose_solvers
 from bigsvm.testing.problems import random_problem
 
 
@@ -98,6 +99,20 @@ def test_what_a_notebook_shows_is_one_line_however_large_it_is() -> None:
 def test_why_a_solver_was_chosen_is_true(n: int, d: int, in_memory: bool, said: str) -> None:
     shape = DataShape(n_samples=n, n_features=d, nnz=n * d, n_models=1)
     assert {p.name: p.why for p in preferences(FitConfig(), shape, in_memory)}["dcd"] == said
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("stop", ["gap", "paper"])
+@pytest.mark.parametrize("bias", ["augmented", "free", "none"])
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "epsilon_insensitive", "squared_epsilon_insensitive"])
+def test_a_warm_start_is_named_where_it_alone_is_in_the_way(loss: str, bias: str, stop: str, centred: bool) -> None:
+    shape = DataShape(n_samples=90, n_features=5, nnz=300, n_models=1, centred=centred, regression="epsilon" in loss)
+    config = FitConfig.of(loss=loss, bias=bias, stop=stop, warm_start="m")
+    if not able_solvers(config, shape):
+        with pytest.raises(BigSVMError) as refused:
+            choose_solvers(config, shape)
+        alone = bool(able_solvers(dataclasses.replace(config, warm_start=None), shape))
+        assert ("starts from 0" in str(refused.value)) == ("--warm-start" in refused.value.hint) == alone
 
 
 def test_lists_are_arrays() -> None:
