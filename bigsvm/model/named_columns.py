@@ -34,11 +34,14 @@ def _lowest(store: RowBlocks, what: str) -> Any:
 
 
 def other_columns(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
-    """Warnings if labels or weights of a store come from other columns than a model's; none of what is not known.
+    """Warnings if labels or weights of rows are of other columns than a model's, or if only one of the two has weights.
+
+    What is not known is not compared.
 
     model : what the model holds beside its arrays
     """
-    kept, found = model.get("rows", {}), []
+    kept = model.get("rows", {})
+    found = _only_one_weighted(model, store)
     for what, verb, theirs in (
         ("label", "on the labels", label_column_of(store)),
         ("weight", "with the weights", weight_column_of(store)),
@@ -49,3 +52,21 @@ def other_columns(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
                 f"the model was trained {verb} of column {ours}, and these are of column {theirs} (see --{what})"
             )
     return found
+
+
+def _only_one_weighted(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
+    """A warning if the model was trained with weights of rows and these rows have none, or the other way round."""
+    column = model.get("rows", {}).get("weight_column")
+    weighted = model.get("weighted", True if column else None)  # older models know only the name
+    if weighted is True and not store.has_weights:
+        which = f"the weights of column {column}" if column else "weights of rows"
+        remedy = "give (X, y, weights)" if getattr(store, "given", None) is not None else "see --weight"
+        return [f"the model was trained with {which}, and these rows have none: each counts as 1 ({remedy})"]
+    if weighted is False and store.has_weights:
+        column = weight_column_of(store)
+        which = "their weights" + (f" (column {column})" if column else "")
+        return [
+            f"the model was trained without weights of rows, and these rows count by {which}: "
+            "train with them, or give rows without any"
+        ]
+    return []

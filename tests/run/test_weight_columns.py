@@ -19,6 +19,7 @@ from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.proof.certify import certify_model
 from tests.cli.conftest import Bigsvm
 from tests.cli.conftest import bigsvm as command
+from tests.model_documents import read, write
 from tests.store.formats import anndata
 
 __all__ = ["command"]
@@ -88,10 +89,10 @@ def test_every_command_takes_the_weights_of_the_model(
     assert done.document["result"]["weighted"]
 
 
-def said(run: Any) -> list[str]:
+def said(run: Any, about: str = "of column") -> list[str]:
     found: list[str] = []
     run(lambda event: found.append(event.message) if isinstance(event, Warned) else None)
-    return [text for text in found if "of column" in text]
+    return [text for text in found if about in text]
 
 
 @pytest.mark.parametrize(("form", "trained"), ALL)
@@ -181,3 +182,71 @@ def test_one_class_models_have_weights_too(form: str, tmp_path: Path) -> None:
     kept = result.model.about["rows"]
     assert (kept["weight_column"], "label_column" in kept) == ("heft", False)
     assert bigsvm.certify(tmp_path / "model", path)["certificate"] == "proved"
+
+
+def with_and_without(form: str, folder: Path, weighted: bool) -> tuple[Any, str]:
+    """A store of 40 rows, with weights or without; and what is said of the weights after the word `weights`."""
+    rng = np.random.default_rng(0)
+    X, label, weights = rng.standard_normal((40, 2)), np.arange(40) % 2, rng.uniform(0.5, 2.0, 40)
+    if form == "arrays":
+        return bigsvm.open_store((X, label, weights) if weighted else (X, label)), ""
+    if form == "ingested":
+        bigsvm.ingest((X, label), folder / "rows.zarr", sample_weight=weights if weighted else None)
+        return bigsvm.open_store(folder / "rows.zarr"), ""
+    columns = {"label": label, **({"weight": weights} if weighted else {})}
+    if form == "zarr":
+        path = anndata(folder / "rows.zarr", {"X": X, **{f"obs/{name}": column for name, column in columns.items()}})
+        return bigsvm.open_store(path), "weight"
+    pd.DataFrame({"a": X[:, 0], "b": X[:, 1], **columns}).to_csv(folder / "rows.csv", index=False)
+    return bigsvm.open_store(folder / "rows.csv"), "weight"
+
+
+@pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "plain"])
+@pytest.mark.parametrize("form", ["arrays", "ingested", "zarr", "csv"])
+def test_weights_on_one_side_only_are_told(form: str, weighted: bool, tmp_path: Path) -> None:
+    """Whatever the rows are made of: metrics that count rows in another way than the fit did said nothing of it."""
+    (tmp_path / "fit").mkdir()
+    store, column = with_and_without(form, tmp_path / "fit", weighted)
+    model = bigsvm.fit(store).model
+    model.save(tmp_path / "model")
+    text = str(tmp_path / "rows.svm")
+    Path(text).write_text("0 1:1 2:1\n1 1:-1\n")
+    measured: list[tuple[str, Any, bool, str]] = [("text", text, False, "")]
+    for other, here in itertools.product(["arrays", "ingested", "zarr", "csv"], [True, False]):
+        (tmp_path / f"{other}{here}").mkdir()
+        rows, name = with_and_without(other, tmp_path / f"{other}{here}", here)
+        measured.append((other, rows, here, name))
+    for other, rows, here, name in measured:
+        told = said(
+            lambda note, rows=rows: evaluate(bigsvm.load_model(tmp_path / "model"), rows, CONFIG, note), "weights"
+        )
+        expected = []
+        if weighted and not here:
+            which = f"the weights of column {column}" if column else "weights of rows"
+            remedy = "give (X, y, weights)" if other == "arrays" else "see --weight"
+            expected = [f"the model was trained with {which}, and these rows have none: each counts as 1 ({remedy})"]
+        if here and not weighted:
+            which = f"their weights (column {name})" if name else "their weights"
+            expected = [
+                f"the model was trained without weights of rows, and these rows count by {which}: "
+                "train with them, or give rows without any"
+            ]
+        assert told == expected, (other, here)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_proof_of_rows_with_weights_of_1_tells_them_too(weighted: bool, tmp_path: Path) -> None:
+    """Such a proof holds: a weight of 1 is that of a row without one."""
+    X, label = np.random.default_rng(0).standard_normal((40, 2)), np.arange(40) % 2
+    both = {True: (X, label, np.ones(40)), False: (X, label)}
+    bigsvm.fit(both[weighted]).save_model(tmp_path / "model")
+    assert "warnings" not in bigsvm.certify(tmp_path / "model", both[weighted])
+    found = bigsvm.certify(tmp_path / "model", both[not weighted])
+    assert (found["certificate"], len(found["warnings"])) == ("proved", 1)
+    # A model of an earlier release knows no more than the name of a column, if there is one.
+    document = read(tmp_path / "model")
+    del document["weighted"]
+    write(tmp_path / "model", document)
+    assert "warnings" not in bigsvm.certify(tmp_path / "model", both[not weighted])
+    write(tmp_path / "model", {**document, "rows": {"weight_column": "heft"}})
+    assert len(bigsvm.certify(tmp_path / "model", both[False]).get("warnings", [])) == 1

@@ -94,7 +94,7 @@ def counted(
         )
     if store.classes is not None and model.regression:
         raise no_targets(cast(RowBlocks, store), "the store holds classes, but the model is a regression")
-    for told in [] if isinstance(store, TextLabels) else other_columns(model.about, store):
+    for told in other_columns(model.about, cast(RowBlocks, store)):
         emit(Warned(told))
     began = time.monotonic()
     budget = budget_of(config)

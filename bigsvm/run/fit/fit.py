@@ -348,6 +348,7 @@ def _about(
     kept = {**rows_of(store), **{name: column for name, column in columns.items() if column}}
     if kept:
         about["rows"] = kept
+    about["weighted"] = bool(store.has_weights)
     if earlier is not None:
         about["warm_start"] = figures["warm_start"] = earlier.document()
     figures.update(prover.figures())
