@@ -35,6 +35,15 @@ def test_ingest_names_the_bad_line(bigsvm: Bigsvm) -> None:
     assert bigsvm("ingest", "none.svm", "a.zarr").code == 66
 
 
+def test_the_summary_of_ingest_names_the_weights(bigsvm: Bigsvm) -> None:
+    Path("rows.csv").write_text("a,label,heft\n1,0,2\n-1,1,0.5\n")
+    for options, told, shown in (["--weight", "heft"], "column heft", "from column heft"), ([], None, "none"):
+        said = bigsvm("ingest", "rows.csv", "rows.zarr", "--overwrite", *options)
+        assert [line.split(maxsplit=1)[1] for line in said.out.splitlines() if "weights" in line] == [shown]
+        said = bigsvm("ingest", "rows.csv", "rows.zarr", "--overwrite", *options, "--json")
+        assert said.document["result"]["weights_from"] == told
+
+
 def test_verify_and_seal(bigsvm: Bigsvm, store: Path) -> None:
     shutil.copytree(store, "s.zarr")
     said = bigsvm("verify", "s.zarr", "--json")

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from dask import delayed
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.ingest.ingest import ingest
 from bigsvm.store.text.dump import dump
+from tests.store.formats import anndata
 from tests.store.ingested import DENSE, D, N, X, write_text, y
 
 pytestmark = pytest.mark.usefixtures("small_parts")
@@ -133,8 +137,54 @@ def test_weights_reach_the_store(tmp_path: Path, name: str) -> None:
         for number, options in enumerate(ways):
             result = ingest(path, f"{path}-{number}.zarr", **options)
             assert result["content_fingerprint"] == expected, (kind, options)
+            assert result["weights_from"] == (str(path / f"{name}.npy") if path.is_dir() else f"{path}[{name}]")
             not_read = "groups.npy" if path.is_dir() else "groups"
             assert result["warnings"] == [f"{path}: arrays that are not read: {not_read}"], (kind, options)
+
+
+def named_weights(folder: Path, form: str) -> tuple[Any, dict[str, Any], str]:
+    """A source of 30 rows with weights, the options that name them, and what the summary calls them."""
+    rows, labels, weights = DENSE[:30, :3], y[:30], np.linspace(0.5, 2.0, 30)
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"]).assign(label=labels, heft=weights)
+    made = folder / "made.zarr"
+    match form:
+        case "arrays":
+            return (rows, labels, weights), {}, "sample_weight"
+        case "arrays, changed":
+            return open_store((rows, labels, weights), scale="maxabs"), {}, "sample_weight"
+        case "a store of ingest":
+            ingest((rows, labels, weights), made)
+            return str(made), {}, str(made)
+        case "AnnData":
+            columns = {"obs/label": labels, "obs/heft": weights}
+            return str(anndata(made, {"X": rows, **columns})), {"weight": "heft"}, "column heft"
+        case "CSV" | "CSV, some rows":
+            frame.to_csv(folder / "rows.csv", index=False)
+            some = {} if form == "CSV" else {"rows": "a > -1"}
+            return str(folder / "rows.csv"), {"weight": "heft", **some}, "column heft"
+        case "Parquet":
+            frame.to_parquet(folder / "rows.parquet")
+            return str(folder / "rows.parquet"), {"weight": "heft"}, "column heft"
+        case "dask frame":
+            return dd.from_pandas(frame, npartitions=2), {"weight": "heft"}, "column heft"
+        case "dask frame, weights beside":
+            return dd.from_pandas(frame, npartitions=1), {"sample_weight": weights}, "sample_weight"
+        case "dask":
+            return (da.from_array(rows, chunks=(10, -1)), labels), {"sample_weight": weights}, "sample_weight"
+        case _:
+            return [delayed((rows, labels, weights))], {}, "the third value of each Delayed"
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["arrays", "arrays, changed", "a store of ingest", "AnnData", "CSV", "CSV, some rows", "Parquet", "dask frame",
+     "dask frame, weights beside", "dask", "Delayed"],
+)  # fmt: skip
+def test_the_summary_says_where_the_weights_come_from(form: str, tmp_path: Path) -> None:
+    source, options, expected = named_weights(tmp_path, form)
+    assert ingest(source, tmp_path / "out.zarr", **options)["weights_from"] == expected
+    assert open_store(tmp_path / "out.zarr").has_weights
+    assert ingest((DENSE[:9], y[:9]), tmp_path / "none.zarr")["weights_from"] is None
 
 
 def test_weights_of_a_dense_file_are_in_another_one(tmp_path: Path) -> None:

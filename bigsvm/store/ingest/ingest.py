@@ -108,9 +108,9 @@ def ingest(
 
     Returns
     -------
-    dict : n_samples, n_features, nnz, labels, bytes, seconds, compile_seconds (part of seconds), memory (in bytes, as
-        for a fit; measured from when the source is open), store, store_fingerprint, content_fingerprint, warnings;
-        after an append also n_appended
+    dict : n_samples, n_features, nnz, labels, weights_from (the column, array or file of row weights; None if there
+        are none), bytes, seconds, compile_seconds (part of seconds), memory (in bytes, as for a fit; measured from when
+        the source is open), store, store_fingerprint, content_fingerprint, warnings; after an append also n_appended
 
     Raises
     ------
@@ -222,6 +222,7 @@ def ingest(
     emit(WorkEnded("ingest", max(seconds - compiling.seconds, 0.0)))
     return {
         **result,
+        "weights_from": sourced.weights_from,
         "seconds": seconds,
         "compile_seconds": compiling.seconds,
         "memory": held.document(given),

@@ -47,7 +47,6 @@ class RowSource:
     layout: Literal["csr", "dense"]
     dtype: np.dtype
     n_features: int | None
-    has_weights: bool
     total_bytes: int
     rows: Callable[[], Generator[Rows, None, None]]
     held_bytes: int = 4 * _PART_BYTES
@@ -64,6 +63,12 @@ class RowSource:
     """Called before `rows` with the `ChunkPlace` for workers; None if no workers would write there."""
     warnings: Sequence[str] = ()
     """What to tell of the columns that were chosen."""
+    weights_from: str | None = None
+    """The column, array or file that the weights of rows come from; None if there are none."""
+
+    @property
+    def has_weights(self) -> bool:
+        return self.weights_from is not None
 
 
 def stored_dtype(given: np.dtype, wanted: str | None, where: str) -> np.dtype:
@@ -107,7 +112,10 @@ def array_source(X: Sequential, y: Sequential, weights: Sequential | None, dtype
 
     total = n_samples * row_nbytes
     held = 4 * _PART_BYTES + X.held_bytes
-    return RowSource(X.where, "dense", out, n_features, weights is not None, total, rows, held, came_as=X.dtype.name)
+    return RowSource(
+        X.where, "dense", out, n_features, total, rows, held, came_as=X.dtype.name,
+        weights_from=None if weights is None else weights.where,
+    )  # fmt: skip
 
 
 def csr_source(
@@ -148,8 +156,10 @@ def csr_source(
             yield _rows(X, y, weights, n, row, consumed)
             row += n
 
-    total, has_weights = nnz * entry, weights is not None
-    return RowSource(data.where, "csr", out, n_features, has_weights, total, rows, came_as=data.dtype.name)
+    return RowSource(
+        data.where, "csr", out, n_features, nnz * entry, rows, came_as=data.dtype.name,
+        weights_from=None if weights is None else weights.where,
+    )  # fmt: skip
 
 
 def _pointer_parts(indptr: Sequential, n_samples: int, nnz: int, entries: int) -> Iterator[np.ndarray]:
@@ -207,10 +217,21 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
     total = int(row_bytes(store) * store.n_samples)
     held = 2 * _PART_BYTES + 3 * store.chunk_nbytes
     return RowSource(
-        store.uri, store.layout, out, store.n_features, store.has_weights, total, rows, held,
+        store.uri, store.layout, out, store.n_features, total, rows, held,
         _recipe_of(store), store.feature_names, compiled_calls=store.compiled_calls,
-        came_as=getattr(store, "came_as", ""),
+        came_as=getattr(store, "came_as", ""), weights_from=_weights_from(store),
     )  # fmt: skip
+
+
+def _weights_from(store: RowBlocks) -> str | None:
+    """What the weights of a store are called in the summary: a column, an array of the caller, or the store."""
+    if not store.has_weights:
+        return None
+    uri, given = store.uri, getattr(store, "given", None) is not None
+    while (below := getattr(store, "below", None)) is not None:  # rows that are changed keep the weights below
+        store = below
+    column = getattr(store, "weight_column", "")
+    return f"column {column}" if column else "sample_weight" if given else uri
 
 
 def _recipe_of(store: RowBlocks) -> dict[str, Any]:

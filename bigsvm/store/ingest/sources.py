@@ -112,7 +112,7 @@ def text_source(
                     yield Rows(take_rows(chunk.X, part.start, part.stop), labels, None, chunk.consumed)
 
     return RowSource(
-        ", ".join(paths), "csr", out, n_features, False, size, rows, 16 * 64 * KIB + unpacking,
+        ", ".join(paths), "csr", out, n_features, size, rows, 16 * 64 * KIB + unpacking,
         {} if sets is None else {LABEL_SETS: sets},
         remedy="a smaller --chunk-bytes" if unpacking <= USUAL else "unpack the text first",
         compiled_calls=[CompiledCall(("text", out.name), lambda: _parse_a_line(out))],

@@ -136,6 +136,7 @@ def _ingest(
         ("features", text.count(result["n_features"])),
         ("entries", text.count(result["nnz"])),
         ("labels", text.listed(result["labels"]) if result.get("labels") else None),
+        ("weights", f"from {result['weights_from']}" if result["weights_from"] else "none"),
         ("size", show_bytes(result["bytes"])),
         ("memory", text.memory(result["memory"])),
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),

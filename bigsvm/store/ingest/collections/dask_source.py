@@ -99,7 +99,7 @@ def dask_source(
     reader = _Reader(parts, beside, frame, at_most, [first], dtype)
     held = (at_most + 1) * block_bytes + 4 * row_source._PART_BYTES
     return RowSource(
-        WHERE, reader.layout, reader.dtype, reader.n_features, weights is not None or reader.has_weights,
+        WHERE, reader.layout, reader.dtype, reader.n_features,
         block_bytes * parts.n_parts, reader.rows, held,
         {} if frame is None else {"encoding": frame.encoding.document()},
         None if frame is None else frame.encoding.feature_names(),
@@ -107,6 +107,7 @@ def dask_source(
         [] if frame is None else frame.encoding.compiled_calls,
         reader.came_as,
         reader.take_place if reader.makes_chunks else None, () if frame is None else frame.warnings,
+        reader.weights_from,
     )  # fmt: skip
 
 
@@ -143,15 +144,20 @@ class _Reader:
         self._place: ChunkPlace | None = None
         self._arrays = ArrayParts(tuple(place if isinstance(place, int) else place is not None for place in beside))
         self.layout: Literal["csr", "dense"]
+        self.weights_from: str | None
         if frame is not None:
             self.layout = "csr" if frame.encoding.sparse else "dense"
             self.dtype, self.came_as = stored_dtype(frame.encoding.dtype, dtype, WHERE), ""
-            self.n_features, self.has_weights = frame.encoding.n_features, frame.weight is not None
+            self.n_features = frame.encoding.n_features
+            own = None if frame.weight is None else f"column {frame.weight}"
+            self.weights_from = own if beside[1] is None else "sample_weight"
             return
         X, _, weights = self._arrays.split(first[0], 0)
         self.layout = "csr" if scipy.sparse.issparse(X) else "dense"
         self.dtype, self.n_features = stored_dtype(X.dtype, dtype, WHERE), int(X.shape[1])
-        self.has_weights, self.came_as = weights is not None, np.dtype(X.dtype).name
+        own = None if weights is None else "the third value of each Delayed"
+        self.weights_from = own if beside[1] is None else "sample_weight"
+        self.came_as = np.dtype(X.dtype).name
         self._arrays = self._arrays._replace(
             layout=self.layout, dtype=self.dtype, n_features=self.n_features, asked=dtype
         )
