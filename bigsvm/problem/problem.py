@@ -31,6 +31,7 @@ from bigsvm.config import JOINT_RULE, FitConfig
 from bigsvm.errors import DataError, Unsupported, UsageError
 from bigsvm.problem.axis import ModelAxis
 from bigsvm.problem.centre import Centre
+from bigsvm.problem.class_weights import names_of_classes, weights_named
 from bigsvm.problem.kernel import Definite, Kernel
 from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.store.blocks import Block, BlockGroup, RowBlocks
@@ -384,42 +385,8 @@ def _class_weight(
         return counts.sum() / (len(classes) * np.maximum(counts, 1).astype(np.float64))
     if isinstance(config.class_weight, str):
         raise UsageError(f"class weight must be 'balanced' or label=weight, not {config.class_weight!r}")
-    exact = {str(label): code for code, label in enumerate(classes.tolist())}
-    alike: dict[str, list[int]] = {}  # by number, which may be written in several ways
-    if positive is not None:  # False and True would match labels 0 and 1 of the store
-        exact[str(positive)], alike = 1, {_plain(positive): [1]}
-    else:
-        for code, label in enumerate(classes):
-            alike.setdefault(_plain(label), []).append(code)
-    # As the command line writes them, too; unless these are labels of the store, which they would mean.
-    if classes.dtype.kind == "b" and str(positive).lower() not in ("true", "false"):
-        alike |= {str(label).lower(): [code] for code, label in enumerate(classes)}
-    named: dict[int, object] = {}
-    for label, weight in config.class_weight.items():
-        codes = [exact[str(label)]] if str(label) in exact else alike.get(_plain(label), [])
-        if not codes:
-            raise UsageError(f"class weight for {label!r}, which is no class", hint=f"classes: {', '.join(exact)}")
-        if len(codes) > 1:
-            found = " and ".join(repr(str(classes[code])) for code in codes)
-            raise UsageError(f"class weight for {label!r}, which may mean {found}", hint="write it as one of them")
-        if codes[0] in named:
-            raise UsageError(f"class weights for {named[codes[0]]!r} and {label!r}, which are one class")
-        named[codes[0]] = label
-        if not 0 <= weight < np.inf:
-            raise UsageError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
-        weights[codes[0]] = weight
+    weights, unknown = weights_named(config.class_weight, classes, positive)
+    if unknown:
+        known = ", ".join(names_of_classes(classes, positive))
+        raise UsageError(f"class weight for {unknown[0]!r}, which is no class", hint=f"classes: {known}")
     return weights
-
-
-def _plain(label: object) -> str:
-    """One spelling for equal numbers: '1' for 1, 1.0, '1', '+1' and True."""
-    text = str(int(label)) if isinstance(label, bool | np.bool_) else str(label)
-    try:
-        return str(int(text))
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return str(int(number)) if number.is_integer() else repr(number)

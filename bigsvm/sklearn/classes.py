@@ -6,10 +6,10 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from bigsvm.sklearn.estimator import level_of_the_user
+from bigsvm.problem.class_weights import weights_named
+from bigsvm.sklearn.estimator import errors_of_scikit_learn, level_of_the_user
 from bigsvm.store.blocks import RowBlocks, row_bytes, tile
 
 _PIECE = 1 << 18  # labels
@@ -61,22 +61,25 @@ def weights_of_classes(
 
     declared : all labels that may occur; None: `classes`
 
-    Warns of weights of labels that do not exist, as LIBSVM does.  This is no error, because a search over folds may
-    leave out all rows of a class.  Raises ValueError for a weight that is negative or not finite.  (`bigsvm.fit` would
-    name the code, not the label.)
+    Warns of weights of labels that do not exist, as LIBSVM does.  This is no error where all others have weights,
+    because a search over folds may leave out all rows of a class.  Raises ValueError otherwise, as scikit-learn does,
+    and for a weight that is negative or not finite.  (`bigsvm.fit` would name the code, not the label.)
     """
     if class_weight == "balanced":
         return _balanced(np.bincount(codes, sample_weight, len(classes)).astype(np.float64))
-    weights = compute_class_weight(class_weight, classes=classes, y=classes)
-    known = frozenset((classes if declared is None else declared).tolist())
-    unknown = [label for label in class_weight or () if label not in known]
+    if class_weight is None:
+        return np.ones(len(classes))
+    with errors_of_scikit_learn():
+        weights, unknown = weights_named(class_weight, classes)
+        if unknown and len(class_weight) - len(unknown) < len(classes):
+            named = weights_named(dict.fromkeys(class_weight, 0.0), classes)[0] == 0.0
+            raise ValueError(f"The classes, {classes[~named].tolist()}, are not in class_weight")
+        if declared is not None:
+            unknown = weights_named(dict.fromkeys(unknown, 1.0), declared)[1]
     if unknown:
         labels = ", ".join(map(repr, unknown[:_SHOWN])) + (", ..." if len(unknown) > _SHOWN else "")
         message = f"class_weight has a weight for what is no label of y: {labels}"
         warnings.warn(message, UserWarning, stacklevel=level_of_the_user())
-    for label, weight in zip(classes.tolist(), weights.tolist(), strict=True):
-        if not 0.0 <= weight < np.inf:
-            raise ValueError(f"class weight of {label!r} must be finite and not negative, got {weight!r}")
     return weights
 
 
@@ -149,7 +152,7 @@ def _balanced(counts: np.ndarray) -> np.ndarray:
 
 
 def by_label(class_weight: Any) -> Any:
-    """scikit-learn's class_weight with labels as text, as the option of `bigsvm.fit` takes it."""
+    """scikit-learn's class_weight as the option of `bigsvm.fit` takes it, with weights that are Python's own floats."""
     if isinstance(class_weight, dict):
-        return {str(label): float(weight) for label, weight in class_weight.items()}
+        return {label: float(weight) for label, weight in class_weight.items()}
     return class_weight

@@ -63,6 +63,58 @@ def test_a_weight_of_no_label_is_warned_of_and_changes_nothing(make: Any, labels
     np.testing.assert_array_equal(plain.decision_function(new), model.decision_function(new))
 
 
+KEYS = [True, np.True_, 1, np.int64(1), 1.0, np.float32(1), "1", "+1", "True", "true", "yes", np.str_("yes")]
+MEANS_THE_SECOND: dict[str, tuple[list[Any], str]] = {
+    "booleans": ([False, True], "True np.True_ 1 np.int64(1) 1.0 np.float32(1.0) '1' '+1' 'True' 'true'"),
+    "numbers": ([0, 1], "True np.True_ 1 np.int64(1) 1.0 np.float32(1.0) '1' '+1'"),
+    "floats": ([-1.0, 1.0], "True np.True_ 1 np.int64(1) 1.0 np.float32(1.0) '1' '+1'"),
+    "texts of numbers": (["0", "1"], "True np.True_ 1 np.int64(1) 1.0 np.float32(1.0) '1' '+1'"),
+    "texts of booleans": (["False", "True"], "True np.True_ 'True'"),
+    "texts": (["no", "yes"], "'yes' np.str_('yes')"),
+}
+"""Labels, and which of KEYS mean the second one."""
+
+
+@pytest.mark.parametrize(
+    ("by", "form"),
+    [*itertools.product(["LinearSVC", "SVC", "fit"], ["arrays", "store"]), ("tune", "store")],
+)
+@pytest.mark.parametrize("labels", MEANS_THE_SECOND)
+def test_a_label_is_written_alike_everywhere(labels: str, form: str, by: str, tmp_path: Path) -> None:
+    """Estimators of arrays took what those of stores refused, and the other way round."""
+    names, means = MEANS_THE_SECOND[labels]
+    X, y = rows(names)
+    given = (X, y) if form == "arrays" else (bigsvm.open_store((X, y)),)
+
+    def scores(key: Any) -> list[float]:
+        weights = {key: 5.0}
+        if by == "tune":  # which writes a record
+            run = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+            found = bigsvm.tune(*given, class_weights=[weights], Cs=[1.0], folds=2, tol=0.1, refit=True, run=run)
+            return found.refit.model.decision_function(X).tolist()
+        if by == "fit":
+            return bigsvm.fit(*given, class_weight=weights, tol=0.1).model.decision_function(X).tolist()
+        make: Any = LinearSVC(tol=0.1) if by == "LinearSVC" else SVC(kernel="linear", tol=0.1)
+        return make.set_params(class_weight=weights).fit(*given).decision_function(X).tolist()
+
+    wanted = scores(names[1])
+    assert wanted != scores(names[0])
+    for key in KEYS:
+        if repr(key) in means.split():
+            assert scores(key) == wanted, key
+        else:
+            with pytest.raises(ValueError, match=r"which is no class|are not in class_weight"):
+                scores(key)
+
+
+@pytest.mark.parametrize("make", [LinearSVC, SVC])
+def test_two_keys_for_one_class_are_refused(make: Any) -> None:
+    X, y = rows([0, 1])
+    for given in ((X, y), (bigsvm.open_store((X, y)),)):
+        with pytest.raises(ValueError, match="class weights for 1 and '1', which are one class"):
+            make(class_weight={1: 2.0, "1": 3.0}).fit(*given)
+
+
 @pytest.mark.parametrize("make", [LinearSVC, SVC])
 def test_a_label_that_is_declared_may_come_later(make: Any) -> None:
     X, y = rows([3, 5])

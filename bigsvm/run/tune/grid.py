@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
+from bigsvm.problem.class_weights import plain_numbers
 from bigsvm.problem.kernel import PARAMETERS
 from bigsvm.run.path import costs_of
 
@@ -60,6 +61,7 @@ def grid_of(config: FitConfig, Cs: Any, class_weights: Any, gammas: Any) -> list
     weights = [class_weights] if isinstance(class_weights, str | dict) or class_weights is None else list(class_weights)
     if not of_kernel or not weights:
         raise UsageError("the grid is empty", hint="give at least one gamma and one class weight")
+    weights = [plain_numbers(weight) if isinstance(weight, Mapping) else weight for weight in weights]
     found = [
         Candidate(C, None if weight == "none" else weight, gamma if has_gamma else None)
         for gamma, weight, C in itertools.product(of_kernel, weights, sorted(costs))
