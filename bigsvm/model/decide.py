@@ -286,8 +286,8 @@ def as_matrix(X: Any) -> Matrix:
 
 
 def _floats(values: np.ndarray, indptr: np.ndarray | None) -> np.ndarray:
-    if values.dtype.kind not in "biufO":  # NumPy would drop imaginary parts, and read text as numbers
+    if values.dtype.kind not in "biuf":  # NumPy would drop imaginary parts, and read text as numbers
         raise DataError(f"values of type {values.dtype} cannot be used", "X", "give numbers, best float32")
     # As blocks of a store would have them, since steps such as scaling are computed in the type of the values.
-    wide = values.dtype.kind == "O" or values.itemsize > 8 or value_dtype(values.dtype, "X") == np.float64
+    wide = values.itemsize > 8 or value_dtype(values.dtype, "X") == np.float64
     return as_values(values, np.dtype(np.float64 if wide else np.float32), "X", 0, indptr)

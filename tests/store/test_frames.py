@@ -6,6 +6,7 @@ import itertools
 import re
 import tracemalloc
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import scipy.sparse
 from sklearn.base import clone
 
 import bigsvm
+import bigsvm.predictor
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, UsageError
 from bigsvm.run.fit.plan import make_plan
@@ -218,6 +220,56 @@ def test_a_model_scores_numbers_only(kind: str, sparse: bool) -> None:
     X = WHOLE.astype(kind)
     with pytest.raises(DataError, match="cannot be used"):
         model.decision_function(scipy.sparse.csr_matrix(X) if sparse else X)
+
+
+def of_objects(what: Any) -> np.ndarray:
+    """WHOLE as Python objects, with another one in row 3 and column 1."""
+    X = np.array([[float(value) for value in row] for row in WHOLE], dtype=object)
+    X[3, 1] = what
+    return X
+
+
+WAYS: dict[str, Any] = {
+    "fit": lambda X, folder: bigsvm.fit(X, Y),
+    "ingest": lambda X, folder: bigsvm.ingest((X, Y), folder / "rows.zarr"),
+    "predict": lambda X, folder: bigsvm.fit(WHOLE.astype(float), Y).model.predict(X),
+    "predictor": lambda X, folder: predictor_of(folder).predict(X),
+}
+
+
+def predictor_of(folder: Path) -> Any:
+    bigsvm.fit(WHOLE.astype(float), Y).save_model(folder / "model")
+    return bigsvm.predictor.load(folder / "model")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "what", ["2", "x", b"2", 1j, {}, np.datetime64("2020-01-01")], ids=lambda value: type(value).__name__
+)
+def test_an_object_that_is_no_number_is_refused_by_all(way: str, what: Any, tmp_path: Path) -> None:
+    """Models read the text 2 as a number, which a fit refused, and said of x what Python says."""
+    with pytest.raises(DataError, match=r"^X, column 1: row 3 holds .* which is not a number") as caught:
+        WAYS[way](of_objects(what), tmp_path)
+    assert "make numbers of it" in caught.value.hint
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_objects_that_are_numbers_are_numbers(way: str, tmp_path: Path) -> None:
+    X = WHOLE.astype(float)
+    X[3, 1] = 2.0
+    (tmp_path / "plain").mkdir()
+    plain = WAYS[way](X, tmp_path / "plain")
+    for k, what in enumerate((2, 2.0, np.float32(2), Decimal(2), Fraction(2))):
+        (tmp_path / str(k)).mkdir()
+        found = WAYS[way](of_objects(what), tmp_path / str(k))
+        if way == "fit":
+            assert found.model.coef.tolist() == plain.model.coef.tolist()
+        elif way == "ingest":
+            assert found["content_fingerprint"] == plain["content_fingerprint"]
+        else:
+            assert found.tolist() == plain.tolist()
+    with pytest.raises(DataError, match="row 3 "):
+        WAYS[way](of_objects(None), tmp_path)
 
 
 ESTIMATORS = [LinearSVC(), LinearSVR(), SVC(), SVR(), NuSVC(), OneClassSVM()]

@@ -44,7 +44,7 @@ BAD: list[tuple[str, Any, Any, type[BigSVMError], str]] = [
     ("labels of two columns", DENSE, np.stack([y, y], 1), DataError, "700 rows"),
     ("no labels", DENSE, None, UsageError, "labels"),
     ("complex", DENSE.astype(complex), y, DataError, "complex"),
-    ("objects", np.array([[object()] * 2] * N), y, DataError, "objects"),
+    ("objects", np.array([[object()] * 2] * N), y, DataError, "which is not a number"),
     ("one dimension", DENSE[0], y[:40], DataError, "shape"),
     ("no rows", DENSE[:0], y[:0], DataError, "no rows"),
     ("index below 0", csr_with(indices=changed(X.indices, X.indptr[321], -1)), y, DataError, "row 321"),

@@ -131,7 +131,7 @@ def test_arrays_that_do_not_go_together_are_refused() -> None:
         with pytest.raises(UsageError):
             ArrayRows(X, LABELS, row_order=order)
     with pytest.raises(DataError):
-        ArrayRows(X.astype(object), LABELS)
+        ArrayRows(X.astype(str), LABELS)
 
 
 def test_opening_arrays_needs_neither_zarr_nor_pyarrow() -> None:

@@ -32,7 +32,10 @@ _TEXT = "drop the column, or write the frame to a Feather file, in which text an
 def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
     """Rows as a plain array; of a frame whose columns are numbers of several types, an array of one type.
 
-    Raises DataError naming the first row with a masked value, or the first column of a frame that has no numbers.
+    Python objects become float64 if all are numbers or missing.  Text is no number, whatever the type of the array.
+
+    Raises DataError naming the first row with a masked value or with an object that is no number, or the first column
+    of a frame that has no numbers.
     """
     refuse_unread(X)
     if is_frame(X) and hasattr(X, "compute"):  # of dask
@@ -43,7 +46,17 @@ def plain_rows(X: Any, where: str, first_row: int = 0) -> np.ndarray:
         if getattr(kind, "is_temporal", bool)():  # of polars, whose dates NumPy takes for numbers of days
             raise DataError(f"values of type {kind} are not numbers", f"{where}, column {name!r}", _DROP)
     found = unmasked(X, where, first_row)
-    return _numbers(X, where) if is_frame(X) and found.dtype == object else found
+    if found.dtype == object and is_frame(X):
+        return _numbers(X, where)
+    return _of_objects(found, where, first_row) if found.dtype == object and found.ndim == 2 else found
+
+
+def _of_objects(values: np.ndarray, where: str, first_row: int) -> np.ndarray:
+    """An array of Python objects as numbers, float64, (n, d); missing values are NaN.  Raises DataError."""
+    out = np.empty(values.shape)
+    for row, objects in enumerate(values):
+        out[row] = [_number(value, first_row + row, f"{where}, column {k}", _DROP) for k, value in enumerate(objects)]
+    return out
 
 
 def unmasked(values: Any, where: str, first_row: int = 0) -> np.ndarray:
@@ -176,8 +189,8 @@ def _column(column: Any, where: str) -> np.ndarray:
     raise DataError(f"values of type {kind} are not numbers", where, hint)
 
 
-def _number(value: Any, row: int, where: str) -> float:
-    """A Python object as a number; a missing value is NaN.  Raises DataError."""
+def _number(value: Any, row: int, where: str, of_text: str = _TEXT) -> float:
+    """A Python object as a number; a missing value is NaN.  of_text : a remedy for text.  Raises DataError."""
     if isinstance(value, Real | Decimal | np.bool_):
         if isinstance(value, Decimal) and value.is_snan():
             return float("nan")
@@ -188,5 +201,5 @@ def _number(value: Any, row: int, where: str) -> float:
         return number
     if value is None or str(value) == "<NA>":
         return float("nan")
-    hint = _TEXT if isinstance(value, str) else _DROP
+    hint = of_text if isinstance(value, str) else _DROP
     raise DataError(f"row {row} holds {value!r} of type {type(value).__name__}, which is not a number", where, hint)
