@@ -29,7 +29,7 @@ from bigsvm.store.survey import Survey
 _ROUNDING = 2.0**-50  # relative rounding error of sums in float64
 _BALANCED = 2.0**-44  # |sum y alpha| / sum |alpha| up to which a dual point counts as feasible with a free bias
 _UNKNOWN = 2.0**-80  # share of sum |alpha| to which sum y alpha is known: it is summed with twice the digits
-_UNSURE = 2.0**-50  # the same of sum beta, which is not
+_UNSURE = 2.0**-50  # the same of sum beta, generously
 _ROUNDED = 2.0**-40  # the same for |sum beta| / sum |beta|, after steps of two variables
 # Multiples of w that are tried beside w itself.  Dual coordinate descent has the direction of the optimum sooner than
 # its length; the best multiple of w then has half the gap (docs/measurements.md 4.1).

@@ -17,11 +17,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bigsvm.compiled.shared.vectors.sums import lost_in_sum
+
 EPS = float(np.finfo(np.float64).eps)
 SHARE = 2.0**-20
 """Share of a gap up to which rounding is negligible; against P, its square."""
 NEAR = 2.0**-40
 """Size of a residual, relative to its operands, up to which the row counts as on a kink."""
+
+
+def exact_sum(values: np.ndarray) -> tuple[float, float]:
+    """(their sum, what rounding has taken from it), which together have twice the digits of float64."""
+    lost = 0.0
+    while len(values) > 1:
+        half = len(values) // 2
+        one, other, rest = values[:half], values[half : 2 * half], values[2 * half :]
+        total = one + other
+        lost += float(lost_in_sum(one, other, total).sum())
+        values = np.concatenate([total, rest]) if len(rest) else total
+    return float(values.sum()), lost
 
 
 @dataclass

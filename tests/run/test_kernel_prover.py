@@ -19,6 +19,7 @@ from bigsvm.run.proof.fresh_scores import Programme, scores_of
 from bigsvm.run.proof.kernel_prover import KernelProver
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.dual_qp import DualQP, Terms
+from bigsvm.solvers.kernel.nu_qp import NuQP
 from bigsvm.solvers.kernel.smo.smo import Smo
 from bigsvm.solvers.kernel.values.data import KernelData
 from bigsvm.solvers.kernel.values.other_side import OtherSide, nearly
@@ -84,6 +85,21 @@ def test_rounding_of_the_balance_has_its_price() -> None:
     assert qp.imbalance(terms, unsure) == pytest.approx(share * 4.0 + 0.5 * (7.0 * share) ** 2, rel=1e-12, abs=0)
     beta[2] = 1e-6
     assert qp.imbalance(terms, unsure) == np.inf
+
+
+def test_the_balance_of_a_running_fit_is_exact() -> None:
+    """A sum in float64 loses five values that are too small beside 1, and so their price."""
+    small = 2.0**-53
+    beta = np.array([1.0, *[small] * 5, -1.0])
+    qp = DualQP(np.ones(7), -np.ones(7), np.ones(7), 0.0, beta, np.zeros(7))
+    assert beta.sum() == 0.0
+    assert qp.balance == 5.0 * small
+    share = (5.0 + 16.0) * small  # 2^-50 of sum |beta| = 2 is 16 of them
+    terms = Terms(0.0, 4.0, 0.0, 5.0, 5.0, 2.0)
+    assert qp.imbalance(terms, UnsureWeights(spread=0.0)) == pytest.approx(share * 4.0, rel=1e-12, abs=0)
+    tube = NuQP(np.ones(7), -np.ones(7), np.ones(7), 3.0, beta, np.zeros(7), total=2.0, at_most=True)
+    expected = share * 4.0 + 3.0 * 5.0 * small
+    assert tube.imbalance(terms, UnsureWeights(spread=0.0)) == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def kernel_data(X: np.ndarray, gamma: float, folder: Path) -> KernelData:

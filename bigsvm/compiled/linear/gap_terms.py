@@ -13,23 +13,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigsvm.compiled.shared.compile import inner_loop, njit, part_of_loop
+from bigsvm.compiled.shared.compile import inner_loop, njit
 from bigsvm.compiled.shared.losses import SQUARED_EPSILON_INSENSITIVE, SQUARED_HINGE, bracket_slope
 from bigsvm.compiled.shared.models import add_weight, ask_weights, model_axpys, model_dots, n_models, weight
 from bigsvm.compiled.shared.rows import row_norm
 from bigsvm.compiled.shared.targets import dual_gain, model_cost, row_gap, row_loss, sign_of, target_of
+from bigsvm.compiled.shared.vectors.sums import lost_in_sum
 
 # columns of `sums`
 GAP, LOSS, LINEAR, ALPHA_DIAG, SUPPORT, SIZE, BALANCE, SPREAD, SLOPES, COSTS, LOST = range(11)
 N_SUMS = 11
 _RUN = 128  # rows whose terms are added before they join the total: keeps the rounding error of long sums small
-
-
-@part_of_loop
-def _lost(a, b, total):
-    """What rounding has taken from total = a + b, exactly (Knuth's TwoSum)."""
-    b_there = total - a
-    return (a - (total - b_there)) + (b - b_there)
 
 
 def certify_rows(X, y, cost, models, alpha, W, V, scales, sums):
@@ -102,7 +96,7 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                     run[m, 5] += abs(a)
                     balance = run[m, 6]
                     run[m, 6] += step[m]
-                    run[m, 10] += _lost(balance, step[m], run[m, 6])
+                    run[m, 10] += lost_in_sum(balance, step[m], run[m, 6])
                     run[m, 7] += abs(a) * norm
                     any_alpha = True
             if any_alpha:
@@ -115,7 +109,7 @@ def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
                 balance = sums[m, 6]
                 for k in range(sums.shape[1]):
                     sums[m, k] += run[m, k]
-                sums[m, 10] += _lost(balance, run[m, 6], sums[m, 6])
+                sums[m, 10] += lost_in_sum(balance, run[m, 6], sums[m, 6])
                 for k in range(sums.shape[1]):
                     run[m, k] = 0.0
 

@@ -18,13 +18,14 @@ import numpy as np
 
 from bigsvm.compiled.kernel.dual_qp import qp_sums, unsure_costs
 from bigsvm.compiled.shared.rows import CSR, take_rows
+from bigsvm.compiled.shared.vectors.sums import lost_in_sum
 from bigsvm.errors import DataError
 from bigsvm.model.kernel_model import KernelModel
 from bigsvm.model.linear_model import Model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import NEAR, Unsure, unsure_of
+from bigsvm.problem.rounding import NEAR, Unsure, exact_sum, unsure_of
 from bigsvm.run.proof.saved_problem import TRAINING_STORE
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
@@ -100,7 +101,7 @@ class BetaSums:
         """Add the sums over the rows that follow."""
         before = self.sums[:, BALANCE].copy()
         self.sums += other.sums
-        self.lost += other.lost + _taken(before, other.sums[:, BALANCE], self.sums[:, BALANCE])
+        self.lost += other.lost + lost_in_sum(before, other.sums[:, BALANCE], self.sums[:, BALANCE])
         self.n_support += other.n_support
         np.minimum(self.b_up, other.b_up, out=self.b_up)
         np.maximum(self.b_low, other.b_low, out=self.b_low)
@@ -108,24 +109,6 @@ class BetaSums:
         self.v += other.v
         self.survey.merge(other.survey)
         self.n_rows += other.n_rows
-
-
-def _exact(beta: np.ndarray) -> tuple[float, float]:
-    """(sum beta, what rounding has taken from it), which together have twice the digits of float64."""
-    lost = 0.0
-    while len(beta) > 1:
-        half = len(beta) // 2
-        one, other, rest = beta[:half], beta[half : 2 * half], beta[2 * half :]
-        total = one + other
-        lost += float(_taken(one, other, total).sum())
-        beta = np.concatenate([total, rest]) if len(rest) else total
-    return float(beta.sum()), lost
-
-
-def _taken(a: Any, b: Any, total: Any) -> Any:
-    """What rounding has taken from total = a + b, exactly (Knuth's TwoSum)."""
-    b_there = total - a
-    return (a - (total - b_there)) + (b - b_there)
 
 
 def sums_of_blocks(share: BetaShare) -> BetaSums:
@@ -160,12 +143,12 @@ def _add_block(
         brackets, loss, _, beta_t, size = qp_sums(
             qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, float(model.intercept[m])
         )
-        quadratic, (balance, lost) = float(qp.beta @ product), _exact(qp.beta)
+        quadratic, (balance, lost) = float(qp.beta @ product), exact_sum(qp.beta)
         squares = float(qp.beta @ qp.beta)
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
         before = float(found.sums[m, BALANCE])
         found.sums[m, :REACH] += (brackets, loss, quadratic, beta_t - qp.epsilon * size, balance, size, squares, costs)
-        found.lost[m] += lost + _taken(before, balance, float(found.sums[m, BALANCE]))
+        found.lost[m] += lost + lost_in_sum(before, balance, float(found.sums[m, BALANCE]))
         if model.kind == "kernel":
             found.sums[m, REACH:NORMS] += _unsure(qp, float(model.intercept[m]), problem.kernel, data, block, rows)
         else:

@@ -26,7 +26,7 @@ from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of,
 from bigsvm.problem.certificate import beta_imbalance
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuSums
-from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost
+from bigsvm.problem.rounding import NEAR, Unsure, exact_sum, rounding_cost
 
 
 class Terms(NamedTuple):
@@ -149,10 +149,15 @@ class DualQP:
         dual = beta_t - self.epsilon * size - 0.5 * quadratic
         return Terms(gap, 0.5 * quadratic + loss, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
+    @property
+    def balance(self) -> float:
+        """sum beta, summed with twice the digits of float64, as in the proof of a saved model."""
+        return sum(exact_sum(self.beta))
+
     def imbalance(self, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
         """What sum beta != 0 adds to the gap: a small amount if it is rounding, otherwise infinity."""
         spread = unsure.spread if isinstance(unsure, UnsureWeights) else unsure.reach
-        one = [np.array([value]) for value in (self.beta.sum(), terms.size, terms.primal, 0.0, spread)]
+        one = [np.array([value]) for value in (self.balance, terms.size, terms.primal, 0.0, spread)]
         return float(beta_imbalance(*one)[0])
 
     def rounding(self, b: float, terms: Terms, unsure: Unsure | UnsureWeights) -> float:

@@ -104,9 +104,8 @@ class NuQP(DualQP):
             self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b
         )
         quadratic = beta_f + beta_t
-        balance = float(self.beta.sum())
         totals = NuTotals(self.total, self.at_most, self.one_sided)
-        one = [np.array([value]) for value in (gap, loss, quadratic, beta_t, balance, size, b, self.epsilon)]
+        one = [np.array([value]) for value in (gap, loss, quadratic, beta_t, self.balance, size, b, self.epsilon)]
         found = priced(totals, *one)
         proved_gap, primal, dual = (float(value[0]) for value in found)
         return Terms(proved_gap, primal, dual, quadratic, abs(beta_f) + abs(beta_t), size)
@@ -115,7 +114,7 @@ class NuQP(DualQP):
         """For nu-SVR what sum beta != 0 adds to the gap; else 0, because `terms` has included it."""
         if not self.at_most:
             return 0.0
-        return super().imbalance(terms, unsure) + self.epsilon * abs(float(self.beta.sum()))
+        return super().imbalance(terms, unsure) + self.epsilon * abs(self.balance)
 
     def _meeting(self) -> float:
         return self.sums().multiplier(side_ends(self.beta, self.f, self.lower, self.upper))

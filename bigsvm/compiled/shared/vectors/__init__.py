@@ -1,1 +1,1 @@
-"""Vectors of numbers as values of compiled code, and moves of whole rows."""
+"""Vectors of numbers as values of compiled code, moves of whole rows, and sums with twice the digits."""
