@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -66,8 +67,7 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
             later[0].start()
             return
         _came.append(number)
-        # zarr reads on its own event loop, which would report unfinished tasks with tracebacks at exit.
-        logging.getLogger("asyncio").disabled = True
+        hush_event_loops()
         raise Interruption
 
     def not_ours(unraisable: Any) -> None:
@@ -83,8 +83,19 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
     finally:
         for timer in later:
             timer.cancel()
+        if _came:  # again, for what is destroyed at exit
+            hush_event_loops()
         sys.unraisablehook = hook
         _came.clear()
+
+
+def hush_event_loops() -> None:
+    """Let nothing be told of what the interruption left undone on an event loop: zarr reads on one of its own.
+
+    asyncio would report unfinished tasks with tracebacks at exit, and Python coroutines that were never awaited.
+    """
+    logging.getLogger("asyncio").disabled = True
+    warnings.simplefilter("ignore", RuntimeWarning)
 
 
 def _delicate(frame: FrameType | None, user: FrameType) -> bool:

@@ -22,7 +22,7 @@ import click
 import bigsvm
 from bigsvm.cli.command import Call
 from bigsvm.cli.failures import failure_of
-from bigsvm.cli.interrupts import unwinding_on_signals
+from bigsvm.cli.interrupts import Interruption, hush_event_loops, unwinding_on_signals
 from bigsvm.cli.session import say, write_failure
 from bigsvm.errors import UsageError, one_line
 from bigsvm.files.standard_output import drop_what_nobody_reads, silence_standard_output, to_standard_output
@@ -158,6 +158,8 @@ def run(args: list[str], to_the_end: bool = False, held: Collection[int] = ()) -
                 sys.stdout.flush()
             return code
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, Interruption):
+                hush_event_loops()  # again, since a library may have put back the filters of warnings that it had found
             if isinstance(error, BrokenPipeError) and _reader_has_gone(args):
                 # As `head` does.  Python would complain again when it flushes at exit.
                 silence_standard_output()

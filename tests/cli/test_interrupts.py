@@ -96,6 +96,29 @@ def test_an_interruption_in_executed_source_does_not_end_the_process_by_a_signal
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 75
 
 
+@pytest.mark.parametrize("destroyed", ["as it is told", "at exit"])
+@pytest.mark.parametrize("meanwhile", ["if True:", "with warnings.catch_warnings():"])
+def test_what_an_event_loop_has_not_begun_is_not_told(meanwhile: str, destroyed: str) -> None:
+    """A signal between the making of a coroutine and its start, as zarr opens a group: Python warns of it later."""
+    code = (
+        "import atexit, os, signal, sys, warnings\n"
+        "from bigsvm.cli import main\n"
+        "async def opening(): pass\n"
+        "kept = []\n"
+        "def interrupted(args, call):\n"
+        f"    {meanwhile}\n"
+        "        kept.append(opening())\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "def told(error, args, call):\n"
+        f"    {'kept.clear()' if destroyed == 'as it is told' else 'atexit.register(kept.clear)'}\n"
+        "    return 75\n"
+        "main._invoke, main._report = interrupted, told\n"
+        "main.main(['inspect', 'rows.zarr'])\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "default", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (75, "")
+
+
 def test_a_signal_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
     (tmp_path / "long_one.py").write_text(
         "import os, signal, threading, time\n"
