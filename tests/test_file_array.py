@@ -17,8 +17,8 @@ from bigsvm.errors import DataError, ReadFailed
 from bigsvm.files import file_array
 from bigsvm.files.atomic import file_digest
 from bigsvm.files.file_array import FileArray
-from bigsvm.store.ingest import row_source, sequential
-from bigsvm.store.ingest.sequential import InMemory
+from bigsvm.store.ingest.sources import row_source, sequential
+from bigsvm.store.ingest.sources.sequential import InMemory
 
 KEYS: list[Any] = [
     0, -1, np.int64(2), slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(0, 0), slice(None, None, 2),

@@ -15,7 +15,7 @@ from bigsvm.files.plain_arrays import parsed, write_array
 from bigsvm.model.exchange import npz
 from bigsvm.model.linear_model import LinearModel, load_model
 from bigsvm.run.api import fit
-from bigsvm.store.ingest.sequential import ZipMember, open_npy, open_npz
+from bigsvm.store.ingest.sources.sequential import ZipMember, open_npy, open_npz
 from bigsvm.store.state.state_files import read_tree, write_tree
 
 ROOT = Path(__file__).parents[1]

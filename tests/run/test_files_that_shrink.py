@@ -33,7 +33,7 @@ _PROGRAM = """
 given = json.loads(sys.argv[1])
 sizes.Sizes.resident_from = lambda self: 1 << 50  # rows are read anew in each pass, in small blocks
 sizes.BLOCK_BYTES = 1 << 14
-importlib.import_module("bigsvm.store.ingest.row_source")._PART_ROWS = 200
+importlib.import_module("bigsvm.store.ingest.sources.row_source")._PART_ROWS = 200
 count, reading = 0, False
 
 
@@ -83,7 +83,7 @@ sys.exit(code)
 N = 3000
 FIT = ["--loss", "hinge", "-s", "dcd", "--stage", "none", "--max-passes", "2", "--allow-unconverged", "--threads", "1",
        "-o", "made", "--quiet"]  # fmt: skip
-_TAKE = [["bigsvm.store.ingest.sequential", owner, "take"] for owner in ("InMemory", "ByColumns")]
+_TAKE = [["bigsvm.store.ingest.sources.sequential", owner, "take"] for owner in ("InMemory", "ByColumns")]
 _ZARR = [["bigsvm.store.formats.zarr_rows", "ZarrRows", "read"]]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bigsvm.compiled import cache_folder
-from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.sources import row_source
 from tests.store import formats
 from tests.store.cells import STORES, content
 

@@ -20,7 +20,7 @@ from bigsvm.errors import DataError
 from bigsvm.store.blocks import BlockRef
 from bigsvm.store.formats.chosen import column_labels
 from bigsvm.store.formats.opener import open_store
-from bigsvm.store.ingest import row_source
+from bigsvm.store.ingest.sources import row_source
 from bigsvm.units import MIB
 from tests.products import each_of, pairs_of
 

@@ -23,9 +23,9 @@ from bigsvm.store.ingest.appending.grown_store import GrownStore, SealedStore
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES
 from bigsvm.store.ingest.compile_time import compile_time
 from bigsvm.store.ingest.on_thread import on_thread
-from bigsvm.store.ingest.row_source import RowSource
 from bigsvm.store.ingest.small_ingest import load_code
-from bigsvm.store.ingest.sources import open_source
+from bigsvm.store.ingest.sources.open_source import open_source
+from bigsvm.store.ingest.sources.row_source import RowSource
 from bigsvm.store.ingest.zarr_writer import MARKS, ZarrWriter
 from bigsvm.store.labels import CodedLabels, Missing, n_labels
 from bigsvm.store.remote.settings import storing

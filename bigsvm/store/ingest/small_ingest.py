@@ -10,7 +10,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.events import Emit, silent
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import CompiledCall
-from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.store.ingest.sources.row_source import RowSource
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
 from bigsvm.store.precompile_reading import precompile_calls
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.ingest.appending.grown_store import SealedStore
-from bigsvm.store.ingest.row_source import RowSource
+from bigsvm.store.ingest.sources.row_source import RowSource
 from bigsvm.units import counted
 
 

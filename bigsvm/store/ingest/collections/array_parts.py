@@ -15,7 +15,7 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.frames.values import unmasked
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace, is_seen, make_rows
-from bigsvm.store.ingest.row_source import ascending_csr, stored_dtype
+from bigsvm.store.ingest.sources.row_source import ascending_csr, stored_dtype
 from bigsvm.store.labels import ONE_A_ROW, fixed_width
 
 WHERE = "dask collection"

@@ -12,7 +12,6 @@ import scipy.sparse
 from bigsvm.compiled.cache.stamp import versions
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
-from bigsvm.store.ingest import row_source
 from bigsvm.store.ingest.collections.array_parts import (
     WHERE,
     ArrayParts,
@@ -26,8 +25,9 @@ from bigsvm.store.ingest.collections.dask_frames import Frame, FrameOptions, fra
 from bigsvm.store.ingest.collections.dask_parts import DaskParts, partitions
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.collections.made_rows import ChunkPlace
-from bigsvm.store.ingest.row_source import Rows, RowSource, stored_dtype
-from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.store.ingest.sources import row_source
+from bigsvm.store.ingest.sources.row_source import Rows, RowSource, stored_dtype
+from bigsvm.store.ingest.sources.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW
 from bigsvm.units import show_bytes
 

@@ -15,7 +15,7 @@ from bigsvm.store.blocks import CompiledCall, Matrix, RowBlocks, row_bytes
 from bigsvm.store.checks import as_values, check_csr, check_finite, first_fall, value_dtype
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.frames.values import unmasked
-from bigsvm.store.ingest.sequential import Sequential, take_exactly
+from bigsvm.store.ingest.sources.sequential import Sequential, take_exactly
 from bigsvm.store.labels import ONE_A_ROW, CodedLabels
 from bigsvm.store.transforms.label_sets import LABEL_SETS
 from bigsvm.units import MIB, counted

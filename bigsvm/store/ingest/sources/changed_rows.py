@@ -8,7 +8,7 @@ from typing import Any
 
 from bigsvm.errors import UsageError
 from bigsvm.store.checks import check_finite
-from bigsvm.store.ingest.row_source import Rows, RowSource
+from bigsvm.store.ingest.sources.row_source import Rows, RowSource
 from bigsvm.store.labels import n_labels
 from bigsvm.store.transforms.normalize import Normalizing
 from bigsvm.store.transforms.recipe import Recipe

@@ -1,0 +1,1 @@
+"""Where `ingest` takes rows from, other than collections: text, arrays, files of arrays, stores."""
