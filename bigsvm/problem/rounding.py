@@ -26,7 +26,7 @@ NEAR = 2.0**-40
 """Size of a residual, relative to its operands, up to which the row counts as on a kink."""
 
 
-def exact_sum(values: np.ndarray) -> tuple[float, float]:
+def sum_and_lost(values: np.ndarray) -> tuple[float, float]:
     """(their sum, what rounding has taken from it), which together have twice the digits of float64."""
     lost = 0.0
     while len(values) > 1:

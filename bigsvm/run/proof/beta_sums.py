@@ -25,7 +25,7 @@ from bigsvm.model.linear_model import Model
 from bigsvm.problem.kernel import Kernel
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
-from bigsvm.problem.rounding import NEAR, Unsure, exact_sum, unsure_of
+from bigsvm.problem.rounding import NEAR, Unsure, sum_and_lost, unsure_of
 from bigsvm.run.proof.saved_problem import TRAINING_STORE
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.kernel.dual_qp import DualQP
@@ -143,7 +143,7 @@ def _add_block(
         brackets, loss, _, beta_t, size = qp_sums(
             qp.f, qp.beta, qp.lower, qp.upper, qp.target, qp.epsilon, float(model.intercept[m])
         )
-        quadratic, (balance, lost) = float(qp.beta @ product), exact_sum(qp.beta)
+        quadratic, (balance, lost) = float(qp.beta @ product), sum_and_lost(qp.beta)
         squares = float(qp.beta @ qp.beta)
         costs = float(np.maximum(qp.upper, -qp.lower).sum())
         before = float(found.sums[m, BALANCE])

@@ -26,7 +26,7 @@ from bigsvm.compiled.kernel.dual_qp import Box, DualPoint, best_bias, bounds_of,
 from bigsvm.problem.certificate import beta_imbalance
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.nu import NuSums
-from bigsvm.problem.rounding import NEAR, Unsure, exact_sum, rounding_cost
+from bigsvm.problem.rounding import NEAR, Unsure, rounding_cost, sum_and_lost
 
 
 class Terms(NamedTuple):
@@ -152,7 +152,7 @@ class DualQP:
     @property
     def balance(self) -> float:
         """sum beta, summed with twice the digits of float64, as in the proof of a saved model."""
-        return sum(exact_sum(self.beta))
+        return sum(sum_and_lost(self.beta))
 
     def imbalance(self, terms: Terms, unsure: Unsure | UnsureWeights) -> float:
         """What sum beta != 0 adds to the gap: a small amount if it is rounding, otherwise infinity."""
