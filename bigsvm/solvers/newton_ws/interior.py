@@ -26,9 +26,9 @@ from bigsvm.tasks import PassLeft
 
 ROW_ARRAYS = 18  # float64 numbers held for a row while a problem is solved
 
-_BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
-_CORRECTORS = 3  # most of Gondzio's correctors in an iteration
-_WORTH = 1.01, 0.005  # factor and addend by which a corrector must lengthen the steps to be used
+BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
+CORRECTORS = 3  # most of Gondzio's correctors in an iteration
+WORTH = 1.01, 0.005  # factor and addend by which a corrector must lengthen the steps to be used
 _MOST = 100  # iterations
 # Most that a second-order term of the predictor counts for, times the mean product.  These terms are those of a whole
 # step.  Where the step is short they may be a thousand times mu, and targets so far from the path lead rows away from
@@ -190,7 +190,7 @@ class _Path:
         self.gap = gap + problem.penalty(w, self.V)
 
     def advance(self) -> float:
-        """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more; the shorter of both lengths."""
+        """One predictor step with Mehrotra's corrector and up to `CORRECTORS` more; the shorter of both lengths."""
         rows = self.rows
         before, pulled = rows.weigh(self.H)
         self.problem.factor(self.H)
@@ -201,11 +201,11 @@ class _Path:
         dw = self._direction(rows.correct(mu, _CURVED * before / (2.0 * self.costs)))
         dual, primal = _lengths(rows.towards(dw))
         better = True
-        for _ in range(_CORRECTORS):
+        for _ in range(CORRECTORS):
             farther = min(1.0, 1.3 * dual + 0.1), min(1.0, 1.3 * primal + 0.1)
             other_dw = self._direction(rows.recentre(mu, *farther))
             other = _lengths(rows.towards(other_dw))
-            better = min(other) > _WORTH[0] * min(dual, primal) + _WORTH[1]
+            better = min(other) > WORTH[0] * min(dual, primal) + WORTH[1]
             if not better:
                 break
             (dual, primal), dw = other, other_dw
@@ -230,7 +230,7 @@ class _Path:
 
 def _lengths(reach: tuple[float, float]) -> tuple[float, float]:
     dual, primal = reach
-    return min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
+    return min(1.0, BACK_OFF * dual), min(1.0, BACK_OFF * primal)
 
 
 class PathRows:

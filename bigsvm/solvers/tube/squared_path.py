@@ -15,12 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bigsvm.compiled.linear.hessian import solve_factored
+from bigsvm.solvers.newton_ws.interior import BACK_OFF, CORRECTORS, WORTH
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
 
 _MOST = 60  # iterations
-_BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
-_CORRECTORS = 3  # most of Gondzio's correctors in an iteration
-_WORTH = 1.01, 0.005  # factor and addend by which a corrector must lengthen the step to be used
 _SPREAD = 10.0  # products that are this many times too small or too large are corrected
 
 
@@ -57,7 +55,7 @@ class SquaredPath:
         self.gap = self.primal - dual
 
     def advance(self) -> None:
-        """One predictor step with Mehrotra's corrector and up to `_CORRECTORS` more.  Raises PassLeft between two."""
+        """One predictor step with Mehrotra's corrector and up to `CORRECTORS` more.  Raises PassLeft between two."""
         alpha, eta, n = self.alpha, self._eta, len(self.alpha)
         h = 1.0 / (1.0 / self._double + eta / alpha)
         self.problem.add_hessian(h, self._H)
@@ -67,11 +65,11 @@ class SquaredPath:
         mu = (after / before) ** 3 * before / n if before > 0.0 else 0.0
         targets = mu - ahead.dalpha * ahead.deta
         best = self._backed(self._towards(h, targets))
-        for _ in range(_CORRECTORS):
+        for _ in range(CORRECTORS):
             products = self._after(best, min(1.0, 1.3 * best.length + 0.1))
             targets = targets + np.maximum(np.clip(products, mu / _SPREAD, mu * _SPREAD) - products, -mu * _SPREAD)
             other = self._backed(self._towards(h, targets))
-            if not other.length > _WORTH[0] * best.length + _WORTH[1]:
+            if not other.length > WORTH[0] * best.length + WORTH[1]:
                 break
             best = other
         self.w += best.length * best.dw
@@ -95,7 +93,7 @@ class SquaredPath:
 
     @staticmethod
     def _backed(step: Step) -> Step:
-        return step._replace(length=min(1.0, _BACK_OFF * step.length)) if step.length < 1.0 else step
+        return step._replace(length=min(1.0, BACK_OFF * step.length)) if step.length < 1.0 else step
 
 
 def _reach(x: np.ndarray, dx: np.ndarray) -> float:

@@ -21,7 +21,7 @@ from bigsvm.compiled.linear.hessian import solve_factored, triangle_size
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.newton_ws.interior import RowCosts, most_counted
+from bigsvm.solvers.newton_ws.interior import BACK_OFF, RowCosts, most_counted
 from bigsvm.solvers.newton_ws.subproblem import SLICES, Around
 from bigsvm.solvers.tube.row_path import NUMBERS, Piece, Sides, piece_bytes, pieces
 from bigsvm.solvers.tube.tube import (
@@ -41,7 +41,6 @@ from bigsvm.tasks import PassLeft, leaving_when
 ROWS = "rows on the central path"
 """Name, in plans, of the numbers that are kept for each row."""
 _MOST = 100  # iterations
-_BACK_OFF = 0.99  # share of the longest step, at which a variable would become 0
 _UNLIMITED = 1e100  # second-order terms count in full: for rows that stream a limit was not tried
 _TOGETHER = 256  # statistics of the costs of pieces that are kept apart
 _EVENED = 1 << 12  # entries of alpha that are scaled at a time
@@ -281,7 +280,7 @@ class StreamedTube:
             found, h, targets = self._aimed(piece)
             reach = kernel.reach(found, h, piece.tube.products(self.direction), targets)
             dual, primal = min(dual, float(reach[0])), min(primal, float(reach[1]))
-        self.dual, self.primal = min(1.0, _BACK_OFF * dual), min(1.0, _BACK_OFF * primal)
+        self.dual, self.primal = min(1.0, BACK_OFF * dual), min(1.0, BACK_OFF * primal)
         self.iteration += 1
         self.phase = "step"
         return False
