@@ -49,9 +49,10 @@ class Bench:
 
     def __init__(
         self, solver: Any, X: Any, y: Any, folder: Path, block_rows: int | None = None,
-        options: dict[str, Any] | None = None, task: Any = "auto", costs: list[float] | None = None, **lent: Any,
+        options: dict[str, Any] | None = None, task: Any = "auto", costs: list[float] | None = None,
+        sample_weight: np.ndarray | None = None, **lent: Any,
     ) -> None:  # fmt: skip
-        data = ArrayRows(X, y, task=task)
+        data = ArrayRows(X, y, sample_weight, task=task)
         whole = data.refs(data.n_samples)
         refs = whole if block_rows is None else data.refs(block_rows)
         made = ResidentColumns(data.read(whole[0]), data.n_features)

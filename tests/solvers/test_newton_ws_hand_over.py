@@ -23,6 +23,7 @@ from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
 from bigsvm.solvers.pace import Limits, Pace
+from bigsvm.solvers.tube import first_weights
 from bigsvm.solvers.weights import columns
 from bigsvm.store.formats.opener import open_store
 from tests.run.test_checkpoint import comes_to_the_same
@@ -166,40 +167,31 @@ def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("no_small_fits")
-@pytest.mark.parametrize("close", [False, True])
-def test_after_dcd_a_sample_is_solved_unless_dcd_has_come_close(monkeypatch: pytest.MonkeyPatch, close: bool) -> None:
+@pytest.mark.parametrize("case", ["far", "close", "no room"])
+def test_after_dcd_there_are_newton_steps_unless_dcd_has_come_close(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Where memory has no room for them working sets begin at the weights of dcd, and read no sample."""
     X, y = unscaled()
-    solved: list[int] = []
-    sample = NewtonWS._solve_sample
-    monkeypatch.setattr(
-        NewtonWS, "_solve_sample", lambda self, state, ctx: (solved.append(1), sample(self, state, ctx))
-    )
-    if close:
+    best = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-8, solver="newton-ws")
+    put, changed = newton_ws.put_first_weights, []
+
+    def watched(W: np.ndarray, problem: Any, ctx: Any) -> bool:
+        of_dcd = W.copy()
+        if case == "no room":
+            monkeypatch.setattr(first_weights, "_ARRAYS", 1 << 50)
+        done = put(W, problem, ctx)
+        assert done == (case == "far")
+        changed.append(not np.array_equal(W, of_dcd))
+        return done
+
+    monkeypatch.setattr(newton_ws, "put_first_weights", watched)
+    monkeypatch.setattr(NewtonWS, "_solve_sample", None)
+    if case == "close":
         monkeypatch.setattr(newton_ws, "_CLOSE", 1.0)  # what dcd has reached on these rows counts as near
     result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-6)
     assert result.status == "converged"
     assert any("working sets take over" in message for message in result.warnings)
-    assert len(solved) == (0 if close else 1)
-    best = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-8, solver="newton-ws")
+    assert changed == {"far": [True], "close": [], "no room": [False]}[case]
     assert result.figures["objective"] <= best.figures["objective"] * (1 + 1.001e-6)
-
-
-@pytest.mark.usefixtures("no_small_fits")
-@pytest.mark.parametrize("below", [False, True])
-def test_a_sample_whose_value_is_below_the_dual_value_misleads(monkeypatch: pytest.MonkeyPatch, below: bool) -> None:
-    X, y = unscaled()
-    sample, kept = NewtonWS._solve_sample, []
-
-    def watched(self: NewtonWS, state: Any, ctx: Any) -> None:
-        of_dcd = state.direction.copy()
-        state.dual.linear += 1e9 * below  # more than any solution has
-        sample(self, state, ctx)
-        state.dual.linear -= 1e9 * below
-        kept.append(bool(np.array_equal(state.direction, of_dcd)))
-
-    monkeypatch.setattr(NewtonWS, "_solve_sample", watched)
-    result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-6)
-    assert (result.status, kept) == ("converged", [below])
 
 
 def test_dcd_goes_on_after_so_many_passes_as_asked(tmp_path: Path) -> None:

@@ -78,13 +78,13 @@ def test_a_step_is_left_when_the_time_is_over(
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_without_time_the_model_is_where_the_sample_was_left(
+def test_without_time_the_model_is_where_the_first_problem_was_left(
     loss: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sample was solved to its end, whatever the time was."""
+    """That of the sample, or of all rows, was solved to its end, whatever the time was."""
     clock = Clock(monkeypatch)
     whole = made(tmp_path, clock, loss, "dense", streams=False)
-    whole.solver._solve_sample(whole.state, whole.ctx)
+    whole.solver._look_for_direction(whole.state, whole.ctx)
     pieces, norms = clock.pieces, []
     for over in (0, pieces - 1):
         clock.pieces, clock.over = 0, over

@@ -1,6 +1,7 @@
 """Working-set Newton (`newton-ws`): for few features, any number of rows and any C; it needs a handful of passes.
 
-The first direction comes from a sample of the rows, solved in memory.  Then each pass measures the direction on all
+The first direction comes from a sample of the rows, solved in memory, or with rows in memory and the hinge loss from a
+few Newton steps for the squared hinge loss (`tube/first_weights`).  Then each pass measures the direction on all
 rows, moves w to the minimum of P along it, and keeps the rows that lie near their hyperplanes: the *working set*
 (`working_pass`, `working_set`).  All other rows are *folded* into one vector (`subproblem`).  The problem on the kept
 rows is solved in memory to any accuracy.  Its solution gives the next direction, and a dual point of the whole
@@ -56,7 +57,7 @@ from bigsvm.solvers.newton_ws.progress import STUCK, does_not_fall, stands
 from bigsvm.solvers.newton_ws.sharded_working import PassOnShards, ShardedWorkingRows
 from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_pass import WorkingPass
-from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, PosedHere, mixed, shares_gone
+from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import Known, mix_dual
 from bigsvm.solvers.primal.hessian import too_many_features
@@ -64,6 +65,7 @@ from bigsvm.solvers.primal.line_search import Step
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.primal.sharded_rows import sums_need
+from bigsvm.solvers.tube.first_weights import put_first_weights
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
@@ -238,7 +240,7 @@ class NewtonWS(PrimalSolver):
         try:
             with leaving_when(_leaves(ctx)):
                 if state.passes == 0 and not state.started and not _is_short(ctx):
-                    self._solve_sample(state, ctx)
+                    self._look_for_direction(state, ctx)
                     reached = state.held()
                 done_before = self._done(state, ctx)
                 found, steps = self._pass(state, ctx, done_before)
@@ -291,9 +293,8 @@ class NewtonWS(PrimalSolver):
     def _take_over(self, problem: Problem, state: WorkingState, ctx: Context) -> None:
         """Go on from dcd, with working sets that hold its support vectors if they would be small and rows are near.
 
-        The first direction leads to the weights of dcd if dcd has come close, or if the rows stream.  Otherwise it
-        leads to the solution on a sample.  30,000 x 400 dense rows took 14 s from weights with a gap of 0.96, and
-        take 3.5 s from a sample.  The samples of a stream are small, and one of kddcup99 led nowhere.
+        The first direction leads to the weights of dcd if dcd has come close, or if the rows stream.  The samples of a
+        stream are small, and one of kddcup99 led nowhere.
         """
         known = not ctx.resident or bool(state.pace.least[0] <= _CLOSE)
         n_support = hand_over(state)
@@ -345,25 +346,31 @@ class NewtonWS(PrimalSolver):
         rows *= shape.n_models // shape.n_costs  # the rows near the margin differ from class to class
         return Room(min(self.working_rows or rows << _GROWTH * growth, most, n), 0, shape)
 
+    def _look_for_direction(self, state: WorkingState, ctx: Context) -> None:
+        """Make the first direction lead from 0 to weights near the solution.
+
+        With the hinge loss and rows in memory they are those of a few steps for the squared hinge loss on all rows.
+        Else they are those of a sample, unless there are weights of a dcd that went first.
+        """
+        problem, here = state.problem, ctx.resident and ctx.shards == 1
+        if here and not problem.loss.smooth and put_first_weights(columns(state.direction), problem, ctx):
+            return
+        if not state.direction.any():
+            self._solve_sample(state, ctx)
+
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """Make the direction lead from 0 to the solution on a sample, with C over the share sampled.
-
-        After dcd with the hinge loss it leads to the weights of dcd still, where the value of the sample's solution is
-        below the dual value of dcd.  No solution for all rows has that: rows outside the sample would cost most.
 
         If --max-time is over meanwhile it leads to where the solution was left.  Raises PassLeft if the run is to stop.
         """
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
         state.entry_bytes = found.entry_bytes
-        least = state.dual.value(problem)  # of dcd; 0 if it did not go first, and for a smooth loss
         for m in range(problem.n_models):
             posed = found.posed(m, np.zeros(len(w)), w[:, m], scale=1.0 / share)
             target = _SAMPLED * _NEAR * posed.costs
             try:
-                solution = posed.minimum(w[:, m], target, _FAR)
-                if least[m] <= 0.0 or not isinstance(posed, PosedHere) or posed.value(solution) >= least[m]:
-                    columns(state.direction)[:, m] = solution
+                columns(state.direction)[:, m] = posed.minimum(w[:, m], target, _FAR)
             except PassLeft as left:
                 if ctx.stopping():
                     raise

@@ -154,12 +154,6 @@ class PosedHere:
         self._alpha = found.alpha
         return found.w
 
-    def value(self, w: np.ndarray) -> float:
-        """The value of the problem at w, with the hinge loss."""
-        part = self._part
-        losses = float((part.C * np.maximum(part.slacks(w), 0.0)).sum())  # a BLAS would sum in an order of its own
-        return part.value(w, losses)
-
     def crossed(self) -> bool:
         """See `Posed`."""
         return far_matter(self._part, self._alpha)

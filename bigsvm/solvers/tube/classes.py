@@ -48,34 +48,39 @@ def bytes_for_classes(problem: Problem, block: Block, ctx: Context) -> int:
     return 8 * (_ARRAYS * n + _VECTORS * d + SLICES * triangle_size(d + 1)) + bytes_of_copies(problem, block)
 
 
+def on_all_rows(problem: Problem, m: int, block: Block, ctx: Context) -> tuple[Subproblem, np.ndarray]:
+    """The problem of one of the models on all rows of positive cost, which are in `block`, and the numbers of these."""
+    (y, C), width = targets_and_costs(problem, m, block, 0), ctx.data.n_features + 1
+    kept, zeros = np.flatnonzero(C > 0.0), np.zeros(width)
+    part = Subproblem(
+        parts=parts_of(readonly_view(block.X), kept if len(kept) < len(C) else None, width),
+        codes=(problem.signs_of(y[kept], m) > 0.0).astype(np.int32),
+        C=C[kept],
+        far=np.zeros(len(kept), bool),
+        side=np.ones(len(kept)),
+        bias=problem.constant_feature,
+        free=problem.bias == "free",
+        lean=zeros,
+        at=zeros,
+        threads=ctx.threads,
+    )
+    return part, kept
+
+
 def solve_classes(problem: Problem, m: int, block: Block, ctx: Context) -> tuple[np.ndarray, np.ndarray, float]:
     """w, float64 (n_features + 1,), alpha, float64 (n_rows,), and the relative gap, of one of the models.
 
     Raises PassLeft if the run is to stop, within `tasks.leaving_when`.
     """
-    (y, C), width = targets_and_costs(problem, m, block, 0), ctx.data.n_features + 1
-    kept, alpha = np.flatnonzero(C > 0.0), np.zeros(len(C))
+    part, kept = on_all_rows(problem, m, block, ctx)
+    alpha = np.zeros(block.n_rows)
     if len(kept) == 0:
-        return np.zeros(width), alpha, 0.0
-    parts = parts_of(readonly_view(block.X), kept if len(kept) < len(C) else None, width)
-    n, zeros = len(kept), np.zeros(width)
-    part = Subproblem(
-        parts=parts,
-        codes=(problem.signs_of(y[kept], m) > 0.0).astype(np.int32),
-        C=C[kept],
-        far=np.zeros(n, bool),
-        side=np.ones(n),
-        bias=problem.constant_feature,
-        free=False,
-        lean=zeros,
-        at=zeros,
-        threads=ctx.threads,
-    )
+        return np.zeros(len(part.lean)), alpha, 0.0
     if problem.loss.smooth:
         w, found = solve_squared(part, FINAL * ctx.tol)
     else:
         rows = PathRows(part)  # the path begins at w = 0, in the middle of the box
-        w, _ = follow(part, rows, zeros, 0.0, 1.0, FINAL * ctx.tol)
+        w, _ = follow(part, rows, np.zeros(len(part.lean)), 0.0, 1.0, FINAL * ctx.tol)
         found = rows.alpha
     alpha[kept] = found
     return w, alpha, _relative_gap(part, w, found, problem.loss.smooth)

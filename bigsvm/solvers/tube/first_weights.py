@@ -1,0 +1,49 @@
+"""Weights near those of the hinge loss, for rows in memory: a few Newton steps for the squared hinge loss on all rows.
+
+They do not depend on the scales of columns, as the weights after some epochs of `dcd` do, and they know rare features
+and far rows, as the solution of a sample does not.  Working sets begin there (docs/measurements.md 5).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigsvm.problem.problem import Problem
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.newton_ws.working_newton import nearly
+from bigsvm.solvers.tube.classes import on_all_rows
+from bigsvm.solvers.tube.in_memory import bytes_of_copies
+from bigsvm.store.blocks import Block
+from bigsvm.tasks import PassLeft
+
+_ARRAYS = 16  # float64 numbers of each row
+
+
+def put_first_weights(W: np.ndarray, problem: Problem, ctx: Context) -> bool:
+    """Put the weights of each model into W, float64, (n_features + 1, n_models); False if memory lacks.
+
+    The matrices of the steps are not counted: a working set takes as much.
+
+    If --max-time is over meanwhile, the model at work gets the weights that were reached, and the models after it keep
+    theirs.  Raises PassLeft if the run is to stop.
+    """
+    block = ctx.data.read(ctx.refs[0])
+    room = ctx.budget.try_reserve("first weights", 8 * _ARRAYS * block.n_rows + bytes_of_copies(problem, block))
+    if room is None:
+        return False
+    try:
+        for m in range(problem.n_models):
+            W[:, m] = _weights_of(problem, m, block, ctx)
+    except PassLeft as left:
+        if ctx.stopping():
+            raise
+        if left.reached is not None:
+            W[:, m] = left.reached
+    finally:
+        room.release()
+    return True
+
+
+def _weights_of(problem: Problem, m: int, block: Block, ctx: Context) -> np.ndarray:
+    part, kept = on_all_rows(problem, m, block, ctx)
+    return nearly(part) if len(kept) else np.zeros(len(part.lean))
