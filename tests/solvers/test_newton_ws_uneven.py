@@ -14,16 +14,18 @@ from bigsvm.testing.problems import random_problem
 from tests.solvers.newton_ws_problems import primal, subproblem
 
 
-@pytest.mark.parametrize("heavy", [1, 3])
+@pytest.mark.parametrize("heavy", [1, 3, 10, 30, 100])
 @pytest.mark.parametrize("free", [False, True])
 def test_the_interior_point_method_takes_few_iterations_whatever_few_rows_weigh(free: bool, heavy: int) -> None:
-    C = np.where(np.arange(300) < heavy, 1e6, 1.0)
-    problem = subproblem(free=free, C=C)
-    found = solve_hinge(problem, np.zeros(7), 1e-4, 1.0)
-    assert found.iterations < 50
-    V = problem.lean + problem.pull(found.alpha)
-    dual = float(found.alpha.sum()) - 0.5 * float(V @ (problem.regulariser * V))
-    assert primal(problem, found.w, "hinge") - dual <= 1e-3
+    """Where the rows of a C up to 1000 times that of others counted in full, it took up to 37 iterations."""
+    for cost in (1.0, 10.0, 100.0, 1e3, 1e6):
+        C = np.where(np.arange(300) % (300 // heavy) == 0, cost, 1.0)
+        problem = subproblem(free=free, C=C)
+        found = solve_hinge(problem, np.zeros(7), 1e-4, 1.0)
+        assert found.iterations <= 23, cost
+        V = problem.lean + problem.pull(found.alpha)
+        dual = float(found.alpha.sum()) - 0.5 * float(V @ (problem.regulariser * V))
+        assert primal(problem, found.w, "hinge") - dual <= 1e-3
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])
@@ -67,7 +69,7 @@ def test_a_shard_of_heavy_rows_alone_counts_by_the_middle_row_of_all(monkeypatch
     weights = np.where(np.arange(3000) < 750, 1e5, 1.0)
     found = bigsvm.fit((X, y, weights), loss="hinge", solver="newton-ws", tol=1e-5, shards=4)
     assert found.status == "converged"
-    assert 0 < max(taken) < 25  # 37 by the middle rows of shards, 14 by that of all, 8 where all rows are in one place
+    assert 0 < max(taken) < 25  # 40 by the middle rows of shards, 17 by that of all and where all rows are in one place
 
 
 def costs_of(C: np.ndarray) -> RowCosts:
@@ -80,4 +82,4 @@ def test_what_counts_at_most_is_alike_for_rows_in_one_part_and_in_several(n_heav
     C = np.r_[np.zeros(30), np.where(np.arange(120) < n_heavy, 1e6, 1.0)]
     whole = most_counted([costs_of(C)])
     assert most_counted([costs_of(part) for part in np.split(C, [30, 70, 100])]) == whole
-    assert whole == (1e9 if n_heavy > 60 else 1e3)
+    assert whole == (3e6 if n_heavy > 60 else 3.0)

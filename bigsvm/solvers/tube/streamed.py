@@ -371,7 +371,7 @@ class StreamedTube:
 def _merged(costs: Sequence[RowCosts]) -> RowCosts:
     """One statistic of the costs of many pieces: their median is that of the piece in the middle."""
     middle = sorted(costs, key=lambda part: part.middle)[len(costs) // 2].middle
-    return RowCosts(sum(one.total for one in costs), middle, sum(one.positive for one in costs), 0.0)
+    return RowCosts(sum(one.total for one in costs), middle, sum(one.positive for one in costs))
 
 
 def _added(sums: list[np.ndarray], more: np.ndarray) -> list[np.ndarray]:
