@@ -24,6 +24,7 @@ from bigsvm.solvers.newton_ws.subproblem import Subproblem
 from bigsvm.solvers.newton_ws.working_newton import solve_squared_hinge
 from bigsvm.solvers.newton_ws.working_problem import balance, kept_rows
 from bigsvm.solvers.newton_ws.working_set import FOLDED, KEPT, OUT
+from bigsvm.solvers.primal import row_pass
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import readonly_view
 from bigsvm.testing.problems import as_csr, random_problem
@@ -288,6 +289,28 @@ def test_far_rows_of_the_sample_stand_for_the_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(part.C[~part.far], 10.0)
     assert {1.0, -1.0} == set(part.side[part.far])
     assert np.mean(part.slacks(w)[part.far] <= 0.0) > 0.8
+
+
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_sample_is_of_all_rows_if_they_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: bool, layout: str
+) -> None:
+    """Rows of a like kind lie side by side in kddcup99: a tenth of the blocks held no row of most kinds."""
+    monkeypatch.setattr(row_pass, "_RESIDENT_BLOCK", 1)  # bytes: a block for each row
+    monkeypatch.setattr(working_pass, "_SPARE", 0.0)  # a task for each row
+    monkeypatch.setattr(working_pass, "_TASK_CODED", 0.0)
+    monkeypatch.setattr(working_pass, "_TASK_BYTES", working_pass._ROW_MODEL_BYTES)
+    X, y = cloud(1500)
+    X = X if layout == "dense" else sparse.csr_matrix(X)
+    run = Bench(NewtonWS(), X, y, tmp_path, 1 if streams else None, {"loss": "hinge"}, row_buffer_bytes=1 << 24)
+    measured, share = run.solver._new_pass(run.state, run.ctx).sample()
+    found = measured.working_set
+    assert found.seen == (150 if streams else 1500)
+    numbers = np.concatenate([part.number for part in found.parts])
+    assert len(np.unique(numbers)) == len(numbers) == pytest.approx(1500 * share, rel=0.3)
+    assert len(np.unique(numbers // 50)) > 20  # from all over, whatever was read
+    assert streams or len(found.parts) == 1  # an iteration calls a loop for each part
 
 
 def interior_rows(n: int = 50) -> tuple[np.ndarray, ...]:

@@ -238,7 +238,8 @@ class WorkingSet:
     wider: float = 1.0
     together: bool = False
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
+        """Join small parts, if they may be joined."""
         if self.together:
             self.parts = gathered(self.parts)
 
@@ -266,7 +267,7 @@ class WorkingSet:
         last : bool   all rows have been read; otherwise some capacity is kept free for the rows to come
         """
         changed: list[tuple[np.ndarray, np.ndarray]] = []
-        self._gather()
+        self.gather()
         most = self.capacity if last else _CUT_TO * self.capacity
         if self.held <= self.capacity and np.all(self._held_outside() <= _CUT_FROM * self._shares(most)[1]):
             return changed
@@ -288,7 +289,7 @@ class WorkingSet:
             kept += part.split()
         self.parts = kept
         if last:
-            self._gather()
+            self.gather()
         trim_heap()  # rows that were released lie between rows that stay
         return changed
 
