@@ -227,7 +227,7 @@ def test_auto_takes_it_for_few_features_and_large_costs() -> None:
 def test_a_dual_point_of_a_free_bias_is_balanced(loss: str, tmp_path: Path) -> None:
     run = bench(tmp_path, loss, options={"bias": "free"})
     y = cloud()[1]
-    for _ in range(5):
+    for _ in range(6):
         run.step()
         alpha = run.state.rows.alpha.values[:, 0]
         assert abs(alpha @ y) <= 1e-9 * alpha.sum()
