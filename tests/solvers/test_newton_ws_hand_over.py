@@ -156,9 +156,7 @@ def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
         problem=SimpleNamespace(loss=SimpleNamespace(smooth=False)),
     )  # fmt: skip
     monkeypatch.setattr(hand_over, "give_up", lambda state: None)
-    groups[1].alpha.values[:3, 0] = 0.0
-    groups[0].alpha.values[4, 1] = 0.0
-    assert hand_over.hand_over(state) == 5  # of the model with most support vectors
+    hand_over.hand_over(state)
     alpha = np.hstack([group.alpha.values for group in groups])
     np.testing.assert_array_equal(state.direction, np.hstack([group.w for group in groups]))
     np.testing.assert_array_equal(state.dual.v, state.direction)
@@ -233,10 +231,8 @@ def test_what_working_sets_cost_follows_the_entries_of_a_row_and_not_only_the_fe
     assert hand_over.worth(None, context) == 40.0  # type: ignore[arg-type]
 
 
-def test_a_first_working_set_holds_the_support_vectors_of_dcd_where_it_is_small(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Noisy rows of many features: with 10 rows a feature four passes led nowhere before the set grew."""
+def test_after_dcd_few_passes_are_enough_where_more_rows_matter_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noisy rows of many features, 10 of them kept for each: from dcd's weights four passes led nowhere."""
     monkeypatch.setattr("bigsvm.solvers.newton_ws.capacity._SMALL_BYTES", 0)
     rng = np.random.default_rng(3)
     X = rng.standard_normal((9000, 120))
@@ -247,10 +243,6 @@ def test_a_first_working_set_holds_the_support_vectors_of_dcd_where_it_is_small(
     assert result.status == "converged"
     handed = next(k for k, e in enumerate(said) if isinstance(e, Warned) and "working sets take over" in e.message)
     assert len([event for event in said[handed:] if isinstance(event, EpochEnd)]) <= 4
-    ctx: Any = SimpleNamespace(data=SimpleNamespace(n_features=9))
-    assert hand_over.is_too_small(100, 101, ctx)
-    assert not hand_over.is_too_small(100, 100, ctx)  # they fit
-    assert not hand_over.is_too_small(200, 1000, ctx)  # many rows for each feature
 
 
 def test_dcd_comes_back_only_where_it_may_be_there_first(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ _INSIDE = 0.75  # share of the capacity within which all rows inside the margin 
 # The work of working sets (`tube.classes.work`), in Newton steps: fewer if the first working set holds all rows.  Sets
 # with scaled columns need 5 to 100 epochs of dcd; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _STEPS, _STEPS_OF_ALL = 25, STEPS
-_FEW_A_FEATURE = 20  # kept rows per feature below which the support vectors of dcd should fit
 _OPENING_PASSES = 40.0  # the same for rows on disk, in passes of dcd
 _PASSES = 8.0  # passes of working sets that count as that work; on disk they need 4 to 8
 
@@ -54,15 +53,6 @@ def worth(problem: Problem, ctx: Context) -> float:
     rows, sparse = least_rows(shape, True), ctx.data.layout == "csr"
     steps = _STEPS if rows < shape.n_samples else _STEPS_OF_ALL
     return work(shape.n_samples, shape.n_features, shape.nnz, sparse, steps, rows)
-
-
-def is_too_small(capacity: int, n_support: int, ctx: Context) -> bool:
-    """Whether a working set should be larger from the beginning: it has few rows for its features, and dcd found more.
-
-    In such a set a few rows stand for the many that do not fit.  Its solutions take many steps and lead nowhere, while
-    those of a larger one are quick.  With many rows for each feature they lead far enough.
-    """
-    return n_support > capacity and capacity < _FEW_A_FEATURE * (ctx.data.n_features + 1)
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:
@@ -100,22 +90,18 @@ def give_up(state: WorkingState) -> None:
         trim_heap()
 
 
-def hand_over(state: WorkingState) -> int:
+def hand_over(state: WorkingState) -> None:
     """Let working sets take over from dcd: its w becomes the direction, its alpha the best dual point.
-
-    Returns the number of support vectors that dcd found, of the model with most.
 
     w equals w(alpha) but for rounding, which the first proof removes.  For a smooth loss alpha is not used: D needs the
     costs of the rows too, which are not known yet, and the first pass gives a dual point of its own.
     """
     assert state.opening is not None
-    rows, first, n_support = state.rows, 0, 0
+    rows, first = state.rows, 0
     for group in state.opening.groups:
         models = slice(first, first + group.problem.n_models)
         first = models.stop
         columns(state.direction)[:, models] = columns(group.w)
-        found = sum(np.count_nonzero(group.alpha.values[piece], axis=0) for piece in rows.pieces())
-        n_support = max(n_support, int(np.max(found)))
         if not state.problem.loss.smooth:
             for piece in rows.pieces():
                 rows.alpha.values[piece, models] = group.alpha.values[piece]
@@ -124,7 +110,6 @@ def hand_over(state: WorkingState) -> int:
         parts = [rows.alpha.values[piece].sum(axis=0) for piece in rows.pieces()]
         state.dual.linear[:] = [math.fsum(column) for column in np.transpose(parts)]
     give_up(state)
-    return n_support
 
 
 def fall_back(state: WorkingState, ctx: Context) -> DualCDState:

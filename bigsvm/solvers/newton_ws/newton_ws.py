@@ -48,7 +48,6 @@ from bigsvm.solvers.newton_ws.hand_over import (
     fall_back,
     give_up,
     hand_over,
-    is_too_small,
     shape_of,
     too_few,
     worth,
@@ -230,7 +229,7 @@ class NewtonWS(PrimalSolver):
     def step(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """One pass and the solution of the working set that it found, or one step of dcd."""
         if state.opening is not None and state.given_up and not ctx.deferred:  # deferred proofs use vectors of dcd
-            self._take_over(problem, state, ctx)
+            self._take_over(state, ctx)
         if state.opening is not None:
             return self._open(problem, state, ctx)
         if state.fallback is not None:
@@ -290,17 +289,14 @@ class NewtonWS(PrimalSolver):
         message = f"newton-ws: after {done:,.0f} {unit} {needs}: working sets take over"
         return replace(info, exhausted=False, ask_certificate=False, message=message)
 
-    def _take_over(self, problem: Problem, state: WorkingState, ctx: Context) -> None:
-        """Go on from dcd, with working sets that hold its support vectors if they would be small and rows are near.
+    def _take_over(self, state: WorkingState, ctx: Context) -> None:
+        """Go on from dcd.
 
         The first direction leads to the weights of dcd if dcd has come close, or if the rows stream.  The samples of a
         stream are small, and one of kddcup99 led nowhere.
         """
-        known = not ctx.resident or bool(state.pace.least[0] <= _CLOSE)
-        n_support = hand_over(state)
-        state.started = known
-        if ctx.resident and is_too_small(self._room(ctx, problem, state.growth).most, n_support, ctx):
-            state.growth += 1
+        state.started = not ctx.resident or bool(state.pace.least[0] <= _CLOSE)
+        hand_over(state)
 
     def change(self, state: WorkingState) -> str:
         """Let working sets take over from dcd, if they have not done so yet.
