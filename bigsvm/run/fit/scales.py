@@ -69,7 +69,7 @@ def _long_rows_warning(summary: Mapping[str, Any], plan: Plan) -> str | None:
         return None
     return (
         f"rows are long for C = {C:g}: C |x|^2 is about {hard:.0e}, of features in [-1, 1] about {C * a_row / 3:.0e}; "
-        "training will take several times as long; scale the features (fit --scale maxabs does), or lower C"
+        "training may take several times as long; scale the features (fit --scale maxabs does), or lower C"
     )
 
 
