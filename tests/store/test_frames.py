@@ -254,6 +254,14 @@ def test_an_object_that_is_no_number_is_refused_by_all(way: str, what: Any, tmp_
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", [10**400, -(10**5000), Fraction(10**400, 3)], ids=["400", "5000 digits", "fraction"])
+def test_an_object_too_large_for_float64_is_refused_by_all(way: str, what: Any, tmp_path: Path) -> None:
+    """It ended in an OverflowError."""
+    with pytest.raises(DataError, match=r"^X, column 1: row 3 holds a number beyond the range of float64"):
+        WAYS[way](of_objects(what), tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_objects_that_are_numbers_are_numbers(way: str, tmp_path: Path) -> None:
     X = WHOLE.astype(float)
     X[3, 1] = 2.0

@@ -194,7 +194,11 @@ def _number(value: Any, row: int, where: str, of_text: str = _TEXT) -> float:
     if isinstance(value, Real | Decimal | np.bool_):
         if isinstance(value, Decimal) and value.is_snan():
             return float("nan")
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:  # of whole numbers and fractions; their digits may be too many to be written
+            what = f"row {row} holds a number beyond the range of float64"
+            raise DataError(what, where, "scale the column") from None
         if abs(number) >= LARGEST_WHOLE and value != number:
             what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
             raise DataError(what, where, "scale the column")
