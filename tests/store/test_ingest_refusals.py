@@ -76,6 +76,19 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
             ingest(tmp_path / name, tmp_path / "a", label=str(tmp_path / "y.npy"))
 
 
+@pytest.mark.parametrize("content", ["1.0\n2.0\n", "\x80\x04pickle"], ids=["text", "pickle"])
+@pytest.mark.parametrize("option", ["label", "weight"])
+def test_a_file_of_labels_or_weights_that_is_no_npy_is_told_as_such(tmp_path: Path, option: str, content: str) -> None:
+    """NumPy takes it for a pickle, and advises to load that."""
+    np.save(tmp_path / "x.npy", DENSE)
+    np.save(tmp_path / "y.npy", y)
+    (tmp_path / "other").write_text(content, "latin-1")
+    options: Any = {"label": str(tmp_path / "y.npy"), option: str(tmp_path / "other")}
+    with pytest.raises(DataError, match=r"not a \.npy file: it does not begin as one") as caught:
+        ingest(tmp_path / "x.npy", tmp_path / "a", **options)
+    assert (caught.value.where, caught.value.hint) == (str(tmp_path / "other"), "write it with numpy.save")
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", y)
     np.save(tmp_path / "x.npy", DENSE)
@@ -103,6 +116,8 @@ def test_requests_that_make_no_sense(tmp_path: Path) -> None:
     for source, options, kind in [
         (text, {"label": "y.npy"}, UsageError),
         (text, {"y": y}, UsageError),
+        (text, {"weight": "no.npy"}, UsageError),
+        (text, {"sample_weight": y}, UsageError),
         (text, {"dtype": "float16"}, UsageError),
         (text, {"from_format": "arff"}, UsageError),
         (text, {"n_features": 0}, UsageError),

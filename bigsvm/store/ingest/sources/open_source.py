@@ -137,6 +137,8 @@ def open_source(
             f"--{option.replace('_', '-')} does not apply to this kind of source", str(path), "leave it out"
         )
     weights: Sequential | None = None
+    if kind == "svmlight" and (weight is not None or sample_weight is not None):
+        raise UsageError("weights cannot be given for svmlight text", hint="use .npz or Parquet")
     if weight is not None and not (kind == "npz" and not weight.endswith(".npy")):
         weights = open_npy(Path(weight))
     elif sample_weight is not None:
@@ -144,8 +146,6 @@ def open_source(
     if kind == "svmlight":
         if label is not None:
             raise UsageError("svmlight text contains its labels", hint="leave out --label")
-        if weights is not None:
-            raise UsageError("weights cannot be given for svmlight text", hint="use .npz or Parquet")
         text = text_source(
             paths, dtype=dtype, zero_based=zero_based, n_features=n_features, memory=memory,
             threads=threads, warn=warn, sets=sets_asked(chosen, task),

@@ -182,8 +182,12 @@ def _opened(path: Path) -> InMemory | ByColumns | None:
         return InMemory(FileArray(path, with_digest=False), str(path))
     with suppress(ValueError):
         return ByColumns(FileArray(path, with_digest=False, transposed=True), str(path))
-    # NumPy's own error says what the file is.
-    found = load_array(path)
+    with path.open("rb") as file:
+        start = file.read(len(np.lib.format.MAGIC_PREFIX))
+    # NumPy takes any other file for a pickle, and advises to load it.
+    if start and start != np.lib.format.MAGIC_PREFIX and not start.startswith(b"PK"):
+        raise DataError("not a .npy file: it does not begin as one", str(path), "write it with numpy.save")
+    found = load_array(path)  # NumPy's own error says what is wrong
     return InMemory(found, str(path)) if isinstance(found, np.ndarray) else None
 
 
