@@ -139,8 +139,10 @@ def test_long_rows_are_warned_of_where_training_takes_long(
     assert said(1.0) == []  # it takes no time
     monkeypatch.setattr(scales, "_MUCH", 1e3)
     (text,) = said(1.0)
-    assert text.startswith("rows are long for C = 1: C |x|^2 is about 1e+05, of features in [-1, 1] about 2e+00; ")
+    assert text.startswith("rows are long for C = 1: C |x|^2 is about 1e+05, and would be about 2e+00 with")
     assert 'scale="maxabs"' in text
+    (scaled,) = said(255.0, C=1e5)
+    assert scaled.endswith("as long; lower C")
     for solver in ("dcd", "newton"):
         assert said(1.0, solver=solver, loss="squared_hinge") == [text]
     (text,) = said(255.0, C=255.0**2)

@@ -19,6 +19,7 @@ _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 # C |x|^2 from which rows are long.  It says how hard a problem is, whatever the scale of its features: dividing them by
 # 255 and multiplying C by 255^2 changes nothing.  Of scaled features it is 1 to 100, times C.
 _LONG = 1e5
+_SCALED = 2.0  # the usual largest number of a column up to which scaling is no remedy: features are about in [-1, 1]
 _MUCH = 3e10  # multiplications of a fit below which nothing is said: some 10 s
 # Newton steps of a fit with long rows, in each of which about half of the rows matter (images of 784 pixels up to 255
 # need 117), and epochs of dual coordinate descent without them, at the least.
@@ -67,10 +68,12 @@ def _long_rows_warning(summary: Mapping[str, Any], plan: Plan) -> str | None:
     work = problem.models_per_row * shape.nnz * (_NEWTON_STEPS * 0.5 * a_row if by_newton else _EPOCHS)
     if hard < _LONG or work < _MUCH:
         return None
-    return (
-        f"rows are long for C = {C:g}: C |x|^2 is about {hard:.0e}, of features in [-1, 1] about {C * a_row / 3:.0e}; "
-        "training may take several times as long; scale the features (fit --scale maxabs does), or lower C"
-    )
+    what = f"rows are long for C = {C:g}: C |x|^2 is about {hard:.0e}"
+    remedy = "lower C"
+    if usual > _SCALED:
+        what += f", and would be about {C * a_row / 3.0:.0e} with features in [-1, 1]"
+        remedy = "scale the features (fit --scale maxabs does), or lower C"
+    return f"{what}; training may take several times as long; {remedy}"
 
 
 def found_scale_warning(
