@@ -60,7 +60,8 @@ def _only_one_weighted(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
     weighted = model.get("weighted", True if column else None)  # older models know only the name
     if weighted is True and not store.has_weights:
         which = f"the weights of column {column}" if column else "weights of rows"
-        remedy = "give (X, y, weights)" if getattr(store, "given", None) is not None else "see --weight"
+        given = getattr(store, "given", None) is not None
+        remedy = "give (X, y, weights)" if given else "see --weight, which ingest has, too"
         return [f"the model was trained with {which}, and these rows have none: each counts as 1 ({remedy})"]
     if weighted is False and store.has_weights:
         column = weight_column_of(store)

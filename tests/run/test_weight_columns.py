@@ -223,7 +223,7 @@ def test_weights_on_one_side_only_are_told(form: str, weighted: bool, tmp_path: 
         expected = []
         if weighted and not here:
             which = f"the weights of column {column}" if column else "weights of rows"
-            remedy = "give (X, y, weights)" if other == "arrays" else "see --weight"
+            remedy = "give (X, y, weights)" if other == "arrays" else "see --weight, which ingest has, too"
             expected = [f"the model was trained with {which}, and these rows have none: each counts as 1 ({remedy})"]
         if here and not weighted:
             which = f"their weights (column {name})" if name else "their weights"
