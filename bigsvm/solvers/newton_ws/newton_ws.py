@@ -102,7 +102,7 @@ def _is_short(ctx: Context) -> bool:
 def _leaves(ctx: Context) -> Callable[[], bool]:
     """Whether to leave a step: if the run is to stop, or if --max-time is over and all rows are in memory.
 
-    The model is then that of the step before, or of the sample.  A pass over rows that stream is worth its end.
+    The model is then that of the step before, or of the first direction.  A pass over streamed rows is worth its end.
     """
     return (lambda: ctx.stopping() or ctx.expired()) if ctx.resident else ctx.stopping
 
