@@ -169,9 +169,13 @@ def told_outside(method: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
+CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "?")
+"""For `str.translate`: what names and labels may contain, and a terminal would obey."""
+
+
 def one_line(text: str) -> str:
-    """The text without line ends, which names of files may contain."""
-    return " ".join(text.split())
+    """The text without line ends and control characters, which names of files and labels may contain."""
+    return " ".join(text.split()).translate(CONTROLS)
 
 
 def in_words(error: BaseException, kind: bool = False) -> str:

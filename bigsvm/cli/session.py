@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -158,6 +159,10 @@ class Session:
         return exit_code
 
 
+_OBEYED = re.compile(r"(?!\x1b\[\d{1,3}m)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, which names and labels may contain; line ends, tabs and the colours of `plot` may stay."""
+
+
 def say(line: str) -> None:
     """Write a line to standard error.  If nobody reads it, or its disk is full, the command does its work without."""
     with contextlib.suppress(OSError):
@@ -165,7 +170,8 @@ def say(line: str) -> None:
 
 
 def _printable(text: str) -> str:
-    """The text with a question mark for each character that the encoding of standard output lacks."""
+    """The text with a question mark for each control character, and each that the encoding of standard output lacks."""
+    text = _OBEYED.sub("?", text)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bigsvm.errors import CONTROLS
 from bigsvm.units import plural, shortened, show_bytes, show_seconds
 
 _WORTH_A_WORD_S = 0.01
@@ -48,9 +49,14 @@ def absent(n_empty: int, n_missing: int) -> str:
     return f" ({', '.join(said)})" if said else ""
 
 
+def label(value: Any) -> str:
+    """A label or a name in a table or a list, where line ends and control characters have no place."""
+    return str(value).translate(CONTROLS)
+
+
 def listed(values: Iterable[Any], most: int = 8) -> str:
     """The first few of many."""
-    shown = [str(value) for value in values]
+    shown = [label(value) for value in values]
     return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
 
 

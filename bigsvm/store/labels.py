@@ -291,7 +291,7 @@ def check_weights(weights: np.ndarray, where: str, first_row: int = 0, rows: np.
     Raises DataError naming the row of a negative, NaN or infinite weight.
     """
     if weights.dtype.kind not in "biuf":
-        raise DataError(f"weights of type {weights.dtype} are not numbers", where)
+        raise DataError(f"weights of type {weights.dtype} are not numbers", where, "give finite numbers >= 0")
     numbers = np.ascontiguousarray(weights, np.float64)
     if len(numbers) and not (numbers.min() >= 0.0 and numbers.max() < np.inf):
         place = int(np.flatnonzero(~((numbers >= 0.0) & (numbers < np.inf)))[0])

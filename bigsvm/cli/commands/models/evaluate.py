@@ -120,19 +120,19 @@ def _of_labels(result: dict[str, Any]) -> list[tuple[str, object]]:
 def _label_table(result: dict[str, Any]) -> str:
     """A line for each of the first labels."""
     shown = result["labels"][:_LARGEST_TABLE]
-    width = max(len(one["label"]) for one in shown)
+    width = max(len(text.label(one["label"])) for one in shown)
     lines = [f"  {'label':<{max(width, 5)}}  {'rows':>10}  precision     recall         F1        AUC"]
     for one in shown:
         figures = (one["precision"], one["recall"], one["f1"], one["roc_auc"])
         cells = "  ".join(f"{text.number(value, 5):>9}" for value in figures)
-        lines.append(f"  {one['label']:<{max(width, 5)}}  {one['n_true']:>10,.6g}  {cells}")
+        lines.append(f"  {text.label(one['label']):<{max(width, 5)}}  {one['n_true']:>10,.6g}  {cells}")
     if len(shown) < len(result["labels"]):
         lines.append(f"  {len(result['labels']) - len(shown)} more: see --json")
     return "\n".join(lines)
 
 
 def _table(result: dict[str, Any]) -> str:
-    labels, matrix = [str(label) for label in result["classes"]], result["confusion_matrix"]
+    labels, matrix = [text.label(label) for label in result["classes"]], result["confusion_matrix"]
     if len(labels) > _LARGEST_TABLE:
         return f"  confusion matrix of {len(labels)} labels: see --json"
     cells = [[f"{value:,.6g}" for value in row] for row in matrix]

@@ -114,7 +114,9 @@ def command(
     if "values" in result:
         seen = ", ".join(f"{name} {text.number(value)}" for name, value in result["values"].items())
     else:
-        seen = ", ".join(f"{label}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8])
+        seen = ", ".join(
+            f"{text.label(label)}: {text.count(n)}" for label, n in list(result["label_counts"].items())[:8]
+        )
     lines = [
         ("rows", text.count(result["n_samples"])),
         ("chosen", text.chosen(result)),

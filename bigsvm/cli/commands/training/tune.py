@@ -274,5 +274,5 @@ def _score(row: Row, metric: str) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        return ",".join(f"{label}={weight:g}" for label, weight in value.items())
+        return ",".join(f"{text.label(label)}={weight:g}" for label, weight in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
