@@ -167,7 +167,7 @@ def test_every_group_of_models_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("no_small_fits")
 @pytest.mark.parametrize("case", ["far", "close", "no room"])
 def test_after_dcd_there_are_newton_steps_unless_dcd_has_come_close(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
-    """Where memory has no room for them working sets begin at the weights of dcd, and read no sample."""
+    """Where memory has no room for them working sets begin at the solution of a sample."""
     X, y = unscaled()
     best = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-8, solver="newton-ws")
     put, changed = newton_ws.put_first_weights, []
@@ -182,13 +182,17 @@ def test_after_dcd_there_are_newton_steps_unless_dcd_has_come_close(monkeypatch:
         return done
 
     monkeypatch.setattr(newton_ws, "put_first_weights", watched)
-    monkeypatch.setattr(NewtonWS, "_solve_sample", None)
+    sample, sampled = NewtonWS._solve_sample, []
+    monkeypatch.setattr(
+        NewtonWS, "_solve_sample", lambda self, state, ctx: (sampled.append(1), sample(self, state, ctx))
+    )
     if case == "close":
         monkeypatch.setattr(newton_ws, "_CLOSE", 1.0)  # what dcd has reached on these rows counts as near
     result = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-6)
     assert result.status == "converged"
     assert any("working sets take over" in message for message in result.warnings)
     assert changed == {"far": [True], "close": [], "no room": [False]}[case]
+    assert len(sampled) == (case == "no room")
     assert result.figures["objective"] <= best.figures["objective"] * (1 + 1.001e-6)
 
 

@@ -70,7 +70,7 @@ from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
 from bigsvm.units import counted
 
-_TOO_SHORT = 2  # passes left at which no sample is read: one finds a working set, the other carries its proof
+_TOO_SHORT = 2  # passes left at which w = 0 is the start: one finds a working set, the other carries its proof
 _SAMPLED = 1e-2  # relative gap to which the sample is solved; its sampling error is larger
 _INNER = 0.02  # share of the present gap to which a working set is solved
 _FINAL = 0.1  # share of the tolerance to which a working set is solved at most
@@ -95,7 +95,7 @@ _SOON = 0.1  # factor by which the next pass is assumed to shrink the gap, a cau
 
 
 def _is_short(ctx: Context) -> bool:
-    """Whether the limit of passes leaves no time for a sample."""
+    """Whether the limit of passes leaves no time to look for a first direction."""
     return ctx.sweeps_left is not None and ctx.sweeps_left <= _TOO_SHORT
 
 
@@ -345,14 +345,13 @@ class NewtonWS(PrimalSolver):
     def _look_for_direction(self, state: WorkingState, ctx: Context) -> None:
         """Make the first direction lead from 0 to weights near the solution.
 
-        With the hinge loss and rows in memory they are those of a few steps for the squared hinge loss on all rows.
-        Else they are those of a sample, unless there are weights of a dcd that went first.
+        With the hinge loss and rows in memory they are those of a few steps for the squared hinge loss on all rows;
+        else, or if memory lacks, those of a sample.
         """
         problem, here = state.problem, ctx.resident and ctx.shards == 1
         if here and not problem.loss.smooth and put_first_weights(columns(state.direction), problem, ctx):
             return
-        if not state.direction.any():
-            self._solve_sample(state, ctx)
+        self._solve_sample(state, ctx)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """Make the direction lead from 0 to the solution on a sample, with C over the share sampled.

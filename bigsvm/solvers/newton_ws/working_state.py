@@ -35,7 +35,7 @@ class WorkingState(PrimalState):
     given_up : bool               it hands over before the next step
     left : float                  epochs or passes that it still needed then, at its rate; 0 if there was none
     started : bool                the first direction is known (weights of an earlier model, or of a dcd that has come
-                                  close): read no sample
+                                  close): look for no other
     """
 
     place: RowVector | None = None
