@@ -11,6 +11,8 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
+from bigsvm.solvers.newton_ws.working_newton import NewtonRows, NewtonSteps
+from bigsvm.solvers.tube.classes import on_all_rows
 from bigsvm.solvers.tube.first_weights import put_first_weights
 from bigsvm.solvers.weights import columns
 from tests.solvers.stepping import Bench
@@ -61,3 +63,26 @@ def test_models_without_rows_begin_at_0(tmp_path: Path) -> None:
     W = np.full((4, 1), np.nan)
     assert put_first_weights(W, bench.problem, bench.ctx)
     assert not W.any()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_that_keep_their_hessian_end_where_others_do(case: str, tmp_path: Path) -> None:
+    asked = {key: value for key, value in CASES[case].items() if key in ("bias", "C")}
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((200, 5)) * CASES[case].get("scales", 1.0)
+    y = (X / np.abs(X).max(axis=0) @ rng.standard_normal(5) + 0.2 * rng.standard_normal(200) > 0.0).astype(int)
+    weight = rng.uniform(0.0, 20.0, 200) if "weighted" in CASES[case] else None
+    bench = Bench(NewtonWS(), X, y, tmp_path, None, {"loss": "hinge", **asked}, sample_weight=weight)
+    part, _ = on_all_rows(bench.problem, 0, bench.ctx.data.read(bench.ctx.refs[0]), bench.ctx)
+    ends, changed = [], 0
+    for keeps in (False, True):
+        rows = NewtonRows(part, keeps)
+        steps = NewtonSteps(part, rows, np.zeros(6))
+        for _ in range(15):
+            steps.advance()
+            changed += not rows.anew
+        ends.append((steps.w, rows.losses()))
+    assert changed > 0
+    (one, other), (loss, same) = zip(*ends, strict=True)
+    assert same == pytest.approx(loss, rel=1e-9)
+    np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-9)

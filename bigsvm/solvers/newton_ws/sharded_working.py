@@ -223,6 +223,8 @@ class PosedOnShards:
 class _Within:
     """`Descending` for rows on shards."""
 
+    anew = True
+
     def __init__(self, rows: ShardedWorkingRows, m: int) -> None:
         self._rows, self._m = rows, m
 

@@ -78,11 +78,15 @@ class Around:
         """An uninitialised triangle for each of the SLICES."""
         return [np.empty(triangle_size(len(self.lean))) for _ in range(SLICES)]
 
+    def complete(self, H: np.ndarray) -> None:
+        """Add the regulariser and F to the sum over the rows, a triangle."""
+        H[triangle_diagonal(len(self.lean))] += self.regulariser
+        if self.F is not None:
+            H += self.F
+
     def factor(self, H: list[np.ndarray]) -> None:
         """Add the regulariser and F to the sum over the rows in H[0], and put its factor into H[1]."""
-        H[0][triangle_diagonal(len(self.lean))] += self.regulariser
-        if self.F is not None:
-            H[0] += self.F
+        self.complete(H[0])
         factor_symmetric(*H)
 
 
@@ -144,6 +148,12 @@ class Subproblem(Around):
         for part in H:
             part[:] = 0.0
         self.add_to_hessian(h, H)
+        H[0] += H[1]
+
+    def change_hessian(self, change: np.ndarray, H: list[np.ndarray]) -> None:
+        """Add the triangle of the sum with these h to H[0]; H[1] is work space.  Raises PassLeft like `add_hessian`."""
+        H[1][:] = 0.0
+        self.add_to_hessian(change, H)
         H[0] += H[1]
 
     def add_to_hessian(self, h: np.ndarray, H: list[np.ndarray]) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import solve_factored, times_symmetric
+from bigsvm.compiled.linear.hessian import factor_symmetric, solve_factored, times_symmetric, triangle_diagonal
 from bigsvm.compiled.shared.losses import SQUARED_HINGE
 from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
 from bigsvm.solvers.primal.line_search import PieceSums, Step, exact_step
@@ -19,16 +19,27 @@ from bigsvm.tasks import PassLeft
 _MOST = 100  # iterations
 # Iterations of a rough solution at most, and the share of the value that the last but one may expect to gain.
 _FEW, _NEARLY = 12, 1e-2
+EATEN = 1e-3
+"""Part of a diagonal entry that must be left of a Hessian that was changed: what was taken from it left rounding."""
 
 
 class Descending(Protocol):
-    """The rows at a point w, here or on shards: their slacks, and their products with a direction."""
+    """The rows at a point w, here or on shards: their slacks, and their products with a direction.
+
+    anew : bool   the last look has summed up the Hessian of the losses anew
+    """
+
+    anew: bool
 
     def start(self, w: np.ndarray) -> None:
         """Compute the slacks at w."""
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
-        """Put the Hessian of the losses into H[0]; return sum side alpha y [x, bias], minus their gradient."""
+        """Put the Hessian of the losses into H[0]; return sum side alpha y [x, bias], minus their gradient.
+
+        If not `anew`, H[0] still held the Hessian of the last look, to which the caller had added more, and was changed
+        by what the losses of some rows add now or no longer.
+        """
 
     def towards(self, d: np.ndarray) -> None:
         """Compute the products with the direction d."""
@@ -50,7 +61,7 @@ def solve_squared_hinge(problem: Subproblem, w: np.ndarray, target: float) -> So
 
     Source: Mangasarian, Optimization Methods and Software 17 (2002); Keerthi and DeCoste, JMLR 6 (2005).
     """
-    rows = NewtonRows(problem)
+    rows = NewtonRows(problem, keeps=True)
     w, iterations = descend(problem, rows, w, target)
     return Solution(w, rows.alpha, iterations)
 
@@ -76,7 +87,7 @@ def nearly(problem: Subproblem) -> np.ndarray:
 
     Source: as `solve_squared_hinge`.  Raises PassLeft, with the point that was reached.
     """
-    rows = NewtonRows(problem)
+    rows = NewtonRows(problem, keeps=True)
     steps = NewtonSteps(problem, rows, np.zeros(len(problem.lean)))
     for _ in range(_FEW):
         if steps.advance() == 0.0 or steps.decrement <= _NEARLY * problem.value(steps.w, rows.losses()):
@@ -107,7 +118,9 @@ class NewtonSteps:
         except PassLeft as left:
             left.reached = w
             raise
-        problem.factor(self._H)
+        if rows.anew:
+            problem.complete(self._H[0])
+        factor_symmetric(*self._H)
         solve_factored(*self._H, self.gradient, x)
         rows.towards(-x)
         bend = float(x @ (R * x)) + (0.0 if F is None else float(x @ times_symmetric(F, x)))
@@ -119,10 +132,18 @@ class NewtonSteps:
 
 
 class NewtonRows:
-    """`Descending` for rows in this process."""
+    """`Descending` for rows in this process.
 
-    def __init__(self, problem: Subproblem) -> None:
-        self.problem = problem
+    After the first few steps few rows cross their hyperplanes in a step, and the Hessian is that of the last look but
+    for these rows: in the last 50 of 57 steps for a digit of mnist 1 to 440 of 11,600 rows did, 6 in the median.
+
+    keeps : bool   each look gets the H of the last one again, in which only these rows are changed
+    """
+
+    def __init__(self, problem: Subproblem, keeps: bool = False) -> None:
+        self.problem, self.anew = problem, True
+        self._keeps, self._most = keeps, np.empty(0)
+        self._h: np.ndarray | None = None
 
     @property
     def alpha(self) -> np.ndarray:
@@ -140,8 +161,22 @@ class NewtonRows:
 
     def look(self, H: list[np.ndarray]) -> np.ndarray:
         """See `Descending`."""
-        self.problem.add_hessian(np.where(self._s > 0.0, 2.0 * self.problem.C, 0.0), H)
+        h = np.where(self._s > 0.0, 2.0 * self.problem.C, 0.0)
+        self.anew = self._h is None or not self._changed(h - self._h, h, H)
+        if self.anew:
+            self.problem.add_hessian(h, H)
+            self._most = np.zeros(len(self.problem.lean))
+        self._h = h if self._keeps else None
         return self.problem.pull(self.alpha)
+
+    def _changed(self, change: np.ndarray, h: np.ndarray, H: list[np.ndarray]) -> bool:
+        """Change H[0], which held the Hessian of the last look; False if it is to be summed up anew."""
+        if np.count_nonzero(change) > np.count_nonzero(h):
+            return False
+        diagonal = triangle_diagonal(len(self.problem.lean))
+        self._most = np.maximum(self._most, H[0][diagonal])
+        self.problem.change_hessian(change, H)
+        return bool(np.all(H[0][diagonal] >= EATEN * self._most))
 
     def towards(self, d: np.ndarray) -> None:
         """See `Descending`."""

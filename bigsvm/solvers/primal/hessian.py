@@ -1,28 +1,185 @@
-"""What solvers with a matrix of (n_features + 1)^2 entries share: whom they refuse, its bytes, Newton's equations."""
+"""What solvers with a matrix of (n_features + 1)^2 entries share: whom they refuse, its bytes, Newton's equations.
+
+With rows in memory the Hessian of a piecewise quadratic loss is kept from one step to the next (`KeptHessian`): most of
+the time of a step went into summing it up again, and after the first few steps hardly a row crosses its hyperplane.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import solve_symmetric
+from bigsvm.compiled.linear.hessian import add_hessian, solve_symmetric
+from bigsvm.problem.loss import Loss
+from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.newton_ws.working_newton import EATEN
 from bigsvm.solvers.primal.primal_state import PrimalState
+from bigsvm.solvers.primal.row_pass import Curvature, pass_refs, row_pass
+from bigsvm.solvers.primal.row_state import RowState
 from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns
+from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
+from bigsvm.tasks import over_shares
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
+_INSIDE = "rows inside the margin"  # name, in plans, of `RowState.inside`
+
+
+@dataclass
+class KeptHessian:
+    """The Hessian of the last look at all rows, which are in memory, and what decides whether the next look changes it.
+
+    The sum of a single model is made in parts, each over some rows.  Several models take turns at reading all rows:
+    their matrices together do not fit in a cache.
+
+    H : float64, (n_models, n_features + 1, n_features + 1)   upper triangles, without the regulariser
+    most : float64, (n_models, n_features + 1)   the largest diagonal entries since H was summed up
+    anew : bool, (n_models,)   the next look sums it up anew.  This is decided before that look begins, so that a look
+        that was left and begins again does the same
+    """
+
+    H: np.ndarray
+    most: np.ndarray
+    anew: np.ndarray
+
+    @classmethod
+    def new(cls, problem: Problem, rows: RowState, ctx: Context) -> KeptHessian:
+        """No Hessian yet.  Adds `inside` to the rows."""
+        n, m = ctx.data.n_features + 1, problem.n_models
+        rows.inside = ctx.vector(_INSIDE, m, np.uint8)
+        return cls(np.zeros((m, n, n)), np.zeros((m, n)), np.ones(m, bool))
+
+    def look(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
+        """The pass of a look at w; V and H.  Raises PassLeft, and then nothing has changed."""
+        problem, rows, alone = state.problem, state.rows, len(self.H) == 1
+        curvature: Curvature = "none" if not alone else "matrix" if self.anew[0] else "change"
+        V, H = row_pass(ctx, problem, rows, state.w.shape, w=state.w, weights=problem.loss, curvature=curvature)
+        found = self._of_models(problem, rows, ctx) if H is None else {0: H[0]}
+        for m, anew in enumerate(self.anew):
+            if anew:
+                self.H[m], self.most[m] = found.get(m, 0.0), 0.0
+            elif m in found:
+                self.H[m] += found[m]
+        self.most = np.maximum(self.most, self._diagonals)
+        assert rows.inside is not None
+        for some in rows.pieces():
+            rows.inside.values[some] = _curvature(problem, rows, some) > 0.0
+        return V, self.H
+
+    def _of_models(self, problem: Problem, rows: RowState, ctx: Context) -> dict[int, np.ndarray]:
+        """What has to be added to the Hessian of each model, or to 0 where it is summed up anew; zeros are left out."""
+        refs, inside, found = tuple(pass_refs(ctx)), rows.inside, dict[int, np.ndarray]()
+        assert inside is not None
+
+        def share(m: int) -> ModelShare:
+            before = None if self.anew[m] else inside.values[:, m]
+            return ModelShare(
+                ctx.data, refs, problem.loss, float(problem.C[m]), problem.constant_feature, rows.s.values[:, m],
+                rows.cost.values[:, 0], before,
+            )  # fmt: skip
+
+        alike = self._all_alike(problem, rows)
+        models = range(1 if alike else len(self.H))
+        for m, sums in over_shares(
+            ctx.mapper, model_hessian, models, share, ctx.pass_workers, account=ctx, may_leave=True
+        ):
+            if sums.H is not None:
+                found[m] = sums.H if problem.centre is None else problem.centre.hessian(sums.H[None])[0]
+        return dict.fromkeys(range(len(self.H)), found[0]) if alike and found else found
+
+    def _all_alike(self, problem: Problem, rows: RowState) -> bool:
+        """Whether all models have one Hessian, as at w = 0, where it is summed up anew."""
+        slacks = (rows.s.values[some] for some in rows.pieces())
+        return bool(self.anew.all() and np.all(problem.C[0] == problem.C)) and all(
+            np.all(s == s[:, :1]) for s in slacks
+        )
+
+    def decide(self, problem: Problem, rows: RowState) -> None:
+        """Decide, after a step, whether the next look changes H: if that is less work, and enough of H is left.
+
+        Rounding is relative to the largest that H has been.
+        """
+        changed, inside = np.zeros(len(self.H), np.int64), np.zeros(len(self.H), np.int64)
+        assert rows.inside is not None
+        for some in rows.pieces():
+            now = _curvature(problem, rows, some) > 0.0
+            changed += np.count_nonzero(now != rows.inside.values[some], axis=0)
+            inside += np.count_nonzero(now, axis=0)
+        self.anew = (changed > inside) | np.any(self._diagonals < EATEN * self.most, axis=1)
+
+    @property
+    def _diagonals(self) -> np.ndarray:
+        return np.diagonal(self.H, axis1=1, axis2=2)
+
+
+class ModelShare(NamedTuple):
+    """The input of a task: all rows, and what they are in one model.
+
+    s : float64, (n_samples,), slacks;  cost : float64, (n_samples,)
+    inside : uint8, (n_samples,), rows that had a part in the Hessian, if only changes are wanted; else None
+    """
+
+    data: RowBlocks
+    refs: tuple[BlockRef, ...]
+    loss: Loss
+    C: float
+    bias: float
+    s: np.ndarray
+    cost: np.ndarray
+    inside: np.ndarray | None
+
+
+class ModelHessian(NamedTuple):
+    """The result of a task.  H : float64, (n_features + 1, n_features + 1), upper triangle; None if it is 0"""
+
+    H: np.ndarray | None
+    bytes_read: int
+
+
+def model_hessian(share: ModelShare) -> ModelHessian:
+    """Task: the Hessian of the losses of one model, or what has to be added to it.  Pure."""
+    n, bytes_read = share.data.n_features + 1, 0
+    H: np.ndarray | None = None
+    for ref, block in zip(share.refs, blocks_of(share.data, share.refs), strict=True):
+        C = share.cost[ref.start : ref.stop] * share.C
+        h = share.loss.curvature(share.s[ref.start : ref.stop], C)
+        if share.inside is not None:
+            h -= (C / share.loss.diag_factor) * share.inside[ref.start : ref.stop]
+        if h.any():
+            H = np.zeros((n, n)) if H is None else H
+            add_hessian(readonly_view(block.X), h, share.bias, H)
+        bytes_read += block.nbytes
+    return ModelHessian(H, bytes_read)
+
+
+def _curvature(problem: Problem, rows: RowState, some: slice) -> np.ndarray:
+    return problem.loss.curvature(rows.s.values[some], rows.costs(problem, some))
+
+
+def kept_needs(shape: DataShape) -> list[Need]:
+    """Bytes of a `KeptHessian` and of `RowState.inside`."""
+    return [
+        Need("Hessian of the last step", 8 * (shape.n_features + 1) ** 2 * shape.n_models),
+        Need(_INSIDE, shape.n_samples * shape.n_models, may_spill=True),
+    ]
 
 
 def newton_direction(state: PrimalState, H: np.ndarray) -> None:
-    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity."""
+    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity.  H is left as it was."""
     n = H.shape[1]
     last = n - (state.problem.bias == "free")
     if state.problem.constant_feature == 0.0:
         last = n  # the unused bias entry is kept at 0 by its own 1
     U, x = np.empty((n, n)), np.empty(n)
     for m, (g, d) in enumerate(zip(columns(state.gradient).T, columns(state.direction).T, strict=True)):
+        diagonal = H[m].diagonal().copy()
         H[m].flat[: last * n : n + 1] += 1.0
         solve_symmetric(H[m], np.ascontiguousarray(g), U, x)
+        H[m].flat[:: n + 1] = diagonal
         d[:] = -x
 
 

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
-from bigsvm.solvers.primal.hessian import hessian_needs, newton_direction, too_many_features
+from bigsvm.solvers.context import Context
+from bigsvm.solvers.primal.hessian import KeptHessian, hessian_needs, kept_needs, newton_direction, too_many_features
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature
 
@@ -44,6 +46,28 @@ class Newton(FullGradient):
     def more_needs(self, shape: DataShape) -> list[Need]:
         """Bytes of the Hessians."""
         return hessian_needs(shape)
+
+    def needs(self, shape: DataShape, resident: bool) -> list[Need]:
+        """Those of the template; and of the Hessian that is kept if the rows are in memory."""
+        return super().needs(shape, resident) + (kept_needs(shape) if resident and shape.shards == 1 else [])
+
+    def init(self, problem: Problem, ctx: Context) -> PrimalState:
+        """Start at w = 0, alpha = 0."""
+        state = super().init(problem, ctx)
+        if ctx.resident and ctx.shards == 1:
+            state.extra = KeptHessian.new(problem, state.rows, ctx)
+        return state
+
+    def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
+        """The pass of a look; with rows in memory it changes the Hessian of the last one."""
+        kept: KeptHessian | None = state.extra
+        return super().read(state, ctx) if kept is None else kept.look(state, ctx)
+
+    def moved(self, state: PrimalState, lengths: np.ndarray) -> None:
+        """Record a move."""
+        super().moved(state, lengths)
+        if state.extra is not None:
+            state.extra.decide(state.problem, state.rows)
 
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """Set d = -H^-1 gradient."""

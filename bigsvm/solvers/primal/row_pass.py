@@ -29,11 +29,12 @@ _RESIDENT_BLOCK = 1 << 20  # bytes of a block, if the rows are in memory
 _RESIDENT_TASKS = 16  # tasks of a pass, if the rows are in memory
 
 
-Curvature = Literal["none", "matrix", "arrowhead", "product", "arrowhead and product"]
+Curvature = Literal["none", "matrix", "change", "arrowhead", "product", "arrowhead and product"]
 """The part of the Hessian of the losses, sum_i h_i x_i x_i' with the curvature h_i of row i, that a pass sums up.
 
-'none'; 'matrix': all of it; 'arrowhead': its diagonal and its last column, which belongs to the bias; 'product': its
-product with the direction d; 'arrowhead and product': both, one after the other."""
+'none'; 'matrix': all of it; 'change': what has to be added to it since `RowState.inside` was set, for losses whose
+curvature is 0 or that of their quadratic part; 'arrowhead': its diagonal and its last column, which belongs to the
+bias; 'product': its product with the direction d; 'arrowhead and product': both, one after the other."""
 
 
 class Weights(Protocol):
@@ -78,6 +79,7 @@ class PassShare(NamedTuple):
     weights : sum alpha_i y_i x_i at the slacks (those in `s` if w is None)
     curvature : part of the Hessian to sum up; with 'product' V is the product, not the sum of alpha_i y_i x_i
     shape : shape of w
+    inside : uint8   1 for rows whose curvature was not 0, for the curvature 'change'
     wanted : int64   rows of the run, ascending, that are to be returned
     keys : uint64, (n_rows, 1)    output of hashes of the rows;  with_keys : compute them
     norms : float64, (n_rows, 1)  output of squared norms of the rows;  with_norms : compute them
@@ -96,6 +98,7 @@ class PassShare(NamedTuple):
     weights: Weights | None
     curvature: Curvature
     shape: tuple[int, ...]
+    inside: np.ndarray | None = None
     wanted: np.ndarray | None = None
     keys: np.ndarray | None = None
     with_keys: bool = False
@@ -108,9 +111,10 @@ class PassSums(NamedTuple):
     """The result of a task.
 
     V : float64, shape of w   sum_i alpha_i y_i [x_i, bias], or the product of the Hessian with d
-    H : by `curvature`.  'matrix': float64, (n_models, n_features + 1, n_features + 1), upper triangles.  'arrowhead':
-        float64, (2, *shape of w), diagonals, and last columns over the constant feature (0 without one).  'arrowhead
-        and product': (3, *shape of w), with the product as a third array.  Otherwise None
+    H : by `curvature`.  'matrix': float64, (n_models, n_features + 1, n_features + 1), upper triangles; 'change': the
+        same, or None if no row has changed.  'arrowhead': float64, (2, *shape of w), diagonals, and last columns over
+        the constant feature (0 without one).  'arrowhead and product': (3, *shape of w), with the product as a third
+        array.  Otherwise None
     rows : (s, p, cost, y) of the rows, for a caller in another process
     gathered : the rows of `wanted`, block by block
     keys, norms, S : None unless asked for
@@ -174,6 +178,10 @@ def pass_task(share: PassShare) -> PassSums:
                 add_rows(X, block_y, problem.sides, share.weights.alpha(s[rows], C), bias, V)
             if share.curvature != "none":
                 h = share.weights.curvature(s[rows], C)
+                if share.inside is not None:
+                    h -= (C / problem.loss.diag_factor) * share.inside[rows]
+                    if H is None and h.any():
+                        H = _zero_hessian("matrix", problem, share.shape)
                 _add_curvature(share.curvature, X, block_y, problem, h, p, rows, V, H)
         if keys is not None:
             row_keys(X, keys[rows, 0])
@@ -208,7 +216,7 @@ def _add_curvature(
         add_rows(X, y, problem.sides, h * p[rows], bias, V if H is None else H[-1])
     if H is None:
         return
-    if curvature == "matrix":
+    if curvature in ("matrix", "change"):
         for k in range(problem.n_models):
             add_hessian(X, np.ascontiguousarray(h[:, k]), bias, H[k])
         return
@@ -222,7 +230,7 @@ def _of_centred(problem: Problem, curvature: Curvature, H: np.ndarray) -> np.nda
     centre = problem.centre
     if centre is None:
         return H
-    if curvature == "matrix":
+    if curvature in ("matrix", "change"):
         return centre.hessian(H)
     return np.stack([*centre.arrowhead(H[0], H[1]), *(centre.summed(product) for product in H[2:])])
 
@@ -299,7 +307,8 @@ def row_pass(
     met_w, met_d = (None if a is None else problem.met(a) for a in (w, d))
     needs_s = w is not None or weights is not None or bins is not None
     V = np.zeros(shape)
-    H = _zero_hessian(curvature, problem, shape)
+    H = _zero_hessian("matrix" if curvature == "change" else curvature, problem, shape)
+    inside = rows.inside if curvature == "change" else None
 
     def share(run: tuple[BlockRef, ...]) -> PassShare:
         start, stop = run[0].start, run[-1].stop
@@ -310,6 +319,7 @@ def row_pass(
             rows.cost.between(start, stop) if in_process else None,
             rows.y.between(start, stop) if in_process else None,
             weights, curvature, shape,
+            None if inside is None else inside.between(start, stop),
             None if gather is None else gather.between(start, stop),
             keys.between(start, stop) if keys is not None and in_process else None, keys is not None,
             norms.between(start, stop) if norms is not None and in_process else None, norms is not None,

@@ -46,6 +46,8 @@ class RowState:
     alpha : float64, (n_samples, n_models)   the best dual point
     cost : float64, (n_samples, 1)           class weight times sample weight
     y : int32 or float64, (n_samples, 1)     class codes, or targets
+    inside : uint8, (n_samples, n_models)    1 for rows that have a part in the Hessian that is kept (`hessian.py`), or
+        None
     """
 
     s: RowVector
@@ -53,6 +55,7 @@ class RowState:
     alpha: RowVector
     cost: RowVector
     y: RowVector
+    inside: RowVector | None = None
 
     def pieces(self) -> Iterator[slice]:
         """Ranges of rows, so short that arrays of (rows, models) stay small."""
@@ -216,8 +219,9 @@ class RowState:
 
     def close(self) -> None:
         """Release all vectors but alpha."""
-        for vector in (self.s, self.p, self.cost, self.y):
-            vector.close()
+        for vector in (self.s, self.p, self.cost, self.y, self.inside):
+            if vector is not None:
+                vector.close()
 
 
 def _move(s: np.ndarray, p: np.ndarray, steps: list[Step]) -> None:
