@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,17 @@ def test_a_hessian_of_which_little_is_left_is_summed_up_anew(tmp_path: Path) -> 
     kept.most[1, 2] = 2e3 * kept.H[1, 2, 2]
     kept.decide(bench.problem, bench.state.rows)
     assert kept.anew.tolist() == [False, True, False]
+
+
+def test_the_rule_of_the_paper_is_about_the_steps_of_all_models(tmp_path: Path) -> None:
+    bench = made("several C", "dense", tmp_path, tol=0.2)
+    for _ in range(40):
+        bench.step()
+        if bench.state.extra.rested:
+            break
+    solver = dataclasses.replace(bench.solver, eps1=2.0 * bench.state.step_norm)
+    assert solver.rule(bench.state) is None  # some did not move
+    solver.step(bench.problem, bench.state, bench.ctx)
+    solver = dataclasses.replace(bench.solver, eps1=2.0 * bench.state.step_norm)
+    solver.direction(bench.state, bench.state.extra.H)
+    assert not bench.state.extra.rests.any()  # so that the next step tells

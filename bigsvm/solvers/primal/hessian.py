@@ -6,7 +6,7 @@ the time of a step went into summing it up again, and after the first few steps 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
 from bigsvm.tasks import over_shares
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
+_DONE = 0.5  # share of the gap that is asked for with which a model waits for the others
 _INSIDE = "rows inside the margin"  # name, in plans, of `RowState.inside`
 
 
@@ -40,18 +41,24 @@ class KeptHessian:
     most : float64, (n_models, n_features + 1)   the largest diagonal entries since H was summed up
     anew : bool, (n_models,)   the next look sums it up anew.  This is decided before that look begins, so that a look
         that was left and begins again does the same
+    rests : bool, (n_models,)   models that do not move in the next step, because they are done and others are not
+    rested : a model did not move in the last step
+    tol : relative gap that is asked for
     """
 
     H: np.ndarray
     most: np.ndarray
     anew: np.ndarray
+    rests: np.ndarray
+    tol: float = field(metadata={"derived": True})
+    rested: bool = False
 
     @classmethod
     def new(cls, problem: Problem, rows: RowState, ctx: Context) -> KeptHessian:
         """No Hessian yet.  Adds `inside` to the rows."""
         n, m = ctx.data.n_features + 1, problem.n_models
         rows.inside = ctx.vector(_INSIDE, m, np.uint8)
-        return cls(np.zeros((m, n, n)), np.zeros((m, n)), np.ones(m, bool))
+        return cls(np.zeros((m, n, n)), np.zeros((m, n)), np.ones(m, bool), np.zeros(m, bool), ctx.tol)
 
     def look(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray]:
         """The pass of a look at w; V and H.  Raises PassLeft, and then nothing has changed."""
@@ -103,6 +110,7 @@ class KeptHessian:
 
         Rounding is relative to the largest that H has been.
         """
+        self.rested = bool(self.rests.any())
         changed, inside = np.zeros(len(self.H), np.int64), np.zeros(len(self.H), np.int64)
         assert rows.inside is not None
         for some in rows.pieces():
@@ -110,6 +118,11 @@ class KeptHessian:
             changed += np.count_nonzero(now != rows.inside.values[some], axis=0)
             inside += np.count_nonzero(now, axis=0)
         self.anew = (changed > inside) | np.any(self._diagonals < EATEN * self.most, axis=1)
+
+    def let_rest(self, gaps: np.ndarray, primal: np.ndarray) -> None:
+        """Decide which models rest.  gaps, primal : float64, (n_models,)"""
+        done = gaps <= _DONE * self.tol * primal
+        self.rests = done & ~done.all()
 
     @property
     def _diagonals(self) -> np.ndarray:
@@ -168,14 +181,20 @@ def kept_needs(shape: DataShape) -> list[Need]:
     ]
 
 
-def newton_direction(state: PrimalState, H: np.ndarray) -> None:
-    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity.  H is left as it was."""
+def newton_direction(state: PrimalState, H: np.ndarray, resting: np.ndarray | None = None) -> None:
+    """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity.  H is left as it was.
+
+    resting : bool, (n_models,), models that get the direction 0
+    """
     n = H.shape[1]
     last = n - (state.problem.bias == "free")
     if state.problem.constant_feature == 0.0:
         last = n  # the unused bias entry is kept at 0 by its own 1
     U, x = np.empty((n, n)), np.empty(n)
     for m, (g, d) in enumerate(zip(columns(state.gradient).T, columns(state.direction).T, strict=True)):
+        if resting is not None and resting[m]:
+            d[:] = 0.0
+            continue
         diagonal = H[m].diagonal().copy()
         H[m].flat[: last * n : n + 1] += 1.0
         solve_symmetric(H[m], np.ascontiguousarray(g), U, x)

@@ -72,9 +72,16 @@ class Newton(FullGradient):
     def direction(self, state: PrimalState, H: np.ndarray | None) -> None:
         """Set d = -H^-1 gradient."""
         assert H is not None
-        newton_direction(state, H)
+        kept: KeptHessian | None = state.extra
+        if kept is None:
+            newton_direction(state, H)
+            return
+        # Where the last step was short the rule of the paper may hold, which is about the steps of all models.
+        kept.let_rest(self.gaps(state), state.primal * (state.step_norm >= self.eps1))
+        newton_direction(state, H, kept.rests)
 
     def rule(self, state: PrimalState) -> Rule | None:
         """The rule of the paper: the last step was shorter than eps1."""
-        holds = state.iteration > 0 and state.step_norm < self.eps1
+        rested = state.extra is not None and state.extra.rested
+        holds = state.iteration > 0 and state.step_norm < self.eps1 and not rested
         return Rule.where(holds, "length of the last step", state.step_norm, self.eps1)
