@@ -1,4 +1,4 @@
-"""The Hessian that `newton` keeps between two steps, for rows in memory."""
+"""The Hessian that `newton` keeps between two steps."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CASES: dict[str, dict[str, Any]] = {
 STEPS = 9
 
 
-def made(case: str, layout: str, folder: Path, **lent: Any) -> Bench:
-    """The solver on 150 rows of six features."""
+def made(case: str, layout: str, folder: Path, block_rows: int | None = None, **lent: Any) -> Bench:
+    """The solver on 150 rows of six features, in memory or in blocks that stream."""
     asked = dict(CASES[case])
     rng = np.random.default_rng(3)
     X = (rng.standard_normal((150, 6)) + 0.3) * asked.pop("scales", 1.0)
@@ -41,7 +41,7 @@ def made(case: str, layout: str, folder: Path, **lent: Any) -> Bench:
     costs = asked.pop("costs", None)
     rows = X if layout == "dense" else sparse.csr_matrix(X)
     task = "regression" if "loss" in asked else "classification"
-    return Bench(Newton(), rows, y, folder, None, asked, task=task, costs=costs, sample_weight=weight, **lent)
+    return Bench(Newton(), rows, y, folder, block_rows, asked, task=task, costs=costs, sample_weight=weight, **lent)
 
 
 def hessian(bench: Bench, m: int, X: np.ndarray) -> np.ndarray:
@@ -52,28 +52,32 @@ def hessian(bench: Bench, m: int, X: np.ndarray) -> np.ndarray:
     return np.asarray((Z * problem.loss.curvature(rows.s.values[:, m], C)[:, None]).T @ Z)
 
 
+@pytest.mark.parametrize("block_rows", [None, 40])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("case", CASES)
-def test_the_hessian_that_is_kept_is_that_of_all_rows(case: str, layout: str, tmp_path: Path) -> None:
-    bench = made(case, layout, tmp_path)
-    X = np.asarray(bench.ctx.data.read(bench.ctx.refs[0]).X) if layout == "dense" else None
-    if X is None:
-        block = bench.ctx.data.read(bench.ctx.refs[0]).X
-        X = sparse.csr_matrix((block.data, block.indices, block.indptr), shape=(150, 6)).toarray()
+def test_the_hessian_that_is_kept_is_that_of_all_rows(
+    case: str, layout: str, block_rows: int | None, tmp_path: Path
+) -> None:
+    bench = made(case, layout, tmp_path, block_rows)
+    X = bench.ctx.data.read(bench.ctx.data.refs(150)[0]).X
+    X = X if layout == "dense" else sparse.csr_matrix((X.data, X.indices, X.indptr), shape=(150, 6)).toarray()
     kept, changed = bench.state.extra, 0
     for _ in range(STEPS):
-        changed += int(np.count_nonzero(~kept.anew))
+        changed += int(np.count_nonzero(kept.most.any(axis=1)))
         bench.step()
         for m in range(bench.problem.n_models):
             H = hessian(bench, m, X.astype(float))
             rounding = 1e-13 * np.sqrt(np.outer(kept.most[m], kept.most[m]))
-            assert np.all(np.abs(np.triu(kept.H[m] - H)) <= np.triu(rounding))
+            assert np.all(np.abs(np.triu(kept.matrices[m] - H)) <= np.triu(rounding))
     assert changed > 0  # else nothing was kept
 
 
+@pytest.mark.parametrize("block_rows", [None, 40])
 @pytest.mark.parametrize("case", ["two classes", "three classes", "several C", "regression"])
-def test_a_look_that_is_left_anywhere_goes_on_to_the_same_bits(case: str, tmp_path: Path) -> None:
-    whole, left = made(case, "dense", tmp_path), made(case, "dense", tmp_path)
+def test_a_look_that_is_left_anywhere_goes_on_to_the_same_bits(
+    case: str, block_rows: int | None, tmp_path: Path
+) -> None:
+    whole, left = made(case, "dense", tmp_path, block_rows), made(case, "dense", tmp_path, block_rows)
     for _ in range(STEPS):
         whole.step()
     steps = number = 0
@@ -87,11 +91,11 @@ def test_a_look_that_is_left_anywhere_goes_on_to_the_same_bits(case: str, tmp_pa
         folder = tmp_path / f"state{number}"
         folder.mkdir()
         write_tree(folder, dump(left.state))
-        left = made(case, "dense", tmp_path)
+        left = made(case, "dense", tmp_path, block_rows)
         load(left.state, read_tree(folder))
     assert number > STEPS
     assert np.array_equal(left.state.w, whole.state.w)
-    assert np.array_equal(left.state.extra.H, whole.state.extra.H)
+    assert np.array_equal(left.state.extra.H.values, whole.state.extra.H.values)
 
 
 @pytest.mark.parametrize("case", ["two classes", "three classes", "free bias"])
@@ -102,7 +106,7 @@ def test_tasks_elsewhere_give_the_same_bits(case: str, layout: str, tmp_path: Pa
         here.step()
         there.step()
     assert np.array_equal(here.state.w, there.state.w)
-    assert np.array_equal(here.state.extra.H, there.state.extra.H)
+    assert np.array_equal(here.state.extra.H.values, there.state.extra.H.values)
 
 
 def test_a_hessian_of_which_little_is_left_is_summed_up_anew(tmp_path: Path) -> None:
@@ -112,10 +116,11 @@ def test_a_hessian_of_which_little_is_left_is_summed_up_anew(tmp_path: Path) -> 
         bench.step()
     kept = bench.state.extra
     kept.decide(bench.problem, bench.state.rows)
-    assert not kept.anew.any()
-    kept.most[1, 2] = 2e3 * kept.H[1, 2, 2]
+    assert kept.H.values.any(axis=1).all()
+    kept.most[1, 2] = 2e3 * kept.matrices[1, 2, 2]
     kept.decide(bench.problem, bench.state.rows)
-    assert kept.anew.tolist() == [False, True, False]
+    assert kept.H.values.any(axis=1).tolist() == [True, False, True]
+    assert bench.state.rows.inside.values.any(axis=0).tolist() == [True, False, True]
 
 
 def test_the_rule_of_the_paper_is_about_the_steps_of_all_models(tmp_path: Path) -> None:
@@ -128,5 +133,5 @@ def test_the_rule_of_the_paper_is_about_the_steps_of_all_models(tmp_path: Path) 
     assert solver.rule(bench.state) is None  # some did not move
     solver.step(bench.problem, bench.state, bench.ctx)
     solver = dataclasses.replace(bench.solver, eps1=2.0 * bench.state.step_norm)
-    solver.direction(bench.state, bench.state.extra.H)
+    solver.direction(bench.state, bench.state.extra.matrices)
     assert not bench.state.extra.rests.any()  # so that the next step tells

@@ -48,18 +48,18 @@ class Newton(FullGradient):
         return hessian_needs(shape)
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
-        """Those of the template; and of the Hessian that is kept if the rows are in memory."""
-        return super().needs(shape, resident) + (kept_needs(shape) if resident and shape.shards == 1 else [])
+        """Those of the template, and of the Hessian that is kept."""
+        return super().needs(shape, resident) + (kept_needs(shape) if shape.shards == 1 else [])
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """Start at w = 0, alpha = 0."""
         state = super().init(problem, ctx)
-        if ctx.resident and ctx.shards == 1:
+        if ctx.shards == 1:
             state.extra = KeptHessian.new(problem, state.rows, ctx)
         return state
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
-        """The pass of a look; with rows in memory it changes the Hessian of the last one."""
+        """The pass of a look, which changes the Hessian of the last one."""
         kept: KeptHessian | None = state.extra
         return super().read(state, ctx) if kept is None else kept.look(state, ctx)
 
@@ -79,6 +79,12 @@ class Newton(FullGradient):
         # Where the last step was short the rule of the paper may hold, which is about the steps of all models.
         kept.let_rest(self.gaps(state), state.primal * (state.step_norm >= self.eps1))
         newton_direction(state, H, kept.rests)
+
+    def finish(self, state: PrimalState) -> None:
+        """Release what only training needs."""
+        if state.extra is not None:
+            state.extra.close()
+        super().finish(state)
 
     def rule(self, state: PrimalState) -> Rule | None:
         """The rule of the paper: the last step was shorter than eps1."""
