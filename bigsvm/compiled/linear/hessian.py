@@ -24,6 +24,9 @@ _TILE = 96  # columns of H that are updated together; even
 # column and not the largest, because columns may differ in scale by 1e8, and entries of H by the square of that.  It
 # counts as at least 1, the part of the regulariser (which the weight of a free bias lacks), and as at most the largest.
 _EATEN = 1e-15
+LEFT = 1e-3
+"""A sum from which rows were taken is made anew once a diagonal entry is below this part of the largest that it has
+been: rounding is relative to the largest."""
 
 
 def triangle_size(n: int) -> int:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import factor_symmetric, solve_factored, times_symmetric, triangle_diagonal
+from bigsvm.compiled.linear.hessian import LEFT, factor_symmetric, solve_factored, times_symmetric, triangle_diagonal
 from bigsvm.compiled.shared.losses import SQUARED_HINGE
 from bigsvm.solvers.newton_ws.subproblem import Around, Solution, Subproblem
 from bigsvm.solvers.primal.line_search import PieceSums, Step, exact_step
@@ -19,8 +19,6 @@ from bigsvm.tasks import PassLeft
 _MOST = 100  # iterations
 # Iterations of a rough solution at most, and the share of the value that the last but one may expect to gain.
 _FEW, _NEARLY = 12, 1e-2
-EATEN = 1e-3
-"""Part of a diagonal entry that must be left of a Hessian that was changed: what was taken from it left rounding."""
 
 
 class Descending(Protocol):
@@ -176,7 +174,7 @@ class NewtonRows:
         diagonal = triangle_diagonal(len(self.problem.lean))
         self._most = np.maximum(self._most, H[0][diagonal])
         self.problem.change_hessian(change, H)
-        return bool(np.all(H[0][diagonal] >= EATEN * self._most))
+        return bool(np.all(H[0][diagonal] >= LEFT * self._most))
 
     def towards(self, d: np.ndarray) -> None:
         """See `Descending`."""

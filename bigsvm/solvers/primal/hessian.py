@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigsvm.compiled.linear.hessian import add_hessian, solve_symmetric
+from bigsvm.compiled.linear.hessian import LEFT, add_hessian, solve_symmetric
 from bigsvm.problem.loss import Loss
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.newton_ws.working_newton import EATEN
 from bigsvm.solvers.primal.primal_state import PrimalState
 from bigsvm.solvers.primal.row_pass import pass_refs, row_pass
 from bigsvm.solvers.primal.row_state import RowState
@@ -98,18 +97,15 @@ class KeptHessian:
         return dict.fromkeys(range(problem.n_models), found[0]) if alike and found else found
 
     def decide(self, problem: Problem, rows: RowState) -> None:
-        """Set H of a model to 0, after a step, if that is less work for the next look, or if too little is left of H.
-
-        Rounding is relative to the largest that H has been.
-        """
+        """Set H of a model to 0, after a step, if that is less work for the next look, or if too little is left of H."""
         self.rested = bool(self.rests.any())
-        changed, now_inside = np.zeros(problem.n_models, np.int64), np.zeros(problem.n_models, np.int64)
-        inside = _inside_of(rows)
+        inside, changed = _inside_of(rows), np.zeros(problem.n_models, np.int64)
+        now_inside = changed.copy()
         for some in rows.pieces():
             now = _curvature(problem, rows, some) > 0.0
             changed += np.count_nonzero(now != inside[some], axis=0)
             now_inside += np.count_nonzero(now, axis=0)
-        anew = (changed > now_inside) | np.any(self._diagonals < EATEN * self.most, axis=1)
+        anew = (changed > now_inside) | np.any(self._diagonals < LEFT * self.most, axis=1)
         self.H.values[anew] = 0.0
         self.most[anew] = 0.0
         for some in rows.pieces() if anew.any() else ():
