@@ -97,7 +97,7 @@ class KeptHessian:
         return dict.fromkeys(range(problem.n_models), found[0]) if alike and found else found
 
     def decide(self, problem: Problem, rows: RowState) -> None:
-        """Set H of a model to 0, after a step, if that is less work for the next look, or if too little is left of H."""
+        """Set H of a model to 0, after a step, if that is less work for the next look or if too little is left of H."""
         self.rested = bool(self.rests.any())
         inside, changed = _inside_of(rows), np.zeros(problem.n_models, np.int64)
         now_inside = changed.copy()
@@ -105,7 +105,8 @@ class KeptHessian:
             now = _curvature(problem, rows, some) > 0.0
             changed += np.count_nonzero(now != inside[some], axis=0)
             now_inside += np.count_nonzero(now, axis=0)
-        anew = (changed > now_inside) | np.any(self._diagonals < LEFT * self.most, axis=1)
+        enough = (self._diagonals >= LEFT * self.most) & np.isfinite(self.most)
+        anew = (changed > now_inside) | ~enough.all(axis=1)
         self.H.values[anew] = 0.0
         self.most[anew] = 0.0
         for some in rows.pieces() if anew.any() else ():
