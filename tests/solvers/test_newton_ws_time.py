@@ -1,4 +1,4 @@
-"""newton-ws when --max-time is over while it solves: it leaves the step at once, and its model is that of before."""
+"""newton-ws when --max-time is over while it solves: it leaves the step at once, and P of its model is no larger."""
 
 from __future__ import annotations
 
@@ -48,6 +48,14 @@ def reached(bench: Bench) -> np.ndarray:
     return np.concatenate([bench.state.w.ravel(), bench.state.direction.ravel()])
 
 
+def objective(bench: Bench, loss: str) -> float:
+    """P at the point that would be the model."""
+    w = bench.state.w + bench.state.direction
+    X, y = cloud(600)
+    slack = np.maximum(1.0 - y * (X @ w[:-1] + w[-1]), 0.0)
+    return 0.5 * float(w @ w) + 10.0 * float((slack**2 if loss == "squared_hinge" else slack).sum())
+
+
 @pytest.mark.parametrize("signal", [False, True])
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
@@ -60,14 +68,17 @@ def test_a_step_is_left_when_the_time_is_over(
     bench = made(tmp_path, clock, loss, layout, streams)
     bench.step()
     for _ in range(2):
-        before = reached(bench)
+        before, value = reached(bench), objective(bench, loss)
         clock.over, clock.signal = clock.pieces + 1, signal
         info = bench.solver.step(bench.problem, bench.state, bench.ctx)
         late, clock.over = clock.pieces - clock.over, 10**9
         left = signal or not streams
         assert (late == 0) == left
         assert info.paused == signal
-        assert np.array_equal(reached(bench), before) == left
+        if signal:
+            assert np.array_equal(reached(bench), before)
+        elif left:
+            assert objective(bench, loss) <= value * (1 + 1e-9)
         assert info.visits == (0 if left else 600)
     if signal:  # what was left for a signal is repeated to the same bytes
         (tmp_path / "other").mkdir()
@@ -85,17 +96,15 @@ def test_without_time_the_model_is_where_the_first_problem_was_left(
     clock = Clock(monkeypatch)
     whole = made(tmp_path, clock, loss, "dense", streams=False)
     whole.solver._look_for_direction(whole.state, whole.ctx)
-    pieces, norms = clock.pieces, []
+    pieces = clock.pieces
     for over in (0, pieces - 1):
         clock.pieces, clock.over = 0, over
         (tmp_path / str(over)).mkdir()
         bench = made(tmp_path / str(over), clock, loss, "dense", streams=False)
         assert not bench.solver.step(bench.problem, bench.state, bench.ctx).paused
         assert clock.pieces == over
-        assert not bench.state.w.any()
-        norms.append(float(np.linalg.norm(bench.state.direction - whole.state.direction)))
-    assert norms[0] == np.linalg.norm(whole.state.direction)  # it began at 0
-    assert norms[-1] < 0.1 * norms[0]
+        assert not bench.state.direction.any()
+        assert objective(bench, loss) < 4500.0  # 6000 at w = 0
     X, y = cloud(600)
     result = bigsvm.fit((X, y), solver="newton-ws", loss=loss, C=10.0, max_time=1e-9)
     assert result.status == "stopped"

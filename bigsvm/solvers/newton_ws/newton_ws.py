@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -64,7 +65,7 @@ from bigsvm.solvers.primal.line_search import Step
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
 from bigsvm.solvers.primal.sharded_rows import sums_need
-from bigsvm.solvers.tube.first_weights import put_first_weights
+from bigsvm.solvers.tube.first_weights import put_downhill, put_first_weights
 from bigsvm.solvers.weights import columns, inner, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when
@@ -102,9 +103,14 @@ def _is_short(ctx: Context) -> bool:
 def _leaves(ctx: Context) -> Callable[[], bool]:
     """Whether to leave a step: if the run is to stop, or if --max-time is over and all rows are in memory.
 
-    The model is then that of the step before, or of the first direction.  A pass over streamed rows is worth its end.
+    The model is then that of the present step, as far as it came.  A pass over streamed rows is worth its end.
     """
     return (lambda: ctx.stopping() or ctx.expired()) if ctx.resident else ctx.stopping
+
+
+def _here(ctx: Context) -> bool:
+    """Whether all rows are in the memory of this process."""
+    return ctx.resident and ctx.shards == 1
 
 
 class _Solved(NamedTuple):
@@ -235,7 +241,8 @@ class NewtonWS(PrimalSolver):
         if state.fallback is not None:
             return DCD.step(problem, state.fallback, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
-        began = reached = state.held()
+        began, moved = state.held(), False
+        reached = began
         try:
             with leaving_when(_leaves(ctx)):
                 if state.passes == 0 and not state.started and not _is_short(ctx):
@@ -243,10 +250,14 @@ class NewtonWS(PrimalSolver):
                     reached = state.held()
                 done_before = self._done(state, ctx)
                 found, steps = self._pass(state, ctx, done_before)
+                moved = True
                 solved = self._solve(state, ctx, found, steps, done_before)
         except PassLeft:
             over = not ctx.stopping()  # --max-time, so nothing is repeated
-            state.put_back(reached if over else began)
+            if over and moved:
+                self._end_at_once(state, ctx, steps, done_before)
+            else:
+                state.put_back(reached if over else began)
             ctx.uncharge(before)  # limits count what an undisturbed run reads
             return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=not over)
         collectable = bool(ctx.deferred)
@@ -267,6 +278,15 @@ class NewtonWS(PrimalSolver):
         return StepInfo(
             state.estimate, n, n, ask_certificate=done, exhausted=exhausted, collectable=collectable, message=message
         )
+
+    def _end_at_once(self, state: WorkingState, ctx: Context, steps: list[Step], done: np.ndarray) -> None:
+        """End a fit whose time is over after these steps: move along the directions of models that were solved, too."""
+        if _here(ctx) and state.direction.any():
+            state.rows.advance(steps)
+            with suppress(PassLeft):  # if the run is to stop by now, w stays
+                self._pass(state, ctx, done)
+        state.direction[...] = 0.0
+        state.rows.begin_again()
 
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """One step of dcd, which is given up after enough work, or if it is expected to need as much again."""
@@ -348,15 +368,16 @@ class NewtonWS(PrimalSolver):
         With the hinge loss and rows in memory they are those of a few steps for the squared hinge loss on all rows;
         else, or if memory lacks, those of a sample.
         """
-        problem, here = state.problem, ctx.resident and ctx.shards == 1
-        if here and not problem.loss.smooth and put_first_weights(columns(state.direction), problem, ctx):
+        problem = state.problem
+        if _here(ctx) and not problem.loss.smooth and put_first_weights(columns(state.direction), problem, ctx):
             return
         self._solve_sample(state, ctx)
 
     def _solve_sample(self, state: WorkingState, ctx: Context) -> None:
         """Make the direction lead from 0 to the solution on a sample, with C over the share sampled.
 
-        If --max-time is over meanwhile it leads to where the solution was left.  Raises PassLeft if the run is to stop.
+        If --max-time is over meanwhile it leads to where the solution was left, and models without one go along the
+        gradient.  Raises PassLeft if the run is to stop.
         """
         problem, w = state.problem, columns(state.w)
         found, share = self._new_pass(state, ctx).sample()
@@ -369,7 +390,10 @@ class NewtonWS(PrimalSolver):
             except PassLeft as left:
                 if ctx.stopping():
                     raise
-                columns(state.direction)[:, m] = w[:, m] if left.reached is None else left.reached
+                if left.reached is not None:
+                    columns(state.direction)[:, m] = left.reached
+                if _here(ctx):
+                    put_downhill(columns(state.direction), problem, ctx)
                 break
 
     def _new_pass(self, state: WorkingState, ctx: Context) -> Passing:
@@ -421,6 +445,7 @@ class NewtonWS(PrimalSolver):
         measured = found.moved(lengths)
         leans = [columns(lean) for lean in measured.leans]
         reached, V = mixed(leans, shares_gone(lengths)), leans[-1].copy()
+        d[...] = 0.0  # if the step is left, models without a solution end at the minimum of P that they moved to
         unbalanced = np.zeros(len(done), bool)
         for m in np.flatnonzero(~done).tolist():
             lean, at = V[:, m].copy(), w[:, m].copy()

@@ -93,6 +93,18 @@ def nearly(problem: Subproblem) -> np.ndarray:
     return steps.w
 
 
+def downhill(problem: Subproblem) -> np.ndarray:
+    """w after one step along the gradient from w = 0, which takes no Hessian: for a run whose time is over.
+
+    float64, (n_features + 1,).  The subproblem has no fold.
+    """
+    rows = NewtonRows(problem)
+    rows.start(np.zeros(len(problem.lean)))
+    d = problem.pull(rows.alpha)
+    rows.towards(d)
+    return np.asarray(rows.search(0.0, float(d @ (problem.regulariser * d))).length * d)
+
+
 class NewtonSteps:
     """Newton steps from a point on, each to the minimum along its direction.
 

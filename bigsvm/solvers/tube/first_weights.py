@@ -6,11 +6,14 @@ and far rows, as the solution of a sample does not.  Working sets begin there (d
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.newton_ws.working_newton import nearly
+from bigsvm.solvers.newton_ws.subproblem import Subproblem
+from bigsvm.solvers.newton_ws.working_newton import downhill, nearly
 from bigsvm.solvers.tube.classes import on_all_rows
 from bigsvm.solvers.tube.in_memory import bytes_of_copies
 from bigsvm.store.blocks import Block
@@ -22,10 +25,10 @@ _ARRAYS = 16  # float64 numbers of each row
 def put_first_weights(W: np.ndarray, problem: Problem, ctx: Context) -> bool:
     """Put the weights of each model into W, float64, (n_features + 1, n_models); False if memory lacks.
 
-    The matrices of the steps are not counted: a working set takes as much.
+    If --max-time is over meanwhile, the model at work gets the weights that were reached.  Models after it keep theirs;
+    if these are 0, they get those after one step along the gradient.
 
-    If --max-time is over meanwhile, the model at work gets the weights that were reached, and the models after it keep
-    theirs.  Raises PassLeft if the run is to stop.
+    The matrices of the steps are not counted: a working set takes as much.  Raises PassLeft if the run is to stop.
     """
     block = ctx.data.read(ctx.refs[0])
     room = ctx.budget.try_reserve("first weights", 8 * _ARRAYS * block.n_rows + bytes_of_copies(problem, block))
@@ -33,17 +36,34 @@ def put_first_weights(W: np.ndarray, problem: Problem, ctx: Context) -> bool:
         return False
     try:
         for m in range(problem.n_models):
-            W[:, m] = _weights_of(problem, m, block, ctx)
+            W[:, m] = _weights_of(problem, m, block, ctx, nearly)
     except PassLeft as left:
         if ctx.stopping():
             raise
         if left.reached is not None:
             W[:, m] = left.reached
+        _put_downhill(W, problem, block, ctx)
     finally:
         room.release()
     return True
 
 
-def _weights_of(problem: Problem, m: int, block: Block, ctx: Context) -> np.ndarray:
+def put_downhill(W: np.ndarray, problem: Problem, ctx: Context) -> None:
+    """Put the weights after one step along the gradient into W for each model that has w = 0, if memory has room."""
+    block = ctx.data.read(ctx.refs[0])
+    room = ctx.budget.try_reserve("first weights", 8 * _ARRAYS * block.n_rows + bytes_of_copies(problem, block))
+    if room is not None:
+        _put_downhill(W, problem, block, ctx)
+        room.release()
+
+
+def _put_downhill(W: np.ndarray, problem: Problem, block: Block, ctx: Context) -> None:
+    for m in np.flatnonzero(~W.any(axis=0)).tolist():
+        W[:, m] = _weights_of(problem, m, block, ctx, downhill)
+
+
+def _weights_of(
+    problem: Problem, m: int, block: Block, ctx: Context, weights: Callable[[Subproblem], np.ndarray]
+) -> np.ndarray:
     part, kept = on_all_rows(problem, m, block, ctx)
-    return nearly(part) if len(kept) else np.zeros(len(part.lean))
+    return weights(part) if len(kept) else np.zeros(len(part.lean))
