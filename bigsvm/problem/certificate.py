@@ -34,6 +34,9 @@ _ROUNDED = 2.0**-40  # the same for |sum beta| / sum |beta|, after steps of two 
 # Multiples of w that are tried beside w itself.  Dual coordinate descent has the direction of the optimum sooner than
 # its length; the best multiple of w then has half the gap (docs/measurements.md 4.1).
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
+# The same for a fit that a limit ends: as long as w is far too long P may be many times that of w = 0.  The best
+# multiple is no worse than w = 0, and tells the classes apart as w does.
+_SHORT_SCALES = np.concatenate([4.0 ** np.arange(-12, -2), 2.0 ** np.arange(-4, 0), _SCALES])
 # Sums of blocks that are kept apart (for one model); beyond that they are added up, so that memory does not grow with
 # the data or the number of models.
 _AT_MOST_SUMS = 4096
@@ -109,6 +112,7 @@ class RowsShare(NamedTuple):
     w: np.ndarray
     alpha: np.ndarray | None  # (rows of all refs, n_models); None: alpha is computed from the slacks
     with_survey: bool = False  # also hash the content, to find out which data these are
+    scales: np.ndarray = _SCALES[:0]  # multiples of w to try
 
 
 class RowsTerms(NamedTuple):
@@ -123,33 +127,37 @@ class RowsTerms(NamedTuple):
 
 def certify_blocks(share: RowsShare) -> RowsTerms:
     """Task: the terms of a run of blocks.  Pure."""
-    terms, n_rows = no_terms(share.problem, share.w), 0
+    terms, n_rows = no_terms(share.problem, share.w, len(share.scales)), 0
     survey = Survey() if share.with_survey else None
     blocks = blocks_of(share.data, share.refs)
     # Computing alpha takes several arrays of (rows, models).
     for block in blocks if share.alpha is not None else parts_for(blocks, share.problem.n_models):
         alpha = None if share.alpha is None else share.alpha[n_rows : n_rows + block.n_rows]
-        terms = with_block(terms, share.problem, share.w, alpha, block)
+        terms = with_block(terms, share.problem, share.w, alpha, block, share.scales)
         if survey is not None:
             survey.add(block, share.data.classes)
         n_rows += block.n_rows
     return terms._replace(survey=survey)
 
 
-def no_terms(problem: Problem, w: np.ndarray) -> RowsTerms:
-    """The terms of no rows."""
-    return RowsTerms(np.zeros((problem.n_proofs, kernel.N_SUMS)), np.zeros(w.shape), 0, 0, None)
+def no_terms(problem: Problem, w: np.ndarray, n_scales: int = 0) -> RowsTerms:
+    """The terms of no rows, for w and for some multiples of it."""
+    return RowsTerms(np.zeros((problem.n_proofs, kernel.N_SUMS + 2 * n_scales)), np.zeros(w.shape), 0, 0, None)
 
 
-def with_block(terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, block: Block) -> RowsTerms:
+def with_block(
+    terms: RowsTerms, problem: Problem, w: np.ndarray, alpha: np.ndarray | None, block: Block,
+    scales: np.ndarray = _SCALES[:0],
+) -> RowsTerms:  # fmt: skip
     """Add the terms of a block of rows; the arrays of `terms` change in place.
 
     alpha : float64, (n_rows, n_models), or None: alpha is computed from the slacks
+    scales : the multiples of w that are tried beside w
     """
     X, (y, cost) = readonly_view(block.X), problem.y_and_cost(block)
     if alpha is None:
         alpha = _alpha_of_margins(problem, X, y, cost, w)
-    add_terms(X, y, cost, problem.models_on(block), alpha, w, terms.v, _SCALES[:0], terms.sums)
+    add_terms(X, y, cost, problem.models_on(block), alpha, w, terms.v, scales, terms.sums)
     return terms._replace(n_rows=terms.n_rows + block.n_rows, bytes_read=terms.bytes_read + block.nbytes)
 
 
@@ -188,14 +196,15 @@ class Accumulator:
     """Adds up the terms of blocks, in their order; `finish` gives the certificate.
 
     rescaled : bool   prove the best of some multiples of w instead of w
+    shortened : bool  try much shorter ones, too
     met : float64, shape of w   weights for stored rows (`Problem.met`), usually w
     v : float64, shape of w     sum of alpha_i y_i x_i over stored rows
     """
 
-    def __init__(self, problem: Problem, w: np.ndarray, rescaled: bool = False) -> None:
+    def __init__(self, problem: Problem, w: np.ndarray, rescaled: bool = False, shortened: bool = False) -> None:
         self._problem, self._w = problem, w
         self.met = problem.met(w)
-        self.scales = _SCALES if rescaled else _SCALES[:0]
+        self.scales = (_SHORT_SCALES if shortened else _SCALES) if rescaled else _SCALES[:0]
         self.v = np.zeros(w.shape)
         self._sums: list[np.ndarray] = []
         self.n_rows = 0

@@ -25,12 +25,14 @@ class DeferredCertificate:
 
     w : float32 or float64, (n_features + 1,) or (n_features + 1, n_models)   must not change until `finish`
     alpha : RowVector, (n_samples, n_models)   must not change until `finish`
-    rescaled : bool   prove the best of some multiples of w instead of w
+    rescaled, shortened : bool   prove the best of some multiples of w instead of w; of much shorter ones, too
     """
 
-    def __init__(self, problem: Problem, w: np.ndarray, alpha: RowVector, rescaled: bool = False) -> None:
-        self.problem, self.w, self.alpha, self._rescaled = problem, w, alpha, rescaled
-        self._total = Accumulator(problem, w, rescaled)
+    def __init__(
+        self, problem: Problem, w: np.ndarray, alpha: RowVector, rescaled: bool = False, shortened: bool = False
+    ) -> None:
+        self.problem, self.w, self.alpha, self._tries = problem, w, alpha, (rescaled, shortened)
+        self._total = Accumulator(problem, w, *self._tries)
         self.n_groups = 0
 
     def add(self, block: Block, group: Any) -> None:
@@ -50,7 +52,7 @@ class DeferredCertificate:
 
     def restart(self) -> None:
         """Discard the rows seen so far, because an interrupted pass is begun again."""
-        self._total = Accumulator(self.problem, self.w, self._rescaled)
+        self._total = Accumulator(self.problem, self.w, *self._tries)
         self.n_groups = 0
 
     def take(self, terms: RowsTerms) -> None:

@@ -202,6 +202,8 @@ class Solver(Protocol):
     """It multiplies and adds rows only through `Problem.met` and `Problem.summed`, so rows may count as centred."""
     label_sets: ClassVar[bool]
     """It takes the signs of rows only from `Problem.sides` and `Problem.signs`, so rows may have several labels."""
+    looks_first: ClassVar[bool]
+    """Its first step only looks, so --max-time ends a fit after the second at the earliest."""
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -318,6 +320,7 @@ class SolverBase:
     starts_from: ClassVar[StartsFrom] = ""
     centres: ClassVar[bool] = False
     label_sets: ClassVar[bool] = False
+    looks_first: ClassVar[bool] = False
 
     @property
     def keeps_rows(self) -> Keeps:

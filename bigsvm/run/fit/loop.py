@@ -168,6 +168,7 @@ class Loop:
             if not self.at.proving and self._step():
                 return "converged"
             if self.at.proving:
+                self.prover.at_limit = self.at.ending in ("stopped", "stalled")
                 try:
                     proved = self._report(self.prover.prove())
                 except ProofLeft:
@@ -240,7 +241,8 @@ class Loop:
         exhausted = info.exhausted or at.fruitless >= _STALLED or config.tol < at.relative <= _PRECISION
         unlimited = config.max_passes is None or self._others_wait
         exhausted = exhausted or (unlimited and self._hopeless() and not self._changed())
-        at.ending = "stalled" if exhausted else "stopped" if out_of_passes or self._expired() else ""
+        over = self._expired() and at.steps > self.solver.looks_first
+        at.ending = "stalled" if exhausted else "stopped" if out_of_passes or over else ""
         if info.rule is not None and (config.stop == "paper" or not self.problem.kernel.positive_semidefinite):
             at.ending, at.rule = "paper_rule" if config.stop == "paper" else "kkt", list(info.rule)
 

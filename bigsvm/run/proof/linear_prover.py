@@ -158,7 +158,7 @@ class LinearProver(Prover):
         deferred = []
         for point in points:
             assert point.alpha is not None
-            deferred.append(DeferredCertificate(point.problem, point.w, point.alpha, point.rescaled))
+            deferred.append(DeferredCertificate(point.problem, point.w, point.alpha, *self._tries(point)))
         with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers) as source:
             for group, block in source:
                 ctx.charge(block.nbytes)
@@ -191,13 +191,13 @@ class LinearProver(Prover):
         return side_by_side(lambda one: proof(*one), both, self._ctx.threads, "bigsvm-proof")
 
     def _known(self, points: Sequence[Point]) -> list[Proof | None]:
-        """The last result for each point whose alpha has not changed since; None for the others."""
+        """The last result for each point whose alpha has not changed since; None for the others, and at the end."""
         found: list[Proof | None] = []
         first = 0
         for point in points:
             models = slice(first, first + _width(point.w))
             first = models.stop
-            if not point.still or self._written is None:
+            if not point.still or self._written is None or self.at_limit:
                 found.append(None)
             else:
                 v = point.w.astype(np.float64)
@@ -219,14 +219,21 @@ class LinearProver(Prover):
 
         def share(run: tuple[BlockRef, ...]) -> RowsShare:
             rows = None if alpha is None else alpha.between(run[0].start, run[-1].stop)
-            return RowsShare(ctx.data, run, point.problem.of_rows(run[0].start, run[-1].stop), total.met, rows)
+            own = point.problem.of_rows(run[0].start, run[-1].stop)
+            return RowsShare(ctx.data, run, own, total.met, rows, scales=total.scales)
 
-        total, runs = Accumulator(point.problem, point.w), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
+        tries = self._tries(point) if self.at_limit else (False, False)
+        total, runs = Accumulator(point.problem, point.w, *tries), runs_of(ctx.proof_refs, BLOCKS_PER_TASK)
         for _, terms in over_shares(
             ctx.mapper, certify_blocks, runs, share, ctx.pass_workers, account=ctx, may_leave=True
         ):
             total.add(terms)
         return total.proof()
+
+    def _tries(self, point: Point) -> tuple[bool, bool]:
+        """Whether multiples of w are tried, and much shorter ones: w may be too long where a limit ends the fit."""
+        last = self.at_limit and not point.problem.joint
+        return point.rescaled or last, last
 
     def _copy_of(self, point: Point) -> RowVector:
         """A vector of zeros, as large as the point's alpha, which is copied to it later."""

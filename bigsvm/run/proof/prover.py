@@ -39,6 +39,8 @@ class Prover(ABC):
     rejected = False
     anywhere = False
     """Whether a point in the middle of a step can be proved."""
+    at_limit = False
+    """Whether the proof is the last one of a fit that ends before the tolerance."""
 
     def __init__(self, solver: Any, state: Any, ctx: Context) -> None:
         self._solver, self._state, self._ctx = solver, state, ctx

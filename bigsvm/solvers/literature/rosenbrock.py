@@ -216,7 +216,7 @@ class Rosenbrock(FullGradient):
             w[:, m] += t * d
             extra.steps[m, k % n] = t
             extra.done = k + 1
-            if ctx.stopping():
+            if ctx.stopping() or (ctx.resident and ctx.expired()):
                 raise PassLeft
 
     def turned(self, state: PrimalState) -> None:

@@ -65,6 +65,7 @@ class SSVM(FullGradient):
     starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    hurries: ClassVar[bool] = True
     centres: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True
 

@@ -23,7 +23,7 @@ from bigsvm.solvers.primal.sharded_rows import sums_need
 from bigsvm.solvers.weights import columns
 from bigsvm.store.blocks import BlockRef, RowBlocks, blocks_of, readonly_view
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import over_shares
+from bigsvm.tasks import PassLeft, asked_to_leave, over_shares
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
 _DONE = 0.5  # share of the gap that is asked for with which a model waits for the others
@@ -194,6 +194,8 @@ def newton_direction(state: PrimalState, H: np.ndarray, resting: np.ndarray | No
     """state.direction = -(R + H)^-1 gradient for each model, R the regulariser's identity.  H is left as it was.
 
     resting : bool, (n_models,), models that get the direction 0
+
+    Raises PassLeft between two models, if the caller asks to leave (`tasks.leaving_when`).
     """
     n = H.shape[1]
     last = n - (state.problem.bias == "free")
@@ -201,6 +203,8 @@ def newton_direction(state: PrimalState, H: np.ndarray, resting: np.ndarray | No
         last = n  # the unused bias entry is kept at 0 by its own 1
     U, x = np.empty((n, n)), np.empty(n)
     for m, (g, d) in enumerate(zip(columns(state.gradient).T, columns(state.direction).T, strict=True)):
+        if asked_to_leave():
+            raise PassLeft
         if resting is not None and resting[m]:
             d[:] = 0.0
             continue

@@ -32,6 +32,7 @@ class Newton(FullGradient):
     starts_from: ClassVar[StartsFrom] = "weights"
     paper_rule: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "matrix"
+    hurries: ClassVar[bool] = True
     centres: ClassVar[bool] = True
     label_sets: ClassVar[bool] = True
     in_shards: ClassVar[bool] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from bigsvm.solvers.primal.shard_state import PrimalShard
 from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
-from bigsvm.tasks import PassLeft
+from bigsvm.tasks import PassLeft, leaving_when
 
 _ROUNDING = 1e-14  # length of a step, relative to w, up to which w counts as unchanged
 _WIDE = 8  # arrays as large as w: the point, gradient, direction, best dual point, and sums of tasks
@@ -168,6 +168,7 @@ class FullGradient(PrimalSolver):
     A subclass implements `direction`, and `weights` if it does not use the loss of the problem.
     """
 
+    looks_first: ClassVar[bool] = True
     curvature: ClassVar[Curvature] = "none"
     """The part of the Hessian that a look sums up."""
     move_reads: ClassVar[int] = 1
@@ -178,6 +179,8 @@ class FullGradient(PrimalSolver):
     """The class of its shards."""
     patience: ClassVar[int] = 1
     """Moves in a row without a change of w after which no progress is expected."""
+    hurries: ClassVar[bool] = False
+    """Whether a look takes so much longer than a reading that it is left when --max-time is over (rows in memory)."""
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Named amounts in bytes; what grows with the rows may go to disk."""
@@ -217,14 +220,19 @@ class FullGradient(PrimalSolver):
     def step(self, problem: Problem, state: PrimalState, ctx: Context) -> StepInfo:
         """Move along the direction that was chosen last, then look at the new point."""
         n = ctx.data.n_samples
+        hurries = self.hurries and ctx.resident and ctx.shards == 1
         try:
             if state.moving:
                 self.move(state, ctx)
                 state.visits += n * self.move_reads
-            self.look(state, ctx)
+            if not hurries:
+                self.look(state, ctx)
+            elif not self._looked_in_time(state, ctx) or ctx.expired():
+                self._end_at_once(state, ctx)
             state.visits += n
         except PassLeft:
-            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            over = ctx.expired() and not ctx.stopping()
+            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=not over)
         visits, state.visits = state.visits, 0
         state.rows.end_step()
         return StepInfo(
@@ -240,17 +248,53 @@ class FullGradient(PrimalSolver):
 
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Compute slacks, gradient and dual point at w, and choose the next direction."""
-        problem, weights = state.problem, self.weights(state.problem)
         V, H = self.read(state, ctx)
         if start_at_costless_bias(state):
             V, H = self.read(state, ctx)
+        self._see(state, ctx, V)
+        self.direction(state, H)
+        state.moving = True
+
+    def _see(self, state: PrimalState, ctx: Context, V: np.ndarray) -> None:
+        """Set objective, gradient and dual point from the slacks and from their V (`read`)."""
+        problem, weights = state.problem, self.weights(state.problem)
         state.primal = 0.5 * squared_norm(problem, state.w) + state.rows.losses(problem)
         state.gradient = regularised(problem, state.w) - V
         if problem.bias != "free" or state.iteration > 0:  # before the first move b is far from its optimum
             mix_dual(state, weights, V, tol=ctx.tol)
         self.update_gaps(state)
-        self.direction(state, H)
-        state.moving = True
+
+    def _looked_in_time(self, state: PrimalState, ctx: Context) -> bool:
+        """Look, unless --max-time is over before the direction is known: then False, and w stays as it was."""
+        control = replace(ctx.control, stopping=lambda: ctx.stopping() or ctx.expired())
+        try:
+            with leaving_when(ctx.expired):
+                self.look(state, replace(ctx, control=control))
+        except PassLeft:
+            if ctx.stopping():
+                raise
+            return False
+        return True
+
+    def _end_at_once(self, state: PrimalState, ctx: Context) -> None:
+        """End where --max-time is over: move along the direction, if there is one, and see the point without a Hessian.
+
+        At w = 0 a move along the gradient leads to weights that tell the classes apart, in one more reading.
+        """
+        if not state.moving:
+            self._glance(state, ctx)
+            if not state.w.any():
+                state.direction[...] = -state.gradient
+                state.moving = True
+        if state.moving:
+            self.move(state, ctx)
+            self._glance(state, ctx)
+
+    def _glance(self, state: PrimalState, ctx: Context) -> None:
+        """A look without a Hessian and without a direction."""
+        problem, weights = state.problem, self.weights(state.problem)
+        V, _ = row_pass(ctx, problem, state.rows, state.w.shape, w=state.w, weights=weights)
+        self._see(state, ctx, V)
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
         """The pass of a look: slacks at w; returns V and H of `row_pass`."""
