@@ -22,6 +22,7 @@ from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
 from bigsvm.run.fit.plan import Plan, make_plan
+from bigsvm.run.fit.scales import is_told, told_once
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
 from bigsvm.store.blocks import RowBlocks
@@ -153,6 +154,7 @@ def _in_turn(store: RowBlocks, config: FitConfig, plan: Plan, emit: Emit) -> lis
     found: dict[float, FitResult] = {}
     # Small C alone might have another solver, which does not start from weights.
     own = dataclasses.replace(config, solver=plan.solver.name)
+    emit = told_once(emit)
     with temporary_folder() as folder:
         for C in sorted(set(config.C_path)):
             (found[C],) = _together(store, dataclasses.replace(own, C=C, C_path=[C]), emit)
@@ -165,7 +167,9 @@ def _in_turn(store: RowBlocks, config: FitConfig, plan: Plan, emit: Emit) -> lis
     seconds = {name: math.fsum(fit.seconds[name] for fit in fits) for name in fits[0].seconds}
     memory = {name: max(fit.memory[name] for fit in fits) for name in fits[0].memory}
     memory.update((name, fits[0].memory[name]) for name in _OF_THE_FIRST if name in memory)
-    warnings = list(dict.fromkeys(text for fit in fits for text in fit.warnings))
+    warnings: list[str] = []
+    for text in (text for fit in fits for text in fit.warnings):
+        warnings += [] if is_told(text, warnings) else [text]
     path = {"C_path": list(config.C_path)}
     results = []
     for C in config.C_path:

@@ -10,8 +10,13 @@ import pytest
 import scipy.sparse as sp
 
 import bigsvm
+from bigsvm.events import Warned
 from bigsvm.run.fit import scales
+from tests.cli.conftest import Bigsvm
+from tests.cli.conftest import bigsvm as command
 from tests.run.counted_fits import fit, unscaled
+
+__all__ = ["command"]
 
 
 def warnings_of(rows: Any, **options: Any) -> list[str]:
@@ -149,3 +154,56 @@ def test_long_rows_are_warned_of_where_training_takes_long(
     assert "C |x|^2 is about 1e+05" in text
     assert said(255.0) == said(1.0, C=1e-3) == said(1.0, scale="maxabs") == said(1.0, kernel="rbf") == []
     assert said(1.0, loss="nu_svc", nu=0.2, kernel="linear", max_passes=100) == []
+
+
+@pytest.mark.parametrize("form", ["stored", "csv", "scaled"])
+@pytest.mark.parametrize("kind", ["long", "unscaled", "ordinary"])
+def test_plan_warns_as_fit_does_or_says_that_fit_will(
+    kind: str, form: str, command: Bigsvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user who asks `plan` before the night heard nothing of what makes the night too short."""
+    monkeypatch.setattr(scales, "_MUCH", 1e3)
+    X = np.random.default_rng(1).uniform(1.0, 2.0, (60, 6)).astype(np.float32)
+    X *= 255.0 if kind == "long" else 1.0
+    X[:, 1] *= 1e5 if kind == "unscaled" else 1.0
+    y = (X[:, 0] > np.median(X[:, 0])).astype(int)
+    if form == "csv":
+        path = tmp_path / "rows.csv"
+        np.savetxt(path, np.column_stack([X, y]), delimiter=",", header="a,b,c,d,e,f,label", comments="")
+    else:
+        path = tmp_path / "rows.zarr"
+        bigsvm.ingest((X, y), path)
+    options = ["--gamma", "2", "--loss", "hinge", *(["--scale", "maxabs"] if form == "scaled" else [])]
+    planned = command("plan", str(path), *options, "--json").document
+    fitted = command(
+        "fit", str(path), *options, "--max-passes", "1", "--allow-unconverged", "-o", str(tmp_path / "m"), "--json"
+    ).document
+    about = [text for text in fitted["warnings"] if "scale" in text or "has no effect" in text]
+    assert len(about) == 1 + (kind != "ordinary" and form != "scaled")
+    assert planned["result"]["scales_known"] == (form == "stored")
+    assert planned["warnings"] == (about if form == "stored" else about[:1])
+    shown = command("plan", str(path), *options).out
+    assert ("fit looks at them" in shown) == (form != "stored")
+
+
+@pytest.mark.parametrize("by", ["tune", "fit_path"])
+@pytest.mark.parametrize("form", ["dense", "stored"])
+def test_of_several_C_each_warning_is_given_once(
+    form: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are trained one after another, each fit warns of its own C."""
+    monkeypatch.setattr(scales, "_MUCH", 1e3)
+    X = np.random.default_rng(1).integers(1, 256, (60, 6)).astype(np.float32)
+    rows: Any = (X, (X[:, 0] > 128.0).astype(int))
+    if form == "stored":
+        bigsvm.ingest(rows, tmp_path / "s.zarr")
+        rows = tmp_path / "s.zarr"
+    told: list[str] = []
+    options: dict[str, Any] = {"solver": "newton-cg", "loss": "squared_hinge", "tol": 0.5}
+    options["emit"] = lambda event: told.append(event.message) if isinstance(event, Warned) else None
+    if by == "tune":
+        kept = [bigsvm.tune(rows, Cs=[1.0, 10.0, 100.0], folds=2, **options).warnings]
+    else:
+        kept = [result.warnings for result in bigsvm.fit_path(rows, [1.0, 10.0, 100.0], **options)]
+    for warnings in (told, *kept):
+        assert ["rows are long for C = " in text for text in warnings].count(True) == 1

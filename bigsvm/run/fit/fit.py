@@ -149,7 +149,7 @@ def _trained(
         data, survey = stack.enter_context(open_rows(store, plan, config, scratch, budget, mapper, note))
         check_unchanged(store)  # rows in memory and in a working copy are not read from the store again
         staged_at = time.monotonic()
-        if not store.content and config.kernel != "precomputed":
+        if not store.content:
             _warn(found_scale_warning(data, data.refs(plan.extent_rows), plan, store.feature_names), note)
         problem = _problem_of_rows(plan, config, store, survey)
         if folded is not None:
@@ -262,8 +262,7 @@ def _make_ready(
     earlier = None if path is None else open_earlier(path, plan.solver, plan.problem, store)
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
-    if config.kernel != "precomputed":
-        _warn(known_scale_warning(store, plan), note)
+    _warn(known_scale_warning(store, plan), note)
     note(WorkStarted(COMPILING, 0, ""))
     precompile(store, plan, config, note)
     compiled = time.monotonic()

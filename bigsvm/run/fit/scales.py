@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bigsvm.compiled.shared.rows import CSR
+from bigsvm.events import Emit, Event, Warned
 from bigsvm.run.fit.plan import Plan
 from bigsvm.store.blocks import BlockRef, Matrix, RowBlocks
 from bigsvm.store.content import ColumnScales, Minding, scale_warning
@@ -20,6 +21,7 @@ _PIECES, _PIECE = 256, 1 << 16  # of the entries of a block
 # 255 and multiplying C by 255^2 changes nothing.  Of scaled features it is 1 to 100, times C.
 _LONG = 1e5
 _SCALED = 2.0  # the usual largest number of a column up to which scaling is no remedy: features are about in [-1, 1]
+_OF_LONG_ROWS = "rows are long for C = "
 _MUCH = 3e10  # multiplications of a fit below which nothing is said: some 10 s
 # Newton steps of a fit with long rows, in each of which about half of the rows matter (images of 784 pixels up to 255
 # need 117), and epochs of dual coordinate descent without them, at the least.
@@ -46,8 +48,30 @@ def known_scale_warning(store: RowBlocks, plan: Plan) -> str | None:
     return _warning_of(store.content.get("column_scale") or {}, plan, store.feature_names)
 
 
+def is_told(message: str, warnings: Collection[str]) -> bool:
+    """Whether `warnings` have it already.  That rows are long is told of one C; it holds for every larger one."""
+    of_long_rows = message.startswith(_OF_LONG_ROWS) and any(text.startswith(_OF_LONG_ROWS) for text in warnings)
+    return of_long_rows or message in warnings
+
+
+def told_once(emit: Emit) -> Emit:
+    """An Emit for several fits of the same rows: each warning is passed on only once."""
+    told: list[str] = []
+
+    def once(event: Event) -> None:
+        if isinstance(event, Warned):
+            if is_told(event.message, told):
+                return
+            told.append(event.message)
+        emit(event)
+
+    return once
+
+
 def _warning_of(summary: dict[str, Any], plan: Plan, names: Sequence[str] | None) -> str | None:
     """The first warning that the scales of the columns give rise to.  summary : as of `ColumnScales.summary`"""
+    if plan.problem.kernel.name == "precomputed":  # columns are rows
+        return None
     return scale_warning(summary, minds_scales(plan), names) or _long_rows_warning(summary, plan)
 
 
@@ -68,7 +92,7 @@ def _long_rows_warning(summary: Mapping[str, Any], plan: Plan) -> str | None:
     work = problem.models_per_row * shape.nnz * (_NEWTON_STEPS * 0.5 * a_row if by_newton else _EPOCHS)
     if hard < _LONG or work < _MUCH:
         return None
-    what = f"rows are long for C = {C:g}: C |x|^2 is about {hard:.0e}"
+    what = f"{_OF_LONG_ROWS}{C:g}: C |x|^2 is about {hard:.0e}"
     remedy = "lower C"
     if usual > _SCALED:
         what += f", and would be about {C * a_row / 3.0:.0e} with features in [-1, 1]"

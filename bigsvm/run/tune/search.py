@@ -20,6 +20,7 @@ from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.scales import is_told
 from bigsvm.run.start.lazy_rows import apart, rows_on_disk
 from bigsvm.run.start.targets import open_for
 from bigsvm.run.tune.folder import CHECKPOINT, FOUND, LOCK, claim
@@ -175,7 +176,7 @@ def tune_store(
 
     def note(event: Event) -> None:
         if isinstance(event, Warned):
-            if event.message in warnings:
+            if is_told(event.message, warnings):
                 return
             warnings.append(event.message)
         emit(event)

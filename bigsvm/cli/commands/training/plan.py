@@ -46,13 +46,21 @@ def command(
     config = config_of(ctx, options)
 
     from bigsvm.run.fit.plan import make_plan
+    from bigsvm.run.fit.scales import known_scale_warning
     from bigsvm.run.start.targets import open_for
+    from bigsvm.run.start.unused_options import unused_options
     from bigsvm.run.workers.cluster_plan import cluster_plan, described
 
     data = open_for(store, config.regression, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
     session.warn_of(data)
     plan = make_plan(data, config)
+    for message in (*unused_options(config, plan.solver.name, plan.shards), known_scale_warning(data, plan)):
+        if message is not None:
+            session.warn(message)
     document, rows = plan.document(), plan.describe()
+    document["scales_known"] = bool(data.content.get("column_scale"))
+    if not data.content and config.kernel != "precomputed":
+        rows.append(("column scales", "not known before rows are read; fit looks at them, and warns if they matter"))
     if config.workers is not None:
         each = None if memory_per_worker is None else parse_bytes(memory_per_worker)
         document["cluster"] = cluster_plan(plan, config.workers, each)
