@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigsvm.config import FitConfig
 from bigsvm.errors import BigSVMError, Interrupted
-from bigsvm.events import Emit, Event, Warned, silent
+from bigsvm.events import Emit, Event, FitStarted, Warned, silent
 from bigsvm.model.linear_model import Model
 from bigsvm.observe.lines import PlainLines
 from bigsvm.problem.certificate import Certificate, joined
@@ -31,6 +31,7 @@ from bigsvm.run.apply.predict import scored_rows
 from bigsvm.run.apply.scoring import budget_of, precompile_scoring_of
 from bigsvm.run.execute.signals import hand_on
 from bigsvm.run.fit.outcome import FitResult
+from bigsvm.run.fit.scales import foretells_long_training
 from bigsvm.sklearn.kept import Kept, fit_from, folders, kept_of
 from bigsvm.sklearn.parts import computed_parts
 from bigsvm.sklearn.rows import is_source, open_source, refuse_hidden
@@ -49,6 +50,8 @@ _LONGER, _EASIER = (
 )
 
 
+_BETWEEN = ("bigsvm", "sklearn", "contextlib", "numpy")
+"""Packages and modules between a user's line and ours; functions of ours are decorated by NumPy's `errstate`."""
 UNCONVERGED = {"stopped", "stalled"}
 """The statuses of a fit that did not reach its tolerance."""
 
@@ -122,7 +125,7 @@ class Certified:
         wanted : relative gap;  too_short : beginning of the warning if a limit ended the fit
         keep : start from the last fit, if its rows allow that, and keep this fit for the next
         """
-        emit = PlainLines(sys.stderr) if self.verbose else silent
+        emit = _Foretold(PlainLines(sys.stderr) if self.verbose else silent)
         common = {"memory": self.memory, "threads": self.threads, "seed": seed_of(self.random_state), "tol": wanted}
         earlier = getattr(self, "_start", None) if keep else None
         with errors_of_scikit_learn(), folders(earlier, len(problems)) as starts:
@@ -146,9 +149,10 @@ class Certified:
                 f"{said} The relative duality gap is {self.relative_gap_:.2g}, and tol={self.tol:g} asks for "
                 f"{wanted:.2g}: {hint}."
             )
-            more = dict.fromkeys(warning_in_python(text, True) for result in results for text in result.warnings)
+            told = (text for result in results for text in result.warnings if text not in emit.told)
+            more = map(functools.partial(warning_in_python, estimators=True), dict.fromkeys(told))
             warnings.warn(" ".join((message, *more)), ConvergenceWarning, stacklevel=level_of_the_user())
-        rows = problems[0][0]  # whose warnings are of the store; those of the fit are shown only with the warning above
+        rows = problems[0][0]  # whose warnings are of the store; most of those of the fit are part of the warning above
         names = getattr(self, "feature_names_in_", None) if rows.uri == "memory" else None
         for text in dict.fromkeys((*rows.warnings, *told_of_weights(names, in_memory=True))):
             warnings.warn(warning_in_python(text, True), UserWarning, stacklevel=level_of_the_user())
@@ -270,10 +274,32 @@ def warnings_of(rows: RowBlocks) -> Iterator[Emit]:
         warnings.warn(warning_in_python(text, True), UserWarning, stacklevel=level_of_the_user())
 
 
+class _Foretold:
+    """An Emit that issues Python warnings before training that takes long because of the scales of columns or rows.
+
+    Other warnings of a fit are of no interest where it converges.  `told` are the messages that were issued.
+    """
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._plan: dict[str, Any] = {}
+        self.told: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        self._emit(event)
+        if isinstance(event, FitStarted):
+            self._plan = event.plan
+        if not isinstance(event, Warned) or event.message in self.told:
+            return
+        if foretells_long_training(event.message, self._plan):
+            self.told.add(event.message)
+            warnings.warn(warning_in_python(event.message, True), UserWarning, stacklevel=level_of_the_user())
+
+
 def level_of_the_user() -> int:
-    """The `stacklevel` with which a warning names the user's line, the first outside of bigsvm and scikit-learn."""
+    """The `stacklevel` with which a warning names the user's line, the first outside of what calls ours for them."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_globals["__name__"].partition(".")[0] in ("bigsvm", "sklearn", "contextlib") and frame.f_back:
+    while frame.f_globals["__name__"].partition(".")[0] in _BETWEEN and frame.f_back:
         level, frame = level + 1, frame.f_back
     return level
 

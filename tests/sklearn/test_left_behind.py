@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import scipy.sparse
 
 pytest.importorskip("sklearn")
 
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import bigsvm.sklearn
+from bigsvm.run.fit import scales
 from bigsvm.sklearn import SVC, LinearSVC, LinearSVR
 from tests.sklearn.estimators import ALL, fitted, rows, scores
 
@@ -27,6 +31,42 @@ def test_a_fit_that_is_cut_short_warns_with_its_gap(estimator: Any) -> None:
     assert estimator.relative_gap_ > estimator.tol / 100
     assert f"{estimator.relative_gap_:.2g}" in str(seen[0].message)
     assert seen[0].filename == __file__
+
+
+@pytest.mark.parametrize("kind", ["long", "unscaled", "ordinary", "small"])
+@pytest.mark.parametrize(
+    "estimator",
+    [LinearSVC(loss="hinge", max_iter=1), LinearSVC(loss="hinge"), LinearSVR(max_iter=1), SVC(max_iter=1)],
+    ids=str,
+)
+def test_long_training_is_warned_of_before_it_begins(
+    estimator: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only in the warning after a fit that failed; small rows are trained at once, whatever their scales are."""
+    if kind != "small":
+        monkeypatch.setattr(scales, "_MUCH", 1e3)
+    X, y = rows(n=60, n_classes=2)
+    X = X.astype(np.float32) * np.float32(1e3 if kind == "long" else 1.0)
+    if kind in ("unscaled", "small"):
+        X[:, 1] *= 1e5
+    of_rows = kind == "long" and not isinstance(estimator, SVC)  # C |x|^2 says nothing of a kernel
+    foretold = of_rows or (kind == "unscaled" and not isinstance(estimator, LinearSVR))  # another method takes over
+    found = clone(estimator)
+    with pytest.warns() if foretold or estimator.max_iter == 1 else contextlib.nullcontext([]) as seen:
+        found.fit(X, y)
+    about = [one for one in seen if "scale" in str(one.message) and "columns differ" in str(one.message)]
+    about += [one for one in seen if "rows are long for C" in str(one.message)]
+    if foretold:
+        assert [(one.category, one.filename) for one in about] == [(UserWarning, __file__)]
+        assert seen[0] is about[0]  # before the one of a fit that failed
+        found = clone(estimator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            with pytest.raises(UserWarning, match=r"rows are long|columns differ in scale"):
+                found.fit(X, y)
+        assert not hasattr(found, "coef_")
+    else:
+        assert all(one.category is ConvergenceWarning for one in about)
 
 
 def test_steps_of_svc_are_bounded() -> None:

@@ -54,6 +54,16 @@ def is_told(message: str, warnings: Collection[str]) -> bool:
     return of_long_rows or message in warnings
 
 
+def foretells_long_training(message: str, plan: Mapping[str, Any]) -> bool:
+    """Whether a warning is of the scales of columns or rows, and training takes more than some seconds for them.
+
+    plan : as of `Plan.document`
+    """
+    if message.startswith(_OF_LONG_ROWS):
+        return True
+    return "columns differ in scale" in message and plan["n_models"] * plan["nnz"] * _EPOCHS >= _MUCH
+
+
 def told_once(emit: Emit) -> Emit:
     """An Emit for several fits of the same rows: each warning is passed on only once."""
     told: list[str] = []
