@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import ClassVar, ParamSpec, TypeVar
 
-_NUMBERED = re.compile(r"(?<![\w/.-])(row|column)s? [0-9]+(?![\w/]|\.\w)")
+_NUMBERED = re.compile(r"(?<![\w/.-])(row|column)s? [0-9]+(?![\w/]|\.\w| \(char )")  # not those of `json`
 _QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")(?!\w)""")  # names, labels and values, which may read as anything
 _COUNTED = "are counted from 0"
 P = ParamSpec("P")

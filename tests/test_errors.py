@@ -109,6 +109,7 @@ def test_no_message_is_the_repr_of_an_exception() -> None:
         ("row 7 holds nan in column 2", "a.csv", "rows and columns are counted from 0"),
         ("rows 3 to 5 have index 9", "a.zarr", "rows are counted from 0"),
         ("feature 9 is beyond the model's 4 features (from 0)", "row 7", "rows are counted from 0"),
+        ("model.json is not JSON: Expecting ',' delimiter: line 69 column 19 (char 1297)", "m", ""),
         ("not a number", "a.svm:12", ""),
         ("60 rows have no label", "a.csv", ""),
         ("no column 'row 7th'", "a.csv", ""),

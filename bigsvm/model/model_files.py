@@ -36,6 +36,8 @@ _UNSEALED = 2
 MARKS = ("model.json",)
 """Files by which a folder is recognised as a model."""
 DAMAGED = "damaged: its digest does not match model.json"
+RESTORE = "restore it, or train again"
+"""The remedy for a damaged model that is not in a registry."""
 _PIECE = 1 << 16  # values that are checked or written at a time
 
 
@@ -178,7 +180,7 @@ def _check_digest(document: dict[str, Any], version: int, where: str) -> None:
     except (ValueError, RecursionError):
         ours = False
     if not ours:
-        raise DataError("damaged: model.json does not match its own digest", where, "restore it, or train again")
+        raise DataError("damaged: model.json does not match its own digest", where, RESTORE)
 
 
 def classes_of(document: dict[str, Any], folder: Path) -> tuple[np.ndarray, bool]:

@@ -16,6 +16,7 @@ from bigsvm.files.paths import given_as
 from bigsvm.files.rows_file import read_rows
 from bigsvm.model.decide import models_of, n_models_of
 from bigsvm.model.model_files import (
+    RESTORE,
     Document,
     classes_of,
     is_ascending,
@@ -81,16 +82,25 @@ def read_as_one(path: str | Path, read: Callable[[], Read]) -> Read:
     --overwrite exchanges the folders in one step, and deletes the former one.  A reader between two files would take
     the second one for damaged.
 
-    Raises what `read` raises.
+    Raises what `read` raises; a DataError says what to do, too.
     """
     for _ in range(_READINGS - 1):
         was = _folder_at(path)
         try:
             return read()
-        except (DataError, MissingInput):
+        except (DataError, MissingInput) as error:
             if _folder_at(path) == was:
+                if isinstance(error, DataError) and error.hint in ("", RESTORE):
+                    error.hint = _remedy(Path(path))
                 raise
     return read()
+
+
+def _remedy(path: Path) -> str:
+    """What helps against a damaged model."""
+    from bigsvm.model.versions.reading import remedy_of_version  # which loads models
+
+    return remedy_of_version(path) or RESTORE
 
 
 def _folder_at(path: str | Path) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from bigsvm.cli.commands.models.history import shown_entry
 from bigsvm.errors import DataError
 from bigsvm.model import versions as registry
 from bigsvm.model.linear_model import load_model
+from bigsvm.model.versions.whole_models import check_model
 from tests.registry.made import make_model
 
 
@@ -104,3 +105,37 @@ def test_a_history_with_a_damaged_byte_is_shown_or_refused(tmp_path: Path) -> No
         else:
             assert len(shown) == 1
     assert refused > 50
+
+
+@pytest.mark.parametrize("file", ["model.json", "coef.npy", "alpha.npy"])
+@pytest.mark.parametrize("n_versions", [0, 1, 2, 3])
+@pytest.mark.parametrize("way", ["current", "number", "link"])
+def test_a_damaged_version_names_what_can_be_done(tmp_path: Path, way: str, n_versions: int, file: str) -> None:
+    """Of the current version, and of one that is not; 0: a model that is in no registry."""
+    root, model = tmp_path / "reg", make_model(tmp_path / "m0")
+    for seed in range(n_versions):
+        registry.promote(root, make_model(tmp_path / f"m{seed + 1}", seed))
+    damaged = 2 if n_versions == 3 and way != "current" else n_versions
+    folder = root / "versions" / f"{damaged:06d}" if n_versions else model
+    for path in (folder, folder / file):
+        path.chmod(0o755)
+    content = (folder / file).read_bytes()
+    path = {"current": root / "current" if n_versions else folder, "number": folder, "link": tmp_path / "link"}[way]
+    if way == "link":
+        path.symlink_to(folder)
+    if n_versions == 0:
+        remedy = "restore it, or train again"
+    elif damaged != n_versions:
+        remedy = f"bigsvm rollback {root} --to N makes another version current, see bigsvm history {root}"
+    elif n_versions == 1:
+        remedy = f"bigsvm promote {root} MODEL --allow-other-shape makes another model current"
+    else:
+        remedy = f"bigsvm rollback {root} makes version {n_versions - 1} current"
+    for spoilt in (content[:-3] + b"?" + content[-2:], b"", content[: len(content) // 2]):
+        (folder / file).write_bytes(spoilt)
+        with pytest.raises(DataError) as caught:
+            check_model(path)
+        assert caught.value.hint == remedy
+    if n_versions > 1 and damaged == n_versions:
+        assert registry.rollback(root) == n_versions - 1  # as it says
+        load_model(root / "current")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bigsvm.errors import DataError, MissingInput
+from bigsvm.errors import BigSVMError, DataError, MissingInput
 from bigsvm.model.versions.history_file import history
-from bigsvm.model.versions.layout import CURRENT, is_there, linked_version, version_folder, version_numbers
+from bigsvm.model.versions.layout import CURRENT, LOCK, is_there, linked_version, version_folder, version_numbers
 
 
 def current(registry: str | Path) -> Path | None:
@@ -47,6 +47,24 @@ def refuse_a_link(folder: Path) -> None:
     """Raise DataError if a version is a link, because the target of a link may change."""
     if folder.is_symlink():
         raise DataError("the version is a link", str(folder), "put the model's folder itself there")
+
+
+def remedy_of_version(path: Path) -> str:
+    """What helps if the model at `path` is damaged; '' unless it is a version of a registry.
+
+    path : of the version or of the link `current`; the registry is called as it is there
+    """
+    folder = path.resolve()
+    version, registry = linked_version(f"{folder.parent.name}/{folder.name}"), folder.parent.parent
+    if version is None or not (registry / LOCK).exists():
+        return ""
+    named = {CURRENT: path.parent, folder.name: path.parent.parent}.get(path.name, registry)
+    try:
+        if current_version(registry) != version:
+            return f"bigsvm rollback {named} --to N makes another version current, see bigsvm history {named}"
+        return f"bigsvm rollback {named} makes version {version_before(registry)} current"
+    except BigSVMError:
+        return f"bigsvm promote {named} MODEL --allow-other-shape makes another model current"
 
 
 def version_before(root: Path) -> int:
