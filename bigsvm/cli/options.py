@@ -19,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 label_options = [
     click.option("--label", metavar="NAME", help="Column of labels, such as label or obs/label."),
-    click.option("--weight", metavar="NAME", help="Column of sample weights, such as weight or obs/weight."),
+    click.option(
+        "--weight", metavar="NAME", help="Column of sample weights, such as weight or obs/weight; '' for none."
+    ),
 ]
 labels_option = click.option(
     "--labels",

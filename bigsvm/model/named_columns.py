@@ -68,6 +68,10 @@ def _only_one_weighted(model: Mapping[str, Any], store: RowBlocks) -> list[str]:
         which = "their weights" + (f" (column {column})" if column else "")
         return [
             f"the model was trained without weights of rows, and these rows count by {which}: "
-            "train with them, or give rows without any"
+            f"train with them, or {_without_theirs(store)}"
         ]
     return []
+
+
+def _without_theirs(store: RowBlocks) -> str:
+    return "give (X, y)" if getattr(store, "given", None) is not None else "read rows without: --weight ''"

@@ -229,7 +229,7 @@ def test_weights_on_one_side_only_are_told(form: str, weighted: bool, tmp_path: 
             which = f"their weights (column {name})" if name else "their weights"
             expected = [
                 f"the model was trained without weights of rows, and these rows count by {which}: "
-                "train with them, or give rows without any"
+                "train with them, or " + ("give (X, y)" if other == "arrays" else "read rows without: --weight ''")
             ]
         assert told == expected, (other, here)
 

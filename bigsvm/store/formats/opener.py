@@ -77,7 +77,7 @@ def open_store(
         store, which is returned as it is (a store over arrays sees their present values)
     label, weight : names of the columns; for a table also their numbers, from 0.  Default: `label`, and `weight` if
         there is such a column; with `like` the columns of that model's labels and weights, if there are any of their
-        names
+        names.  weight='' reads no weights, whatever there is
     labels : for rows with several labels, or none: names of columns of true and false, or 0 and 1, one for each label;
         or the name of one text column such as `1,5`, which lists the labels of a row.  For arrays y may be a matrix of
         0 and 1
@@ -115,6 +115,8 @@ def open_store(
     """
     asked = dict(locals())  # must be the first statement: it takes the arguments only
     del asked["source"], asked["storage_options"]
+    if isinstance(source, tuple) and weight == "":
+        source, weight = source[:2], None
     if scale not in (None, *SCALES):
         raise UsageError(f"unknown scale {scale!r}", hint=f"one of {', '.join(SCALES)}")
     kept = (like or {}).get(LABEL_SETS) if not isinstance(source, tuple) else None
@@ -210,6 +212,9 @@ def _open(
     source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
 ) -> RowBlocks:
     if isinstance(source, tuple):
+        if options["weight"] is not None:
+            what = f"arrays have no column {options['weight']!r} of weights"
+            raise UsageError(what, hint="pass (X, y, sample_weight)")
         if len(source) not in (2, 3):
             raise UsageError(
                 f"a tuple of {counted(len(source), 'array')} cannot be opened",
@@ -243,6 +248,9 @@ def _open(
         if not isinstance(getattr(source, "identity", None), Identity):
             hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
             raise UsageError(f"a {type(source).__name__} does not identify its rows", hint=hint)
+        if options["weight"] or (options["weight"] == "" and getattr(source, "has_weights", False)):
+            hint = "in Python open_store(..., weight=...) opens rows with other weights"
+            raise UsageError("--weight does not apply to an open store", hint=hint)
         return cast(RowBlocks, source.as_now())
     raise UsageError(f"cannot open a {type(source).__name__}", hint="pass a path, or (X, y) arrays")
 
@@ -413,7 +421,7 @@ def is_text(name: str) -> bool:
 
 def check_text(label: str | None, weight: str | None, chosen: Mapping[str, Any]) -> None:
     """Raise UsageError for options that name columns, if the source is svmlight text, which has no columns."""
-    if label is not None or weight is not None:
+    if label is not None or weight:
         raise UsageError("svmlight text contains its labels, and has no weights", hint="leave out --label and --weight")
     for name in chosen:
         raise UsageError(f"--{name.replace('_', '-')} does not apply to svmlight text", hint="leave it out")

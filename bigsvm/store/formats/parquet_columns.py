@@ -17,7 +17,7 @@ from bigsvm.errors import DataError, NoSuchColumn
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of, numbers_of, refuse_nulls
-from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice
+from bigsvm.store.formats.tables.column_choice import chosen_columns, column_of_weights, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts, fixed_width
 from bigsvm.units import columns_there
@@ -74,7 +74,7 @@ def find_layout(
     The order is: lists `indices` and `values`; one column of vectors; one column of lists of fixed length; columns of
     numbers.
 
-    label, weight : names of columns; by default `label`, and `weight` if there is one
+    label, weight : names of columns; by default `label`, and `weight` if there is one; '' for no weights
     where : name of the store, for errors
     labelled : if False, rows are read without labels and weights, and these columns are no features
     apart : further columns that are no features
@@ -93,11 +93,10 @@ def find_layout(
     label = label or "label"
     refuse_twice((label, weight), names, where)
     for name in (label, weight):
-        if name is not None and name not in names:
+        if name and name not in names:
             raise NoSuchColumn(f"no column {name!r}", where, columns_there(name, names), name)
-    if weight is None and names.count("weight") == 1 and "weight" not in columns:
-        weight = "weight"
-    kinds = _kinds_of(schema, {name for name in (label, weight, *apart) if name}, columns, in_order, where)
+    weight, no_features = column_of_weights(weight, names, columns)
+    kinds = _kinds_of(schema, {label, *apart} | no_features, columns, in_order, where)
     layout = _of_features(kinds, names, where)
     return dataclasses.replace(layout, label=label, weight=weight)
 

@@ -43,7 +43,7 @@ class ZarrRows(StoreBase):
 
     path : the store's folder
     label : path of the label column, `obs/label`, or `label` for short
-    weight : path of the weight column; default: `obs/weight`, if it exists
+    weight : path of the weight column; default: `obs/weight`, if it exists; '' for no weights
     task : whether numeric labels are classes or targets (`labels.scan_classes`)
     empty_chunks : `zeros` vouches that chunks which are missing from an unsealed store hold the fill value
     labelled : False opens only X, for prediction: no labels or weights are needed, and every y is 0
@@ -312,7 +312,7 @@ class ZarrRows(StoreBase):
 
     def _open_weights(self, group: Any, open_array: Open, weight: str | None) -> None:
         path = _column(weight or "weight")
-        if weight is not None or path in group:
+        if weight or (weight is None and path in group):
             self._weight, self._weight_name = open_weights(group, path, open_array), path
             if path != "obs/weight" or not is_of_ingest(group):
                 self.weight_column = path.removeprefix("obs/")

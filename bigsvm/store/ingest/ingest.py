@@ -83,7 +83,8 @@ def ingest(
     path : the store to write
     y, sample_weight : arrays, shape (n_samples,), if they are not part of the source
     label, weight : name of the array in an .npz, of the .npy file, or of the column that holds them; by default weights
-        are the column `weight`, in an .npz or a folder of .npy files also the array `sample_weight`, if it exists
+        are the column `weight`, in an .npz or a folder of .npy files also the array `sample_weight`, if it exists;
+        weight='' reads none
     labels : for rows with several labels, or none, as in `open_store`; for svmlight text, where a line has all its
         labels in one field (`1,5 3:0.2`), ["label"].  The store keeps sets of labels
     from_format : svmlight, npz, npy, folder or store, if the name does not tell

@@ -44,7 +44,7 @@ from bigsvm.units import parse_bytes, show_bytes
     metavar="A,B,...",
     help="For rows with several labels: true/false columns, or one text column such as 1,5; for svmlight text: label.",
 )
-@click.option("--weight", metavar="NAME", help="Column or array of sample weights.  [default: weight]")
+@click.option("--weight", metavar="NAME", help="Column or array of sample weights; '' for none.  [default: weight]")
 @click.option("--n-features", type=int, metavar="D", help="Number of features.  [default: the largest index]")
 @click.option("--zero-based", is_flag=True, help="Feature indices start at 0.")
 @click.option(

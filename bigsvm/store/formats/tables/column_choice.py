@@ -53,6 +53,21 @@ def refuse_twice(used: Iterable[str | None], names: Sequence[str], where: str) -
         seen.add(name)
 
 
+def column_of_weights(
+    asked: str | None, names: Sequence[str], columns: Sequence[str]
+) -> tuple[str | None, frozenset[str]]:
+    """The column of row weights, or None; and the columns that are no features for its sake.
+
+    asked : its name; None for `weight`, if there is such a column; '' for none: `weight` is no feature then, either, so
+        that the features are the same with and without weights
+    columns : the features that were asked for, among which `weight` is one
+    """
+    if asked:
+        return asked, frozenset((asked,))
+    usual = names.count("weight") == 1 and "weight" not in columns
+    return "weight" if usual and asked is None else None, frozenset(("weight",) if usual else ())
+
+
 def index_columns(schema: pa.Schema) -> list[str]:
     """The columns that were the index of a pandas or dask table: names or numbers of the rows, so no features."""
     try:

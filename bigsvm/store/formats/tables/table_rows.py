@@ -23,7 +23,13 @@ from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of, named_like
 from bigsvm.store.formats.tables.arrow_files import ArrowFiles
 from bigsvm.store.formats.tables.arrow_values import missing_at
-from bigsvm.store.formats.tables.column_choice import chosen_columns, index_columns, refuse_twice, told_of_index
+from bigsvm.store.formats.tables.column_choice import (
+    chosen_columns,
+    column_of_weights,
+    index_columns,
+    refuse_twice,
+    told_of_index,
+)
 from bigsvm.store.formats.tables.delimited import TYPES, joined, kind_of_texts, read_header
 from bigsvm.store.formats.tables.delimited_files import DelimitedFiles
 from bigsvm.store.formats.tables.encoding import Encoding, encoding_of, too_many_categories
@@ -280,12 +286,13 @@ class TableRows(ParquetRows):
             label = label or "label"
             refuse_twice((label, weight), names, self.uri)
             for name in (label, weight):
-                if name is not None and name not in names:
+                if name and name not in names:
                     hint = f"{columns_there(name, names)}; --label names the labels"
                     raise NoSuchColumn(f"no column {name!r}", self.uri, hint, name)
-            if weight is None and "weight" in names and "weight" not in columns:
-                weight = "weight"
-        others = {label, weight} if self._labelled else {label or "label", weight or "weight"} - set(columns)
+            weight, no_features = column_of_weights(weight, names, columns)
+            others = {label, *no_features}
+        else:
+            others = {label or "label", weight or "weight"} - set(columns)
         others |= set(self._apart) | (set(index_columns(schema)) - set(columns))
         chosen = chosen_columns(columns, names, others, self.uri)
         features = tuple(name for name in names if name in chosen and name not in others)

@@ -57,7 +57,7 @@ def check_fits(former: SealedStore, rows: RowSource) -> None:
     if rows.has_weights != former.has_weights:
         if former.has_weights:
             raise DataError("the store has weights, but the rows have none", where, "name their column with --weight")
-        raise DataError("the rows have weights, but the store has none", where, "ingest all rows into a new store")
+        raise DataError("the rows have weights, but the store has none", where, "--weight '' leaves theirs out")
     if json.loads(json.dumps(dict(rows.recipe))) != former.recipe:
         raise DataError(
             "the rows are made in another way than those of the store (columns, encoding or scale)", where,

@@ -16,7 +16,7 @@ from bigsvm.store.blocks import Matrix
 from bigsvm.store.checks import as_values, check_finite
 from bigsvm.store.formats.parquet_columns import as_number_type, is_text, plain_of
 from bigsvm.store.formats.tables.arrow_values import plain_batch, plain_schema, plain_type
-from bigsvm.store.formats.tables.column_choice import chosen_columns
+from bigsvm.store.formats.tables.column_choice import chosen_columns, column_of_weights
 from bigsvm.store.formats.tables.encoding import (
     MAX_CATEGORIES,
     Encoding,
@@ -113,15 +113,16 @@ def frame_of(collection: Any, options: FrameOptions, beside: tuple[bool, bool], 
     label = None if beside[0] else options.label or "label"
     weight = None if beside[1] else options.weight
     for name in (label, weight):
-        if name is not None and name not in names:
+        if name and name not in names:
             hint = f"{columns_there(name, names)}; name the column of labels with --label"
             raise DataError(f"no column {name!r}", where, hint)
-    if weight is None and not beside[1] and "weight" in names and "weight" not in options.columns:
-        weight = "weight"
-    chosen = chosen_columns(options.columns, names, (label, weight), where)
+    no_features: frozenset[str] = frozenset()
+    if not beside[1]:
+        weight, no_features = column_of_weights(weight, names, options.columns)
+    chosen = chosen_columns(options.columns, names, (label, *no_features), where)
     if options.missing == "drop" and (label is None or any(beside)):
         raise UsageError("--missing drop needs labels in a column", where, "drop the rows beforehand")
-    features = [name for name in names if name in chosen and name not in (label, weight)]
+    features = [name for name in names if name in chosen and name not in (label, *no_features)]
     schema = pa.Schema.from_pandas(_named(collection._meta), preserve_index=False)
     # A column of objects in an empty frame has no known type; it must be text.
     schema = pa.schema([f.with_type(pa.large_string()) if pa.types.is_null(f.type) else f for f in schema])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -19,16 +20,21 @@ WEIGHT_ARRAYS = ("weight", "sample_weight")
 
 
 def folder_source(
-    path: Path, label: str | None, weights: Sequential | None, dtype: str | None, warn: Callable[[str], None]
+    path: Path,
+    label: str | None,
+    weights: Sequential | Literal[""] | None,
+    dtype: str | None,
+    warn: Callable[[str], None],
 ) -> RowSource:
     """The rows of a folder with X.npy, or with data.npy, indices.npy and indptr.npy (and shape.npy, if it is there).
 
-    Labels are in y.npy, and row weights in weight.npy or sample_weight.npy, if one of them is there.  `warn` is told of
-    other arrays.
+    Labels are in y.npy, and row weights in weight.npy or sample_weight.npy, if one of them is there; `weights` may be
+    an array in their place, or '' for none.  `warn` is told of arrays that are not read.
     """
     names = sorted(entry.name.removesuffix(".npy") for entry in os.scandir(path) if entry.name.endswith(".npy"))
     if weights is None and (name := _name_of_weights(names, str(path), str(path / "{}.npy"))) is not None:
         weights = open_npy(path / f"{name}.npy")
+    weights = None if weights == "" else weights
     labels = path / "y.npy" if label is None else Path(label)
     parts = ("X",) if "X" in names else ("data", "indices", "indptr", "shape")
     read = {labels.resolve(), *((path / f"{name}.npy").resolve() for name in parts)}
@@ -63,8 +69,8 @@ def npz_source(
     """The rows of an .npz file: from scipy.sparse.save_npz, or with a dense array X.
 
     The labels are the array `label` of the file, else `y` or `label` in it, or a separate .npy file.  `weights` may be
-    the name of an array in the file, too; without it row weights are the array `weight` or `sample_weight`, if one of
-    them is there.  `warn` is told of arrays that are not read.
+    the name of an array in the file, too, or '' for none; without it row weights are the array `weight` or
+    `sample_weight`, if one of them is there.  `warn` is told of arrays that are not read.
     """  # fmt: skip
     where = str(path)
     archive = stack.enter_context(open_npz(path))
@@ -86,6 +92,7 @@ def npz_source(
         y = member(name)
     if weights is None:
         weights = _name_of_weights(keys, where)
+    weights = None if weights == "" else weights
     is_dense = "indptr" not in keys and "X" in keys
     read = {"X"} if is_dense else {"data", "indices", "indptr", "shape", "format"}
     read |= {found for found in (name, weights) if isinstance(found, str)}
@@ -119,7 +126,7 @@ def _name_of_weights(names: Sequence[str], where: str, spelled: str = "{}") -> s
     """
     found = [name for name in WEIGHT_ARRAYS if name in names]
     if len(found) > 1:
-        hint = f"name one of them: --weight {spelled.format(found[0])}"
+        hint = f"name one of them: --weight {spelled.format(found[0])}, or --weight '' for none"
         raise UsageError(f"it has two arrays of row weights, {' and '.join(found)}", where, hint)
     return found[0] if found else None
 

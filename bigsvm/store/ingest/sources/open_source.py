@@ -96,6 +96,8 @@ def open_source(
         source, y, sample_weight = (
             source  # but the three arrays of a CSR matrix, which have one axis each, are not (X, y, sample_weight)
         )
+    if weight == "":
+        sample_weight = None
     paths = _paths(source)
     if is_lazy(source):
         change = recipe_asked(chosen.get("scale"), chosen.get("normalize"), chosen.get("like"))
@@ -107,7 +109,13 @@ def open_source(
         for option in (name for name, value in chosen.items() if value and name not in by_row):
             hint = "in Python open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
             raise UsageError(f"--{option.replace('_', '-')} does not apply to an open store", hint=hint)
+        if weight:
+            what = f"rows in memory have no column {weight!r} of weights"
+            raise UsageError(what, hint="pass (X, y, sample_weight)")
         if is_open:
+            if weight is not None and source.has_weights:
+                hint = "in Python open_store(..., weight='') opens rows without, and ingest takes them"
+                raise UsageError("--weight does not apply to an open store", hint=hint)
             return store_source(source, dtype)
         change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
         return changed_rows(_told(memory_source(source, y, sample_weight, dtype), warn), change)
@@ -137,9 +145,9 @@ def open_source(
             f"--{option.replace('_', '-')} does not apply to this kind of source", str(path), "leave it out"
         )
     weights: Sequential | None = None
-    if kind == "svmlight" and (weight is not None or sample_weight is not None):
+    if kind == "svmlight" and (weight or sample_weight is not None):
         raise UsageError("weights cannot be given for svmlight text", hint="use .npz or Parquet")
-    if weight is not None and not (kind == "npz" and not weight.endswith(".npy")):
+    if weight and not (kind == "npz" and not weight.endswith(".npy")):
         weights = open_npy(Path(weight))
     elif sample_weight is not None:
         weights = sequential_of(sample_weight, "sample_weight")
@@ -154,7 +162,7 @@ def open_source(
     if not path.exists():
         raise MissingInput("there is no such file or folder", str(path))
     if kind == "folder":
-        return changed_rows(folder_source(path, label, weights, dtype, warn), change)
+        return changed_rows(folder_source(path, label, "" if weight == "" else weights, dtype, warn), change)
     if kind == "npy":
         return changed_rows(npy_source(path, label, weights, dtype), change)
     npz = npz_source(path, label, weight if weights is None else weights, dtype, stack, warn)
