@@ -12,8 +12,8 @@ _WORTH_A_WORD_S = 0.01
 
 
 def rows(pairs: Iterable[tuple[str, object]]) -> str:
-    """Names and values in two columns; a pair whose value is None is left out."""
-    shown = [(name, str(value)) for name, value in pairs if value is not None]
+    """Names and values in two columns, each in one line; a pair whose value is None is left out."""
+    shown = [(label(name), label(value)) for name, value in pairs if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     return "\n".join(f"  {name:<{width}}  {value}".rstrip() for name, value in shown)
 
@@ -50,7 +50,7 @@ def absent(n_empty: int, n_missing: int) -> str:
 
 
 def label(value: Any) -> str:
-    """A label or a name in a table or a list, where line ends and control characters have no place."""
+    """A label, or a name of a column or a file, in a place where line ends and control characters have none."""
     return str(value).translate(CONTROLS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bigsvm.errors import CONTROLS
 from bigsvm.report.draw.chart import bar, sparkline
 from bigsvm.report.facts import Bar, Chart, Fact, Report, Section, Table, in_line
 
@@ -19,7 +20,7 @@ def text(report: Report) -> str:
         body = list(_section(section))
         if body:
             lines += ["", section.title, "-" * len(section.title), *body]
-    return "\n".join(lines)
+    return "\n".join(line.translate(CONTROLS) for line in lines)
 
 
 def _section(section: Section) -> Iterator[str]:

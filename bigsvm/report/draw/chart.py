@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from bigsvm.errors import CONTROLS
 from bigsvm.report.facts import Chart, Curve
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -83,7 +84,10 @@ def braille(chart: Chart, width: int = 72, height: int = 16, colour: bool = Fals
     lines.append(f"{'':>{margin}}  {axis}{_end(x_high, chart.log_x, 3):>{columns - len(axis)}}")
     lines.append(f"{'':>{margin}}  {chart.x}".rstrip())
     if several:
-        lines += [f"{'':>{margin}}  {_mark(k, colour)} {curve.name}" for k, curve in enumerate(chart.curves)]
+        lines += [
+            f"{'':>{margin}}  {_mark(k, colour)} {curve.name.translate(CONTROLS)}"
+            for k, curve in enumerate(chart.curves)
+        ]
     if chart.named_marks:
         lines += [f"{'':>{margin}}  {name}, {chart.y} {y:.4g}" for name, _, y in chart.marks]
     return "\n".join(lines)

@@ -50,4 +50,4 @@ def command(session: Session, model: Path, file: Path | None, out: Path | None, 
     if to_stdout:
         return session.finish(result, "", made=True)
     lines = [("format", result["format"]), ("size", None if result["bytes"] is None else show_bytes(result["bytes"]))]
-    return session.finish(result, f"{target}\n" + text.rows(lines), made=True)
+    return session.finish(result, f"{text.label(target)}\n" + text.rows(lines), made=True)

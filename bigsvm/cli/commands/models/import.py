@@ -81,4 +81,4 @@ def command(
         ("model", repr(made)),
         ("certificate", "none: trained by another program" if imported else "of the model that was exported"),
     ]
-    return session.finish(result, f"{target}\n" + text.rows(lines), made=True)
+    return session.finish(result, f"{text.label(target)}\n" + text.rows(lines), made=True)

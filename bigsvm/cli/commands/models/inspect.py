@@ -104,7 +104,7 @@ def _run_text(result: dict[str, Any]) -> str:
         ("objective", text.number(last["objective"], 10) if last else None),
         ("versions", ", ".join(f"{name} {value}" for name, value in (result["versions"] or {}).items())),
     ]
-    return f"{result['path']}: a run\n" + text.rows(lines)
+    return f"{text.label(result['path'])}: a run\n" + text.rows(lines)
 
 
 def _model_text(result: dict[str, Any]) -> str:
@@ -123,7 +123,7 @@ def _model_text(result: dict[str, Any]) -> str:
         ("size", show_bytes(result["bytes"])),
     ]
     top = "".join(_top_text(entry) for entry in result.get("top", []))
-    return f"{result['path']}: a model\n" + text.rows(lines) + top
+    return f"{text.label(result['path'])}: a model\n" + text.rows(lines) + top
 
 
 def _dual_point(result: dict[str, Any]) -> str | None:
@@ -154,9 +154,9 @@ def _trained_on(result: dict[str, Any]) -> str:
 
 def _top_text(entry: dict[str, Any]) -> str:
     """The features with the largest weights for a class."""
-    against = f" against {entry['against']}" if "against" in entry else ""
-    head = "largest weights" if entry["class"] is None else f"for {entry['class']}{against}"
-    lines = [f"    {text.number(item['weight'], 4):>12}  {item['feature']}" for item in entry["features"]]
+    against = f" against {text.label(entry['against'])}" if "against" in entry else ""
+    head = "largest weights" if entry["class"] is None else f"for {text.label(entry['class'])}{against}"
+    lines = [f"    {text.number(item['weight'], 4):>12}  {text.label(item['feature'])}" for item in entry["features"]]
     return "\n".join([f"\n  {head}", *(lines or ["    no feature"])])
 
 
@@ -202,7 +202,7 @@ def _store_text(result: dict[str, Any]) -> str:
         ("a fit", None if cost is None else _cost_text(cost)),
         ("", None if cost is None else _least_text(result)),
     ]
-    return f"{result['path']}: a store\n" + text.rows(lines)
+    return f"{text.label(result['path'])}: a store\n" + text.rows(lines)
 
 
 def _size_text(result: dict[str, Any]) -> str:

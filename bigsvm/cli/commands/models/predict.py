@@ -124,4 +124,4 @@ def command(
         ("time", text.seconds(result["seconds"])),
         ("memory", text.memory(result["memory"])),
     ]
-    return session.finish(result, "" if out == "-" else f"{out}\n" + text.rows(lines), made=True)
+    return session.finish(result, "" if out == "-" else f"{text.label(out)}\n" + text.rows(lines), made=True)

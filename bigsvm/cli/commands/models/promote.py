@@ -40,4 +40,4 @@ def _promoted(session: Session, registry: Path, model: Path, note: str, allow_ot
         ("fingerprint", entry["model_fingerprint"]),
         ("path", result["current"]),
     ]
-    return session.finish(result, f"{model}: promoted\n" + text.rows(lines), made=True)
+    return session.finish(result, f"{text.label(model)}: promoted\n" + text.rows(lines), made=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath
@@ -39,4 +40,5 @@ def _rolled_back(session: Session, registry: Path, to: int | None, note: str) ->
         "model_fingerprint": fingerprint,
         "current": str(registry / "current"),
     }
-    return session.finish(result, f"{registry}: version {version} is current, fingerprint {fingerprint}", made=True)
+    line = f"{text.label(registry)}: version {version} is current, fingerprint {fingerprint}"
+    return session.finish(result, line, made=True)

@@ -13,6 +13,7 @@ import click
 from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
+from bigsvm.cli.text import label
 from bigsvm.cli.types import LocalPath, OutputPath
 from bigsvm.errors import UsageError
 from bigsvm.units import counted
@@ -94,5 +95,5 @@ def _drawn(session: Session, told: dict[str, Any], charts: list[Chart], output: 
     from bigsvm.report.draw.plots import picture
 
     write_page(output, picture(charts, output.suffix.lower()[1:]), overwrite)
-    line = f"{output}: {counted(len(told['runs']), 'run')}"
+    line = f"{label(output)}: {counted(len(told['runs']), 'run')}"
     return session.finish({**told, "picture": str(output)}, line, made=True)

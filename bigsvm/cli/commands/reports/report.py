@@ -11,6 +11,7 @@ from bigsvm.cli.command import bigsvm_command
 from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
+from bigsvm.cli.text import label
 from bigsvm.cli.types import LocalPath
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.units import show_bytes
@@ -81,7 +82,7 @@ def command(
     write_page(out, content, overwrite)
     nbytes = len(content)
     result = {**result, "report": str(out), "bytes": nbytes}
-    return session.finish(result, f"{out}: {show_bytes(nbytes)}", made=True)
+    return session.finish(result, f"{label(out)}: {show_bytes(nbytes)}", made=True)
 
 
 def _logged(session: Session, run: Path, experiment: str, otherwise: bool) -> int:

@@ -65,7 +65,7 @@ def command(session: Session, run: Path, once: bool, every: str, openmetrics: Pa
     if now.status == "died":
         session.warn(f"the process of this run is gone: bigsvm resume {run} continues the run")
     document = {**now.document(), "result": found.result or None}
-    said = f"{run}: a run\n" + text.rows(now.lines())
+    said = f"{text.label(run)}: a run\n" + text.rows(now.lines())
     return session.finish(document, said, now.status, _exit_code(found, now))
 
 

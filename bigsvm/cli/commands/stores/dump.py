@@ -63,5 +63,5 @@ def command(
     for warning in result.pop("warnings", []):
         session.warn(warning)
     result = {"store": store, "output": out, "format": form, **result}  # with `out`, for scripts that read that
-    line = f"{out}: {text.counted(data.n_samples, 'row')}"
+    line = f"{text.label(out)}: {text.counted(data.n_samples, 'row')}"
     return session.finish(result, "" if out == "-" else line, made=True)

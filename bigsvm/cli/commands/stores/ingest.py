@@ -141,7 +141,7 @@ def _ingest(
         ("memory", text.memory(result["memory"])),
         ("time", text.seconds({"total": result["seconds"], "compile": result["compile_seconds"]})),
     ]
-    return session.finish(result, f"{store}\n" + text.rows(lines), made=True)
+    return session.finish(result, f"{text.label(store)}\n" + text.rows(lines), made=True)
 
 
 def _with_both(named: Path) -> str:
@@ -160,4 +160,6 @@ def _compact(session: Session, sources: tuple[str, ...], store: Path) -> int:
     from bigsvm.store.ingest.appending.commit import compact
 
     result = compact(store)
-    return session.finish(result, f"{store}\n" + text.rows([("freed", show_bytes(result["freed_bytes"]))]), made=True)
+    return session.finish(
+        result, f"{text.label(store)}\n" + text.rows([("freed", show_bytes(result["freed_bytes"]))]), made=True
+    )

@@ -48,5 +48,5 @@ def command(session: Session, store: Path, empty_chunks: Any) -> int:
         "store_fingerprint": manifest.fingerprint,
     }
     chunks = text.counted(len(manifest.key_hashes), "chunk") + text.absent(manifest.n_empty, manifest.n_missing)
-    line = f"{store}: sealed, {chunks}, fingerprint {manifest.fingerprint}"
+    line = f"{text.label(store)}: sealed, {chunks}, fingerprint {manifest.fingerprint}"
     return session.finish(result, line, made=True)

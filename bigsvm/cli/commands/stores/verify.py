@@ -43,5 +43,5 @@ def command(session: Session, store: str) -> int:
         hint = "remove it; or run: bigsvm seal, after which it counts"
         raise DataError(f"{what}.  A command that reads it is refused", store, hint)
     chunks = text.counted(result["n_chunks"], "chunk") + text.absent(result["n_empty"], result["n_missing"])
-    line = f"{store}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
+    line = f"{text.label(store)}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
     return session.finish({"store": store, **result}, line)

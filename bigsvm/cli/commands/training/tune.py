@@ -191,7 +191,11 @@ def _learning_curve(session: Session, data: Any, config: Any, asked: Any, run: P
         lines.append([*cells, _score(row, curve.metric), f"{max(row.gaps):.1e}", said])
     rough = any(point.row.is_rough(curve.metric) for point in curve.points)
     legend = f"\n {_ROUGH.removeprefix(',')}" * rough
-    shown = _aligned(lines) + legend + ("" if run is None else f"\nsearch  {run}; bigsvm plot {run} draws the curve")
+    shown = (
+        _aligned(lines)
+        + legend
+        + ("" if run is None else f"\nsearch  {text.label(run)}; bigsvm plot {text.label(run)} draws the curve")
+    )
     return session.finish(document, shown, curve.status, curve.exit_code(own["allow_unconverged"]))
 
 
