@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +12,7 @@ import xxhash
 
 from bigsvm.errors import DataError
 from bigsvm.store.checks import LARGEST_WHOLE
-from bigsvm.units import MIB
+from bigsvm.units import MIB, shortened
 
 Task = Literal["auto", "classification", "regression"]
 Missing = Literal["refuse", "drop"]
@@ -22,6 +24,7 @@ ONE_A_ROW = (
     "bigsvm.fit(X, Y) of arrays in memory"
 )
 _CONVERT = "convert all of them to numbers, or all to text"
+_WEIGHTS = "give finite numbers >= 0"
 _NO_VALUE = ("NAType", "NaTType")
 """Types of what pandas has for no value, which is not imported here."""
 _MOST_TEXT = 16 * MIB
@@ -286,15 +289,42 @@ def scan_classes(pieces: Iterable[np.ndarray], task: Task) -> np.ndarray | None:
 def check_weights(weights: np.ndarray, where: str, first_row: int = 0, rows: np.ndarray | None = None) -> np.ndarray:
     """Sample weights as float64.
 
+    weights : numbers, or Python objects all of which are numbers
     first_row, rows : number of the first row, or numbers of all rows, for messages
 
-    Raises DataError naming the row of a negative, NaN or infinite weight.
+    Raises DataError naming the row of a negative, NaN or infinite weight, and of one that is no number.
     """
+    if weights.dtype.kind in "OSU" and weights.ndim == 1:
+        given = weights.tolist()
+        strange = [k for k, value in enumerate(given) if not isinstance(value, Real | Decimal)]
+        if strange:
+            # Of texts the first that does not even read as a number: it is the one to repair.
+            place = next((k for k in strange if not _reads_as_number(given[k])), strange[0])
+            row = first_row + place if rows is None else rows[place]
+            what = f"the weight of row {row} is {shortened(repr(given[place]))}, which is not a number"
+            raise DataError(what, where, _WEIGHTS)
+        weights = np.array([_float_of(value) for value in given])
     if weights.dtype.kind not in "biuf":
-        raise DataError(f"weights of type {weights.dtype} are not numbers", where, "give finite numbers >= 0")
+        raise DataError(f"weights of type {weights.dtype} are not numbers", where, _WEIGHTS)
     numbers = np.ascontiguousarray(weights, np.float64)
     if len(numbers) and not (numbers.min() >= 0.0 and numbers.max() < np.inf):
         place = int(np.flatnonzero(~((numbers >= 0.0) & (numbers < np.inf)))[0])
         row = first_row + place if rows is None else rows[place]
         raise DataError(f"weight of row {row} is {numbers[place]}", where, "weights are finite and >= 0")
     return numbers
+
+
+def _reads_as_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _float_of(value: Any) -> float:
+    """A number as a float; infinity where it is beyond the range of float64."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")

@@ -131,8 +131,10 @@ def test_other_rows_are_read_as_the_first(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'age', which the model was trained on"):
         open_store(write(tmp_path / "v.csv", rows, ("member", "city", "note", "years")), like=recipe, labelled=False)
     bad = write(tmp_path / "w.csv", [[1, "Oslo", 4, 1], ["old", "Oslo", 5, 0]])
-    with pytest.raises(DataError, match="row 1 has 'old' in a column of numbers"):
+    with pytest.raises(DataError, match="row 1 has 'old' in a column of numbers") as caught:
         rows_of(open_store(bad, like=recipe, labelled=False))
+    assert caught.value.where == f"{bad}, column 'age'"
+    assert caught.value.hint.startswith("repair or drop the row, or leave the field empty")
 
 
 def test_a_name_in_every_row_is_no_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,12 +150,13 @@ class ColumnLabels(StoreBase):
 
     def _weights(self, column: pa.Array, name: str, first: int) -> np.ndarray:
         """The weights in a named column; first : number of the first row."""
+        where = self._place_of(name)
         if self._missing == "refuse":
-            return check_weights(plain_of(column, self._place_of(name), first), self.uri, first)
+            return check_weights(plain_of(column, where, first), where, first)
         there, values = self._there(column, name, first)
-        known = plain_of(values, self._place_of(name), first)
-        if there.any():
-            check_weights(known[:0], self.uri)  # check the dtype, which is the same for all
+        known = plain_of(values, where, first)
+        if there.any() and known.dtype.kind not in "biuf":
+            check_weights(known, where, rows=first + np.flatnonzero(there))
         weights = np.full(len(there), np.nan)
         weights[there] = known
         return weights

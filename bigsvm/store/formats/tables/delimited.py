@@ -26,6 +26,7 @@ TYPES = {"null": pa.float64(), "bool": pa.bool_(), "int": pa.int64(), "float": p
 """Kind of a column -> type as which it is read."""
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 """The only values of a column of truth values; pyarrow alone would accept 1 and 0 too."""
+_REPAIR = "repair or drop the row, or leave the field empty and such rows out with --rows"
 _TOGETHER = 1 << 15  # values that are counted at a time
 
 
@@ -183,7 +184,8 @@ def check_numbers(batch: pa.RecordBatch, text: bytes | bytearray, header: Header
     ]
     for name, row, value in _fields(text, header, path, first_row, [*large, *_maybe_hex(batch, text)]):
         if _is_hex(value):
-            raise DataError(f"row {row} has {value!r} in a column of numbers", f"{path}, column {name!r}")
+            what = f"row {row} has {value!r} in a column of numbers"
+            raise DataError(what, f"{path}, column {name!r}", _REPAIR)
         digits = value.strip().lstrip("+-")
         if name in large and digits.isdecimal() and int(digits) > LARGEST_WHOLE:
             what = f"row {row} holds {value}, beyond 2^53, where float64 rounds"
@@ -270,7 +272,7 @@ def _name_bad_field(text: bytes | bytearray, header: Header, path: str, first_ro
         for row, value in enumerate(plain.column(name).to_pylist()):
             if value is not None and not _is_number(value):
                 what = f"row {first_row + row} has {value!r} in a column of numbers"
-                raise DataError(what, f"{path}, column {name!r}")
+                raise DataError(what, f"{path}, column {name!r}", _REPAIR)
 
 
 def kind_of(column: pa.Array) -> str:

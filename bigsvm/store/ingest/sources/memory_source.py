@@ -14,7 +14,7 @@ from bigsvm.store.frames.values import plain_rows, unmasked
 from bigsvm.store.ingest.collections.lazy import is_lazy
 from bigsvm.store.ingest.sources.row_source import RowSource, array_source, csr_source
 from bigsvm.store.ingest.sources.sequential import InMemory, Sequential
-from bigsvm.store.labels import as_labels
+from bigsvm.store.labels import as_labels, check_weights
 
 
 def memory_source(X: Any, y: Any, weights: Any, dtype: str | None) -> RowSource:
@@ -42,6 +42,8 @@ def sequential_of(array: Any, where: str) -> Sequential:
     known = plain_rows(array, where) if where == "X" else unmasked(array, where)
     if known.dtype == object and where == "y" and known.ndim == 1:
         known = as_labels(known, where)
+    elif known.dtype.kind in "OSU" and where == "sample_weight" and known.ndim == 1:
+        known = check_weights(known, where)
     elif known.dtype == object:
         raise DataError("the array holds Python objects", where, "use numbers, or strings as labels")
     return InMemory(known, where)
