@@ -96,6 +96,21 @@ def test_a_fit_of_a_frame_larger_than_its_budget_keeps_the_budget(tmp_path: Any)
     assert result.memory["peak_anon_bytes"] - result.memory["base_bytes"] <= 12 * MIB
 
 
+def test_what_is_not_filled_yet_is_not_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that nobody has written may hold what no conversion takes: now and then NumPy warned of it."""
+    empty = np.empty
+
+    def dirty(shape: Any, dtype: Any = float, **options: Any) -> Any:
+        out = empty(shape, dtype, **options)
+        if out.dtype == np.float32:
+            out.view(np.uint32)[...] = 0x7FA00000  # a NaN that signals
+        return out
+
+    frame = pd.DataFrame({"a": np.ones(3, np.float32), "b": np.ones(3, np.int32), "c": np.ones(3, bool)})
+    monkeypatch.setattr(np, "empty", dirty)
+    np.testing.assert_array_equal(plain_rows(frame, "X"), np.ones((3, 3)))
+
+
 def test_types_of_half_the_size_stay() -> None:
     assert plain_rows(frame(["Float32"] * 4), "X").dtype == np.float32
     assert plain_rows(frame(["UInt8"] * 4), "X").dtype == np.uint8

@@ -124,7 +124,10 @@ def _numbers(frame: Any, where: str) -> np.ndarray:
         if place == 0:
             out = np.empty((len(column), n_columns), column.dtype)
         else:
-            out = out.astype(np.result_type(out.dtype, column.dtype), copy=False)
+            kind = np.result_type(out.dtype, column.dtype)
+            if kind != out.dtype:
+                former, out = out, np.empty(out.shape, kind)
+                out[:, :place] = former[:, :place]  # what the others hold, nobody has written
         out[:, place] = column
     return out
 
