@@ -6,6 +6,8 @@ first used.
 
 from __future__ import annotations
 
+from bigsvm.loaded import LOADED_AT as _LOADED_AT  # noqa: F401  first of all: it says when that was
+
 TYPE_CHECKING = False  # as that of `typing`, which takes some time to load
 
 __version__ = "0.1.0"

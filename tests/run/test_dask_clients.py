@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ from distributed import Client
 from scipy import sparse
 
 import bigsvm
-from bigsvm.compiled.cache.stamp import digest_of, versions
+from bigsvm.compiled.cache.stamp import difference, digest_of, loaded_digest, versions, written_since
 from bigsvm.errors import DataError, Interrupted, UsageError
 from bigsvm.events import TrafficCounted
-from bigsvm.run.execute.dask_checks import check_rows_and_room, checked
+from bigsvm.run.execute.dask_checks import check_rows_and_room, check_versions, checked
 from bigsvm.run.execute.dask_shards import Begun, ShardVerbs
 from bigsvm.run.execute.traffic import Traffic
 from bigsvm.solvers.shard_tasks import forget_task
@@ -63,6 +64,49 @@ def test_a_worker_with_another_version_is_refused(client: Client, monkeypatch: p
             patch.setattr("bigsvm.run.execute.dask_checks.versions", lambda name=name: {**versions(), name: "0.1"})
             with pytest.raises(UsageError, match=re.escape(f"has {name} {version}, and the caller 0.1")):
                 bigsvm.fit((X, y), client=client)
+
+
+@pytest.fixture
+def upgraded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process loaded bigsvm before its files were written."""
+    loaded_digest.cache_clear()
+    monkeypatch.setattr("bigsvm.compiled.cache.stamp.LOADED_AT", 1)
+    yield
+    loaded_digest.cache_clear()
+
+
+def test_a_caller_that_was_upgraded_underneath_is_refused(upgraded: None) -> None:
+    """It had the digest of its new files, as a worker that began later has, while it ran the former ones."""
+    with pytest.raises(UsageError, match="bigsvm was changed on disk after this process had loaded it") as caught:
+        check_versions(None)
+    assert caught.value.hint.startswith("start this process again")
+    assert difference(versions()) == ""  # in this process
+    assert "changed after it was loaded" in difference({**versions(), "bigsvm (its sources)": "0123456789ab"})
+
+
+@pytest.mark.parametrize(
+    "change", ["none", "edited", "added", "touched long ago", "upgraded from a cache", "no source"]
+)
+def test_sources_that_changed_since_they_were_loaded_are_noticed(change: str, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    sources = [tmp_path / "loaded.py", tmp_path / "deep" / "a.py"]
+    for source in sources:
+        source.write_text("x = 1")
+        os.utime(source, (1_000, 1_000))
+    loaded_at, written_at = 2_000 * 10**9, 1_000 * 10**9
+    if change == "edited":
+        os.utime(sources[1], (3_000, 3_000))
+    elif change == "added":
+        (tmp_path / "deep" / "b.py").touch()
+    elif change == "touched long ago":
+        os.utime(sources[1], (1_500, 1_500))
+    elif change == "upgraded from a cache":
+        for source in sources:
+            os.utime(source, (900, 900))
+    elif change == "no source":
+        written_at = 0
+    noticed = change in ("edited", "added", "upgraded from a cache")
+    assert written_since(tmp_path, loaded_at, written_at) == noticed
 
 
 @pytest.mark.cluster

@@ -22,6 +22,9 @@ import numba
 import numba.core.config as numba_config
 import numpy as np
 
+from bigsvm.loaded import LOADED_AT, WRITTEN_AT
+from bigsvm.process import this_process
+
 SOURCES = Path(__file__).parents[1]
 _SETTINGS = (
     "OPT",
@@ -67,13 +70,45 @@ def stamp_digest() -> str:
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found["sources"] else ""
 
 
+CHANGED = "changed after it was loaded"
+"""How the digest of sources begins that a process no longer finds; the rest says which process, so none is like it."""
+
+
+@functools.cache
+def loaded_digest() -> str:
+    """12 digits of a hash of the sources that this process runs; or CHANGED where they are not there any more.
+
+    Modules are loaded when they are needed, and this is read when workers are: in a notebook whose bigsvm was upgraded
+    meanwhile it would be the hash of code that does not run.
+    """
+    found = digest_of(SOURCES.parent)[:12]
+    if not written_since(SOURCES.parent, LOADED_AT, WRITTEN_AT):
+        return found
+    process = this_process()
+    return f"{CHANGED} by process {process.pid} of {process.machine}"
+
+
+def written_since(package: Path, loaded_at: int, written_at: int) -> bool:
+    """Whether a source of a package was written after it was loaded, or its `loaded.py` is another file than then.
+
+    An upgrade replaces that, too, and an installer may give files the time at which they came into its cache.
+
+    loaded_at, written_at : when `loaded.py` was loaded and when it was written, in ns; 0 where there is no such file
+    """
+    if not written_at:
+        return False
+    if (package / "loaded.py").stat().st_mtime_ns != written_at:
+        return True
+    return any(path.stat().st_mtime_ns > loaded_at for path in package.rglob("*.py"))
+
+
 def versions() -> dict[str, str]:
     """What the results of a task on another machine depend on, in this process.
 
     Of bigsvm all sources count, not only compiled ones: workers also transform rows and add up proofs.
     """
     return {
-        "bigsvm (its sources)": digest_of(SOURCES.parent)[:12],
+        "bigsvm (its sources)": loaded_digest(),
         "numpy": np.__version__,
         "numba": numba.__version__,
     }

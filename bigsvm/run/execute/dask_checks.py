@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from distributed import get_worker
 from distributed.protocol import pickle as wire
 
-from bigsvm.compiled.cache.stamp import difference, versions
+from bigsvm.compiled.cache.stamp import CHANGED, difference, versions
 from bigsvm.config import BASE_BYTES
 from bigsvm.errors import (
     BigSVMError,
@@ -89,8 +89,12 @@ def checked(ours: dict[str, str], task: Callable[..., Any], *given: Any) -> Any:
 
 
 def check_versions(client: Any) -> int:
-    """The number of workers.  Raises UsageError if one has other versions than this process."""
-    found = answers(client, difference, versions())
+    """The number of workers.  Raises UsageError if one has other versions than this process, or that is not known."""
+    ours = versions()
+    if any(version.startswith(CHANGED) for version in ours.values()):
+        what = "bigsvm was changed on disk after this process had loaded it, so workers cannot be compared with it"
+        raise UsageError(what, hint="start this process again, and the workers")
+    found = answers(client, difference, ours)
     for worker, what in found.items():
         if isinstance(what, OSError):
             raise full_disk(what) or Interrupted(f"worker {worker} was lost: {in_words(what, kind=True)}", hint=RESUME)
