@@ -21,6 +21,7 @@ _AGAIN_S = 0.02  # time after which a signal that came during an import is sent 
 _TELLING_S = 1.0  # time that a finished command has to print its result; signals are ignored meanwhile
 _COMPILER = re.compile(r"/(numba|llvmlite)/")
 _came: list[int] = []  # the signal that unwinds the program, once it has come
+_postponed: list[int] = []  # a signal that came where an exception would do harm, and is to be sent again
 
 
 class Interruption(KeyboardInterrupt):
@@ -35,6 +36,18 @@ def check_interrupted() -> None:
     """Raise the Interruption again, if some library swallowed it in a callback; called with every progress event."""
     if _came:
         raise Interruption
+
+
+def check_postponed() -> None:
+    """Raise the Interruption of a signal that came before this, also if it is still to be sent again.
+
+    Called before a result is written: a short command would end before that, though somebody interrupted its imports a
+    second ago.
+    """
+    if _postponed and not is_done():
+        _came[:] = _came or _postponed
+        hush_event_loops()
+    check_interrupted()
 
 
 @contextmanager
@@ -62,10 +75,12 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
         if _delicate(frame, user):
             # An exception now would do harm: extension modules cannot be imported any more, or crash, and Python would
             # wait at exit for a thread that never quite started.  So send the signal again, a little later.
+            _postponed[:] = [number]
             later[:] = [threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))]
             later[0].daemon = True
             later[0].start()
             return
+        _postponed.clear()
         _came.append(number)
         hush_event_loops()
         raise Interruption
@@ -76,6 +91,7 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
             hook(unraisable)
 
     _came.clear()
+    _postponed.clear()
     hook, sys.unraisablehook = sys.unraisablehook, not_ours
     try:
         with owning_the_process(), handled_by(interrupt, to_the_end):
@@ -87,6 +103,7 @@ def unwinding_on_signals(to_the_end: bool) -> Iterator[None]:
             hush_event_loops()
         sys.unraisablehook = hook
         _came.clear()
+        _postponed.clear()
 
 
 def hush_event_loops() -> None:

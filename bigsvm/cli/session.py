@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bigsvm.cli.interrupts import check_interrupted
+from bigsvm.cli.interrupts import check_interrupted, check_postponed
 from bigsvm.errors import Interrupted, OutputError, anchor_of, one_line
 from bigsvm.events import Emit, Event, Thinned, Warned, fan_out, silent
 from bigsvm.files.standard_output import to_standard_output
@@ -128,8 +128,11 @@ class Session:
 
         made : the result of the command is on disk; if it succeeded, --quiet then omits `text`
 
-        Raises OutputError if standard output cannot take it.
+        Raises OutputError if standard output cannot take it, and Interruption if a signal came that had no effect yet,
+        unless the result is on disk already.
         """
+        if not made:
+            check_postponed()
         self.exit_code = exit_code
         document: dict[str, Any] = {}
         if self.as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import random
@@ -41,6 +42,33 @@ def test_what_a_callback_swallows_is_raised_again_where_progress_is_told(
             emit(WorkAdvanced("rows", 2))
     check_interrupted()  # forgotten with the call that it came in
     assert signal.getsignal(signal.SIGTERM) is former
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["on disk", "to be told"])
+@pytest.mark.parametrize("where", ["in an import", "in a callback", "nowhere"])
+def test_a_signal_without_effect_has_it_before_the_result_is_told(
+    where: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A short command is over before the signal is sent again: `inspect` wrote a result a second after Ctrl-C.
+
+    What is on disk is told: to repeat the command would find its output there.
+    """
+    monkeypatch.setattr("bigsvm.cli.interrupts._AGAIN_S", 60.0)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "signals_itself.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    monkeypatch.delitem(sys.modules, "signals_itself", raising=False)
+    heeded = where != "nowhere" and not made
+    with unwinding_on_signals(to_the_end=False):
+        if where == "in an import":
+            importlib.import_module("signals_itself")
+        elif where == "in a callback":
+            with contextlib.suppress(Interruption):
+                os.kill(os.getpid(), signal.SIGINT)
+                signal.sigpending()
+        with pytest.raises(Interruption) if heeded else contextlib.nullcontext():
+            Session("test").finish({}, "the result", made=made)
+    assert capsys.readouterr().out == ("" if heeded else "the result\n")
+    check_interrupted()
 
 
 @pytest.mark.parametrize("at", ["bigsvm.cli", "click", "bigsvm.cli.failures"])
