@@ -11,8 +11,8 @@ from bigsvm.store.blocks import RowBlocks
 def label_column_of(store: RowBlocks) -> str:
     """The name of the column that the labels of rows come from; '' if it is not known.
 
-    Arrays have no names, nor has svmlight text.  Stores that `ingest` wrote call their labels `label`, whatever the
-    column was called.  Rows with several labels have several columns.
+    Arrays have no names, nor has svmlight text.  Stores that `ingest` wrote call their labels `label`, and record the
+    name of the column if that was another one.  Rows with several labels have several columns.
     """
     from bigsvm.store.transforms.label_sets import LABEL_SETS  # a prediction does not need it
 

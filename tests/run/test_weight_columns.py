@@ -145,22 +145,43 @@ def test_a_column_keeps_its_name_in_rows_that_are_changed(change: str, form: str
     assert weight_column_of(opened(Path(everything[form, "heft"][0].uri), "heft", **chosen)) == "heft"
 
 
-@pytest.mark.parametrize("form", [*FORMS, "arrays"])
-def test_what_has_no_name_or_no_weights_is_not_told_of(form: str, everything: dict[Any, Any], tmp_path: Path) -> None:
-    """`ingest` calls weights `weight`, whatever they were called."""
-    store, saved = everything["csv" if form == "arrays" else form, "heft"]
-    if form == "arrays":
-        rng = np.random.default_rng(0)
-        made: Any = bigsvm.open_store((rng.standard_normal((40, 2)), np.arange(40) % 2, rng.uniform(0.5, 2.0, 40)))
-    else:
-        bigsvm.ingest(store, tmp_path / "made.zarr")
-        made = bigsvm.open_store(tmp_path / "made.zarr")
-        assert certify_model(saved, made, CONFIG).get("warnings") is None
+def test_what_has_no_name_is_not_told_of(everything: dict[Any, Any]) -> None:
+    store, saved = everything["csv", "heft"]
+    rng = np.random.default_rng(0)
+    made: Any = bigsvm.open_store((rng.standard_normal((40, 2)), np.arange(40) % 2, rng.uniform(0.5, 2.0, 40)))
     assert (made.has_weights, weight_column_of(made)) == (True, "")
     assert said(lambda note: evaluate(bigsvm.load_model(saved), made, CONFIG, note)) == []
     model = bigsvm.fit(made).model
     assert "weight_column" not in model.about.get("rows", {})
     assert said(lambda note: evaluate(model, store, CONFIG, note)) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("weight", ["weight", "heft"])
+def test_ingest_records_where_weights_came_from(
+    weight: str, form: str, everything: dict[Any, Any], tmp_path: Path, command: Bigsvm
+) -> None:
+    """It calls them `weight`: a model of the store did not find `heft` where the rows came from."""
+    store, saved = everything[form, weight]
+    made, again = str(tmp_path / "made.zarr"), str(tmp_path / "again.zarr")
+    bigsvm.ingest(store, made)
+    bigsvm.ingest(made, again)
+    bigsvm.ingest(store, again, append=True)
+    named = weight if weight != "weight" else ""
+    for path in (made, again):
+        assert weight_column_of(bigsvm.open_store(path)) == named
+        assert bigsvm.open_store(path, weight=weight).identity == bigsvm.open_store(path).identity
+    bigsvm.fit(made).save_model(tmp_path / "model")
+    assert bigsvm.load_model(tmp_path / "model").about.get("rows", {}).get("weight_column", "") == named
+    for model, path in itertools.product((saved, tmp_path / "model"), (store.uri, made)):
+        for name in ("certify", "evaluate"):
+            done = command(name, str(model), path, "--json")
+            told = [text for text in done.document["warnings"] if "column" in text]
+            assert (done.code, told) == (0, []), (name, model, path)
+    other = everything[form, "2"][0]
+    assert len(said(lambda note: evaluate(bigsvm.load_model(tmp_path / "model"), other, CONFIG, note))) == bool(named)
+    with pytest.raises(DataError):
+        bigsvm.open_store(made, weight="same")  # which has the values of `heft`, but not its name
 
 
 @pytest.mark.parametrize("form", ["csv", "zarr"])

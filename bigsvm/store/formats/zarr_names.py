@@ -1,4 +1,4 @@
-"""Names of features from an AnnData `var` frame; and the recipe and split that bigsvm's own stores record."""
+"""Names of features from an AnnData `var` frame; and what bigsvm's own stores record beside the rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ RECIPE = "bigsvm-rows"
 """Attribute of a store's root: how its rows were made from other data (`RowBlocks.recipe`)."""
 SPLIT = "bigsvm-split"
 """Attribute of a store's root: the share of its rows on which fits train by default."""
+COLUMNS = "bigsvm-columns"
+"""Attribute of a store's root: the columns that its labels and weights came from, where these have other names."""
 _MAX_NAMES = 1 << 20
 _AT_ONCE = 1 << 14
 
@@ -30,6 +32,14 @@ def split_of(group: Any) -> float | None:
     if found is None or (isinstance(found, float) and 0.0 < found < 1.0):
         return found
     raise DataError(f"{SPLIT} is {found!r}, not a share between 0 and 1", "zarr.json", "remove the attribute")
+
+
+def columns_of(group: Any) -> dict[str, str]:
+    """`label`, `weight` -> the name of the column that they came from, as a store of `ingest` records it."""
+    found = group.attrs.get(COLUMNS)
+    if not isinstance(found, dict) or not is_of_ingest(group):
+        return {}
+    return {what: name for what, name in found.items() if what in ("label", "weight") and isinstance(name, str)}
 
 
 def is_of_ingest(group: Any) -> bool:

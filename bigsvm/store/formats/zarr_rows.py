@@ -6,7 +6,7 @@ import copy
 import functools
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, cast
@@ -27,7 +27,7 @@ from bigsvm.store.formats.csc_rows import rows_of_columns
 from bigsvm.store.formats.layouts.binsparse import RowMajor, described
 from bigsvm.store.formats.layouts.packed_numbers import refuse_packed
 from bigsvm.store.formats.zarr_label import LabelColumn, Open, Readable, WeightColumn, open_label, open_weights
-from bigsvm.store.formats.zarr_names import feature_names, is_of_ingest, recipe_of, split_of
+from bigsvm.store.formats.zarr_names import columns_of, feature_names, is_of_ingest, recipe_of, split_of
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
@@ -126,11 +126,15 @@ class ZarrRows(StoreBase):
         self._weight: WeightColumn | None = None
         self._label_name = self._weight_name = ""
         if labelled:
+            came_from = columns_of(group)
+            if label is not None and label == came_from.get("label") and _column(label) not in group:
+                label = None
+            if weight and weight == came_from.get("weight") and _column(weight) not in group:
+                weight = None
             self._label_name = _column(label or "label")
             self._label = open_label(group, self._label_name, open_array, task, missing)
-            if self._label_name != "obs/label" or not is_of_ingest(group):
-                self.label_column = self._label_name.removeprefix("obs/")
-            self._open_weights(group, open_array, weight)
+            self.label_column = _came_from(group, self._label_name, "label", came_from)
+            self._open_weights(group, open_array, weight, came_from)
         self.has_weights = self._weight is not None
         self.identity = Identity.of(
             self.fingerprint, matrix=self._matrix, label=self._label_name, weight=self._weight_name, task=task
@@ -310,12 +314,11 @@ class ZarrRows(StoreBase):
             self.index_dtype = index_dtype(self.n_features)
         self.dtype, self.came_as = value_dtype(self._data.dtype, path), self._data.dtype.name
 
-    def _open_weights(self, group: Any, open_array: Open, weight: str | None) -> None:
+    def _open_weights(self, group: Any, open_array: Open, weight: str | None, came_from: Mapping[str, str]) -> None:
         path = _column(weight or "weight")
         if weight or (weight is None and path in group):
             self._weight, self._weight_name = open_weights(group, path, open_array), path
-            if path != "obs/weight" or not is_of_ingest(group):
-                self.weight_column = path.removeprefix("obs/")
+            self.weight_column = _came_from(group, path, "weight", came_from)
             if self._weight.shape != (self.n_samples,):
                 raise DataError(f"weights of shape {self._weight.shape} for {self.n_samples} rows", path)
 
@@ -352,6 +355,16 @@ def reopen(
     if store.fingerprint != fingerprint:
         raise DataError("the store changed since the run began", uri)
     return store
+
+
+def _came_from(group: Any, path: str, what: str, came_from: Mapping[str, str]) -> str:
+    """The name of the column of labels or weights at `path`; '' if `ingest` called it so and did not record its name.
+
+    what : label or weight;  came_from : as of `columns_of`
+    """
+    if path == f"obs/{what}" and is_of_ingest(group):
+        return came_from.get(what, "")
+    return path.removeprefix("obs/")
 
 
 def _column(name: str) -> str:

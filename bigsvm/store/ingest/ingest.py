@@ -204,6 +204,7 @@ def ingest(
                 recipe=sourced.recipe,
                 feature_names=sourced.feature_names,
                 split=split,
+                columns=sourced.columns,
             )
         load_code(sourced, codec, task, emit)
         held = stack.enter_context(PeakMemory())

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from bigsvm.files.atomic import remove
 from bigsvm.files.space import cannot_write
 from bigsvm.store.checks import VALUE_DTYPES, as_values, check_csr, check_finite
 from bigsvm.store.content import ColumnScales, ContentHash, scale_warning
-from bigsvm.store.formats.zarr_names import RECIPE, SPLIT
+from bigsvm.store.formats.zarr_names import COLUMNS, RECIPE, SPLIT
 from bigsvm.store.ingest.anndata_shape import array_attributes, unnamed_features, write_frames
 from bigsvm.store.ingest.chunk_files import DEFAULT_CHUNK_BYTES, ChunkFiles
 from bigsvm.store.ingest.collections.made_rows import FOLDER, ChunkPlace, MadeRows, opened_place, put_chunks
@@ -70,6 +70,7 @@ class ZarrWriter:
     task : 'regression' keeps labels as numbers
     recipe, feature_names : recorded for readers of the store (see `RowBlocks`)
     split : record this share of the rows, on which fits train by default; None records none
+    columns : `label`, `weight` -> the column that they come from, which is recorded where it has another name
 
     Holds one chunk of each array (data, indices, indptr, codes, weights), in addition to the block being appended.
     """
@@ -89,7 +90,9 @@ class ZarrWriter:
         recipe: Mapping[str, Any] | None = None,
         feature_names: Sequence[str] | None = None,
         split: float | None = None,
+        columns: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        self._columns = {what: name for what, name in columns.items() if name not in ("", what)}
         self._recipe, self._names, self._split = dict(recipe or {}), feature_names, split
         self.path, self.layout, self.dtype = Path(path), layout, np.dtype(dtype)
         if self.dtype not in VALUE_DTYPES:
@@ -336,6 +339,7 @@ class ZarrWriter:
                 "encoding-type": "anndata", "encoding-version": "0.1.0",
                 **({RECIPE: self._recipe} if self._recipe else {}),
                 **({} if self._split is None else {SPLIT: self._split}),
+                **({COLUMNS: self._columns} if self._columns else {}),
             },
         )  # fmt: skip
         names = self._names if self._names is not None and len(self._names) == width else None

@@ -20,7 +20,7 @@ from bigsvm.files.atomic import remove, temporary_name
 from bigsvm.files.space import cannot_write
 from bigsvm.store.content import badness
 from bigsvm.store.formats.chunked import ChunkedArray
-from bigsvm.store.formats.zarr_names import feature_names, recipe_of, split_of
+from bigsvm.store.formats.zarr_names import columns_of, feature_names, recipe_of, split_of
 from bigsvm.store.ingest.chunk_files import ChunkFiles
 from bigsvm.store.ingest.label_spool import LabelSpool
 from bigsvm.store.ingest.zarr_writer import ZarrWriter
@@ -68,6 +68,7 @@ class SealedStore:
         self.n_features, self.layout, self.task = int(content["n_features"]), content["layout"], content["task"]
         self.has_weights = "obs/weight" in self._group
         self.recipe, self.split = recipe_of(self._group), split_of(self._group)
+        self.columns = columns_of(self._group)
         self.feature_names = feature_names(self._group, "var", self.n_features, self.array)
         matrix = self.array("X" if self.layout == "dense" else "X/data")
         self.dtype, self.codec = matrix.dtype, self.codec_of("X" if self.layout == "dense" else "X/data")
@@ -121,7 +122,7 @@ class GrownStore(ZarrWriter):
         super().__init__(
             former.path, layout=former.layout, dtype=former.dtype, n_features=former.n_features, codec=former.codec,
             chunk_bytes=chunk_bytes or former.chunk_bytes, has_weights=former.has_weights, task=former.task,
-            recipe=former.recipe, feature_names=former.feature_names, split=former.split,
+            recipe=former.recipe, feature_names=former.feature_names, split=former.split, columns=former.columns,
         )  # fmt: skip
         self.former, self._source_digest = former, source_digest
         self.n_samples, self.nnz = former.n_samples, former.nnz

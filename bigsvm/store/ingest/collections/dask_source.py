@@ -108,6 +108,7 @@ def dask_source(
         reader.came_as,
         reader.take_place if reader.makes_chunks else None, () if frame is None else frame.warnings,
         reader.weights_from,
+        {} if frame is None else {"label": frame.label or "", "weight": frame.weight or ""},
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def open_source(
         return changed_rows(_told(rows, warn), change)
     if paths is None:
         is_open = all(hasattr(type(source), name) for name in ("refs", "read"))
-        by_row = () if is_open else _BY_ROW
+        by_row = ("like",) if is_open else _BY_ROW  # whether an open store is like the former rows is checked later
         for option in (name for name, value in chosen.items() if value and name not in by_row):
             hint = "in Python open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
             raise UsageError(f"--{option.replace('_', '-')} does not apply to an open store", hint=hint)

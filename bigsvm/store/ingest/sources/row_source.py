@@ -65,6 +65,8 @@ class RowSource:
     """What to tell of the columns that were chosen."""
     weights_from: str | None = None
     """The column, array or file that the weights of rows come from; None if there are none."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """`label`, `weight` -> the name of the column that they come from; '' or absent if it is not known."""
 
     @property
     def has_weights(self) -> bool:
@@ -220,6 +222,7 @@ def store_source(store: RowBlocks, dtype: str | None) -> RowSource:
         store.uri, store.layout, out, store.n_features, total, rows, held,
         _recipe_of(store), store.feature_names, compiled_calls=store.compiled_calls,
         came_as=getattr(store, "came_as", ""), weights_from=_weights_from(store),
+        columns=_columns_of(store),
     )  # fmt: skip
 
 
@@ -228,10 +231,22 @@ def _weights_from(store: RowBlocks) -> str | None:
     if not store.has_weights:
         return None
     uri, given = store.uri, getattr(store, "given", None) is not None
-    while (below := getattr(store, "below", None)) is not None:  # rows that are changed keep the weights below
-        store = below
-    column = getattr(store, "weight_column", "")
+    column = getattr(_lowest(store), "weight_column", "")
     return f"column {column}" if column else "sample_weight" if given else uri
+
+
+def _columns_of(store: RowBlocks) -> dict[str, str]:
+    """The columns that the labels and weights of a store come from; of several columns of labels none is said."""
+    lowest = _lowest(store)
+    label = "" if LABEL_SETS in store.recipe else getattr(lowest, "label_column", "")
+    return {"label": label, "weight": getattr(lowest, "weight_column", "")}
+
+
+def _lowest(store: RowBlocks) -> RowBlocks:
+    """The store that is read, below all that change its rows, which keep its labels' and weights' columns."""
+    while (below := getattr(store, "below", None)) is not None:
+        store = below
+    return store
 
 
 def _recipe_of(store: RowBlocks) -> dict[str, Any]:
