@@ -103,6 +103,14 @@ def check_unchanged(store: RowBlocks) -> None:
         rows = getattr(rows, "below", None)
 
 
+def chunks_below(store: RowBlocks) -> Any:
+    """The `ListedChunks` of X where the rows are in a Zarr store; None in other formats, which know changed files."""
+    rows: Any = store
+    while rows is not None and getattr(rows, "listed_chunks", None) is None:
+        rows = getattr(rows, "below", None)
+    return None if rows is None else rows.listed_chunks
+
+
 def content_but_classes(store: RowBlocks) -> Mapping[str, Any]:
     """`content` without the class counts, which do not hold for the changed rows."""
     return {name: value for name, value in store.content.items() if name != "class_counts"}

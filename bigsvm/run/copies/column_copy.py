@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bigsvm.store.columns.column_blocks import StagedColumns
 from bigsvm.store.columns.column_writer import COLUMNS_VERSION, copy_bytes, stage_columns
 from bigsvm.store.copy.copy_folder import copies_folder, kept_copy, make_room, work
 from bigsvm.store.copy.permutation import order_digest
+from bigsvm.store.delegated import chunks_below
 from bigsvm.store.identity import digest_of
 
 
@@ -30,22 +31,31 @@ def staged_columns(
     ------
     PlanRefused : the copy does not fit the scratch limit or the disk.
     OutputError : the scratch folder cannot be written.
+    DataError : the store is no longer what was copied.
     """
     made_of = _made_of(data)
     folder = copies_folder(scratch) / f"columns-{digest_of(made_of)}"
     found: list[StagedColumns] = []
+    chunks, all_are_read = chunks_below(data), False
 
     def is_whole() -> bool:
         found[:] = _complete(folder, made_of)
         return bool(found)
 
     def make() -> None:
+        nonlocal all_are_read
         make_room(folder, copy_bytes(data), scratch_limit)
-        with work("transposing", data.n_samples, emit) as advanced:
+        all_are_read = True
+        with (
+            nullcontext() if chunks is None else chunks.all_read(),
+            work("transposing", data.n_samples, emit) as advanced,
+        ):
             stage_columns(data, folder, made_of, memory, advanced)
         found[:] = [StagedColumns(folder)]
 
     with kept_copy(folder, is_whole, make, emit):
+        if chunks is not None and not all_are_read:
+            chunks.check()
         try:
             yield found[0]
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from bigsvm.store.copy.stage_write import (
     stage_segment,
     stage_shuffled,
 )
+from bigsvm.store.delegated import chunks_below
 from bigsvm.store.identity import digest_of
 from bigsvm.store.survey import Survey
 from bigsvm.store.working_order import WorkingOrder, inverse_order, working_order
@@ -58,16 +59,23 @@ def staged(
     ------
     PlanRefused : it does not fit the scratch limit or the disk.
     OutputError : the scratch folder cannot be written.
+    DataError : the store is no longer what was copied.
     """
     made_of = _made_of(store, block_rows)
     folder = copies_folder(scratch) / f"rows-{digest_of(made_of)}"
+    chunks, all_are_read = chunks_below(store), False
 
     def make() -> None:
+        nonlocal all_are_read
         order = working_order(store, piece_rows)
         make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
-        _make(store, folder, made_of, order, block_rows, piece_rows, mapper, emit, workers, memory)
+        all_are_read = not any(folder.glob("segment-*"))  # else a killed run has left some segments
+        with chunks.all_read() if chunks is not None and all_are_read else nullcontext():
+            _make(store, folder, made_of, order, block_rows, piece_rows, mapper, emit, workers, memory)
 
     with kept_copy(folder, lambda: is_complete(folder, made_of), make, emit):
+        if chunks is not None and not all_are_read:
+            chunks.check()
         copy = StagedRows(folder)
         try:
             yield copy

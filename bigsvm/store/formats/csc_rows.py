@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -26,6 +26,7 @@ from bigsvm.files.space import cannot_write, zeros_map
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import folder_to_write, made_folder, places
 from bigsvm.store.remote.settings import current
+from bigsvm.store.sealing.listed_chunks import ListedChunks
 from bigsvm.units import MIB
 
 _BUFFER = 8 * MIB
@@ -65,15 +66,21 @@ class MappedArray:
 
 
 def rows_of_columns(
-    parts: tuple[Array, Array, Array], n_samples: int, where: str, of: dict[str, Any]
+    parts: tuple[Array, Array, Array],
+    n_samples: int,
+    where: str,
+    of: dict[str, Any],
+    chunks: ListedChunks | None = None,
 ) -> tuple[MappedArray, MappedArray, MappedArray]:
     """(data, indices, indptr) of a matrix in CSR, from its arrays in CSC.
 
     of : identity of the columns; an earlier conversion of the same columns is reused after a check of its digests
+    chunks : the chunks of the columns; None if `of` tells every change of them
 
     Raises
     ------
-    DataError : an index beyond the rows, a row twice in a column, or pointers that are not ascending.
+    DataError : an index beyond the rows, a row twice in a column, or pointers that are not ascending; or a chunk is not
+        the one that was converted.
     OutputError : the cache folder is full.
     """
     data, _indices, indptr = parts
@@ -85,22 +92,27 @@ def rows_of_columns(
     folder = next((place for place in places(name) if _is_whole(place, of)), None)
     remove_dead(folder_to_write())
     _remove_earlier(folder_to_write())
+    made = folder is None
     if folder is None:
         folder = made_folder() / name
         try:
             # One process makes the copy and the others wait for it, since each copy would need the space once more.
             with open(folder.with_suffix(".lock"), "a+") as lock:
                 _take_turn(lock)
-                if not _is_whole(folder, of):
+                made = not _is_whole(folder, of)
+                if made:
                     sign(lock)
                     try:
-                        _make(folder, parts, n_samples, kinds, where, of)
+                        with nullcontext() if chunks is None else chunks.all_read():
+                            _make(folder, parts, n_samples, kinds, where, of)
                     finally:
                         unsign(lock)
         except OSError as error:
             if isinstance(error, OutputError):
                 raise
             raise cannot_write(folder, error, len(data) * 12) from error
+    if chunks is not None and not made:
+        chunks.check()
     found = [MappedArray(folder / name, kind, lengths[name]) for name, kind in kinds.items()]
     return found[0], found[1], found[2]
 

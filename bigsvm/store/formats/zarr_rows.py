@@ -31,6 +31,7 @@ from bigsvm.store.formats.zarr_names import columns_of, feature_names, is_of_ing
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import Missing, Task, check_weights
 from bigsvm.store.sealing.former import snapshot
+from bigsvm.store.sealing.listed_chunks import ListedChunks
 from bigsvm.store.sealing.manifest import load_manifest
 from bigsvm.store.sealing.places import naming, naming_its_store
 from bigsvm.store.sealing.seal import EmptyChunks, absent_chunks, load_or_make_manifest, verify_documents
@@ -89,6 +90,7 @@ class ZarrRows(StoreBase):
             self.warnings.append(f"{root} was not sealed: its digests were taken now; seal it with: bigsvm seal {root}")
         verify_documents(root, manifest)
         self._manifest, self._root = manifest, root
+        self._arrays: list[str] = []
         self.empty_chunks: dict[str, str] = {}
         self.fingerprint = manifest.fingerprint
         with _zarr_errors(self.uri):
@@ -233,6 +235,16 @@ class ZarrRows(StoreBase):
         y = np.zeros(stop - start) if self._label is None else self._label.y(start, stop)
         return Block(start, stop, X, y, weight)
 
+    @property
+    def listed_chunks(self) -> ListedChunks | None:
+        """The chunks of X, labels and weights, on which copies of the rows depend; None if there is no manifest."""
+        if not hasattr(self, "_manifest"):
+            return None
+        names = ("var/", "raw/var/")  # of features, which are read whenever the store is opened
+        return ListedChunks(
+            self._root, self._manifest, sorted(path for path in self._arrays if not path.startswith(names))
+        )
+
     def is_replaced(self) -> bool:
         """Whether another sealed store lies where this one was opened; one to which rows were added is the same."""
         if not hasattr(self, "_manifest"):  # of a format that has none
@@ -308,7 +320,7 @@ class ZarrRows(StoreBase):
             value_dtype(parts[0].dtype, path)
             if kind == "csc":
                 of = {"store": self.fingerprint, "matrix": path}
-                parts = rows_of_columns(parts, self.n_samples, path, of)
+                parts = rows_of_columns(parts, self.n_samples, path, of, self.listed_chunks)
             self._data, self._indices, self._indptr = parts
             self.nnz = len(self._data)
             self.index_dtype = index_dtype(self.n_features)
@@ -331,6 +343,7 @@ class ZarrRows(StoreBase):
             self.empty_chunks[path] = f"{n_absent} of the {n_chunks} chunks of {path} are absent, {first} first"
         fill = node.metadata.fill_value if node.metadata.zarr_format == 2 else None
         refuse_packed(node.attrs.asdict(), node.dtype, path, fill)
+        self._arrays.append(path)
         return ChunkedArray(node, path, self._root, self._manifest)
 
 

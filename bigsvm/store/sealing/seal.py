@@ -174,11 +174,8 @@ def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, 
     """
     if not manifest.n_empty and not manifest.n_missing:
         return 0, 0, ""
-    prefix = f"{path}/" if path else ""
-    name = next((name for name in ("zarr.json", ".zarray") if prefix + name in manifest.documents), "zarr.json")
-    metadata = _parse(prefix + name, _read_document(root, prefix + name))
     absent, refused, n_chunks, first = 0, 0, 0, ""
-    for key in chunk_keys(path, metadata):
+    for key in keys_of_array(root, path, manifest):
         found = manifest.lookup(key)
         n_chunks += 1
         if found in (EMPTY, MISSING):
@@ -188,6 +185,13 @@ def absent_chunks(root: Path, path: str, manifest: Manifest) -> tuple[int, int, 
     if refused:
         raise _missing(absent, n_chunks, first)
     return absent, n_chunks, first
+
+
+def keys_of_array(root: Path, path: str, manifest: Manifest) -> Iterator[str]:
+    """The keys of all chunks of the array at `path`.  Raises DataError if its metadata cannot be understood."""
+    prefix = f"{path}/" if path else ""
+    name = next((name for name in ("zarr.json", ".zarray") if prefix + name in manifest.documents), "zarr.json")
+    yield from chunk_keys(path, _parse(prefix + name, _read_document(root, prefix + name)))
 
 
 def _missing(n_missing: int, n_chunks: int, first: str) -> DataError:
@@ -325,7 +329,7 @@ def _sealed_digests(
 
 def _digests_of(root: Path, path: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key in chunk_keys(path, metadata):
-        yield key, _file_digest(root, key)
+        yield key, chunk_digest(root, key)
 
 
 def _count_missing(n_missing: int, found: str, where: str) -> int:
@@ -337,7 +341,8 @@ def _count_missing(n_missing: int, found: str, where: str) -> int:
     return n_missing
 
 
-def _file_digest(root: Path, key: str) -> str:
+def chunk_digest(root: Path, key: str) -> str:
+    """The digest of a chunk as it lies there, read in pieces; MISSING where there is none.  Raises ReadFailed."""
     path = local_path(root, key)
     hasher = xxhash.xxh3_128(key.encode() + b"\0")
     try:
