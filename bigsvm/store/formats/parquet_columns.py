@@ -16,7 +16,14 @@ from bigsvm.compiled.tables.taken_rows import take_values
 from bigsvm.errors import DataError, NoSuchColumn
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
-from bigsvm.store.formats.tables.arrow_values import ColumnsAsRows, decoded, dtype_of, numbers_of, refuse_nulls
+from bigsvm.store.formats.tables.arrow_values import (
+    ColumnsAsRows,
+    decoded,
+    dtype_of,
+    numbers_of,
+    refuse_nulls,
+    without_views,
+)
 from bigsvm.store.formats.tables.column_choice import chosen_columns, column_of_weights, index_columns, refuse_twice
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts, fixed_width
@@ -161,7 +168,7 @@ def _dtype(kinds: dict[str, pa.DataType], where: str) -> np.dtype:
         dtype = as_number_type(kind)
         if dtype is None:
             hint = "choose others with --columns, name it with --label, or write it as a number"
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind):
+            if is_plain_text(kind) or pa.types.is_dictionary(kind):
                 hint += "; or write the table as CSV or Feather, in which text columns become features"
             raise DataError(f"column {name!r} of type {kind} is not numeric", where, hint)
         dtypes.append(dtype)
@@ -379,9 +386,7 @@ def plain_of(column: pa.Array, where: str, first_row: int) -> np.ndarray:
 def distinct_of(column: pa.Array, where: str, first_row: int) -> tuple[np.ndarray, np.ndarray]:
     """(distinct strings of a column of text, place of each row's string among them), as `distinct_texts`."""
     refuse_nulls(column, where, first_row)
-    column = decoded(column)  # a dictionary may have strings that do not occur, and one string twice
-    if pa.types.is_string_view(column.type):  # a type for which Arrow has no dictionary encoding
-        column = column.cast(pa.large_string())
+    column = without_views(decoded(column))  # a dictionary may have strings that do not occur, and one string twice
     coded = column.dictionary_encode()
     longest = pc.max(pc.utf8_length(coded.dictionary)).as_py() or 0
     check_texts(len(coded.dictionary), longest, where)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.store.blocks import StoreBase
 from bigsvm.store.formats.parquet_columns import Layout, distinct_of, is_text, plain_of
-from bigsvm.store.formats.tables.arrow_values import decoded, dtype_of, numbers_of
+from bigsvm.store.formats.tables.arrow_values import decoded, dtype_of, numbers_of, without_views
 from bigsvm.store.labels import (
     Missing,
     Task,
@@ -126,7 +126,7 @@ class ColumnLabels(StoreBase):
 
     def _counted(self, column: pa.Array, first: int) -> tuple[np.ndarray, pa.Array]:
         """(which rows of a column have a value that counts, these values)."""
-        there = numbers_of(column.is_valid())
+        there, column = numbers_of(column.is_valid()), without_views(column)
         if self._counting is None:
             return there, column.drop_null()
         there = there & bits_between(self._counting, first, first + len(column))
@@ -252,7 +252,7 @@ def _truths(values: np.ndarray) -> pa.Array:
 
 def _column_of(column: pa.Array, name: str, where: str, first: int) -> Column:
     """The values as NumPy, and which are present.  Raises DataError for a type that cannot be compared."""
-    there = numbers_of(column.is_valid())
+    there, column = numbers_of(column.is_valid()), without_views(column)
     try:
         known = plain_of(column.drop_null(), f"{where}, column {name!r}", first)
     except DataError:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from bigsvm.errors import DataError
 from bigsvm.store.formats.parquet_files import refuse_other_columns
-from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of, plain_batch, plain_schema
+from bigsvm.store.formats.tables.arrow_values import decoded, numbers_of, plain_batch, plain_schema, without_views
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, Places, files_fingerprint, stat_file
 from bigsvm.store.sealing.manifest import read_failed
@@ -104,7 +104,7 @@ class ArrowFiles:
         """The values of a text column in ascending order; None if they exceed MAX_CATEGORIES.  Takes one pass."""
         found: set[str] = set()
         for _, batch in self.batches(0, self.n_samples, [name]):
-            column = decoded(batch.column(name))
+            column = without_views(decoded(batch.column(name)))
             found.update(pc.unique(column.drop_null()).cast(pa.large_string()).to_pylist())
             if len(found) > MAX_CATEGORIES:
                 return None

@@ -58,6 +58,11 @@ def decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode()
 
 
+def without_views(column: pa.Array) -> pa.Array:
+    """The column with string views as strings: Arrow cannot choose some of the views, nor leave out the nulls."""
+    return column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column
+
+
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """The type without the dictionary, if that has numbers or truth values; other types are returned as they are.
 
