@@ -34,28 +34,42 @@ def triangle_size(n: int) -> int:
     return n * (n + 1) // 2
 
 
+@register_jitable
+def n_of(H):
+    """The number of rows of a symmetric matrix in either form."""
+    if H.ndim == 2:
+        return H.shape[0]
+    n = np.int64(np.sqrt(2.0 * H.shape[0]))
+    while n * (n + 1) // 2 > H.shape[0]:
+        n -= 1
+    return n
+
+
 def triangle_diagonal(n: int) -> np.ndarray:
     """Places of the diagonal entries in the triangle of a matrix with n rows, int64, (n,)."""
     j = np.arange(n)
     return np.asarray(j * n - j * (j - 1) // 2)
 
 
-def _flat(H):
-    """(numbers, n, half): the entries of H as a one-dimensional array, its rows, and whether it is a triangle."""
-    raise NotImplementedError
+def _entries(H):
+    """The entries of a square array or of a triangle as a one-dimensional array, which is no copy.
+
+    Only this form is given to the loops below: so they are compiled once, and not for each of the two.
+    """
+    if not H.flags.c_contiguous:
+        raise ValueError("a symmetric matrix must be contiguous")
+    return H.reshape(H.size)
+
+
+@overload(_entries)
+def _overload_entries(H):
+    return lambda H: H.reshape(H.size)
 
 
 @register_jitable
-def _of_triangle(H):
-    n = np.int64(np.sqrt(2.0 * H.shape[0]))
-    while n * (n + 1) // 2 > H.shape[0]:
-        n -= 1
-    return H, n, True
-
-
-@overload(_flat)
-def _overload_flat(H):
-    return (lambda H: (H.reshape(H.size), H.shape[0], False)) if H.ndim == 2 else (lambda H: _of_triangle(H))
+def _is_half(H, n):
+    """Whether the entries, from `_entries`, are those of a triangle of a matrix with n rows."""
+    return H.shape[0] != n * n
 
 
 @register_jitable
@@ -97,7 +111,7 @@ def _add_panel(A, h, n, H, half):
     n is a multiple of 8; the caller pads with rows whose h is 0.  Two rows of H are updated at a time, over as many
     columns as stay in the L1 cache together with their part of A.
 
-    A : float64, (PANEL, width);  h : float64, (PANEL,);  H : the entries, from `_flat`
+    A : float64, (PANEL, width);  h : float64, (PANEL,);  H : the entries, from `_entries`
     """
     width = A.shape[1]
     for first in range(0, width, _TILE):
@@ -233,16 +247,19 @@ def _overload_add_outer(X, h, bias, H, half, A, weights):
     return None
 
 
-@njit(cache=True, nogil=True)
 def add_hessian(X, h, bias, H):
     """H += sum_i h[i] [x_i, bias] [x_i, bias]'; only the upper triangle changes.
 
     X : dense or CSR;  h : float64, (n_rows,); rows with h = 0 are skipped
     H : float64, (n_features + 1, n_features + 1), or its triangle
     """
-    numbers, width, half = _flat(H)
+    _add_hessian(X, h, bias, _entries(H), n_of(H))
+
+
+@njit(cache=True, nogil=True)
+def _add_hessian(X, h, bias, H, width):
     A, weights = np.empty((PANEL, width)), np.empty(PANEL)
-    _add_outer(X, h, bias, numbers, half, A, weights)
+    _add_outer(X, h, bias, H, _is_half(H, width), A, weights)
 
 
 @register_jitable
@@ -328,9 +345,10 @@ def _solve(U, half, x):
 
 
 @inner_loop
-def _subtract_product(H, half, x, out):
+def _subtract_product(H, x, out):
     """out -= H x."""
     n = x.shape[0]
+    half = _is_half(H, n)
     for j in range(n):
         row = _row(j, n, half)
         out[j] -= H[row + _col(j)] * x[j]
@@ -341,48 +359,59 @@ def _subtract_product(H, half, x, out):
 
 
 @njit(cache=True, nogil=True)
+def _factor_symmetric(H, U, n):
+    half = _is_half(H, n)
+    largest = 0.0
+    smallest = np.empty(n)
+    for j in range(n):
+        row = _row(j, n, half)
+        largest = max(largest, H[row + _col(j)])
+        for k in range(j, n):
+            U[row + _col(k)] = H[row + _col(k)]
+    for j in range(n):
+        smallest[j] = _EATEN * min(largest, max(H[_row(j, n, half) + _col(j)], 1.0))
+    _factor(U, n, half, smallest)
+
+
+@njit(cache=True, nogil=True)
+def _solve_factored(H, U, g, x):
+    n = g.shape[0]
+    half = _is_half(H, n)
+    for j in range(n):  # not `x[:] = g`, whose message for different shapes takes seconds to compile
+        x[j] = g[j]
+    _solve(U, half, x)
+    residual = g.copy()
+    _subtract_product(H, x, residual)
+    _solve(U, half, residual)
+    x += residual
+
+
+@register_jitable
 def factor_symmetric(H, U):
     """Fill the upper triangle of U with the Cholesky factor of H = U'U.
 
     H : float64, (n, n), positive semidefinite, or its triangle;  U : in the same form, filled
     """
-    (source, n, half), (target, _, _) = _flat(H), _flat(U)
-    largest = 0.0
-    smallest = np.empty(n)
-    for j in range(n):
-        row = _row(j, n, half)
-        largest = max(largest, source[row + _col(j)])
-        for k in range(j, n):
-            target[row + _col(k)] = source[row + _col(k)]
-    for j in range(n):
-        smallest[j] = _EATEN * min(largest, max(source[_row(j, n, half) + _col(j)], 1.0))
-    _factor(target, n, half, smallest)
+    _factor_symmetric(_entries(H), _entries(U), n_of(H))
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def solve_factored(H, U, g, x):
     """x = H^-1 g, from the factor U of `factor_symmetric`, with one step of iterative refinement.
 
     g : float64, (n,);  x : float64, (n,), filled
     """
-    (numbers, n, half), (factor, _, _) = _flat(H), _flat(U)
-    for j in range(n):  # not `x[:] = g`, whose message for different shapes takes seconds to compile
-        x[j] = g[j]
-    _solve(factor, half, x)
-    residual = g.copy()
-    _subtract_product(numbers, half, x, residual)
-    _solve(factor, half, residual)
-    x += residual
+    _solve_factored(_entries(H), _entries(U), g, x)
 
 
 def times_symmetric(H: np.ndarray, x: np.ndarray) -> np.ndarray:
     """The product H x.  H : float64, (triangle_size(n),), a triangle;  x : float64, (n,)"""
     out = np.zeros(len(x))
-    _subtract_product(H, True, x, out)
+    _subtract_product(H, x, out)
     return -out
 
 
-@njit(cache=True, nogil=True)
+@register_jitable
 def solve_symmetric(H, g, U, x):
     """x = H^-1 g by Cholesky, with one step of iterative refinement.  Variables whose pivot is only rounding get 0.
 
