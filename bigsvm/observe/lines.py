@@ -131,6 +131,7 @@ class PlainLines:
         self._first: tuple[float, float] | None = None
         self._wrote_s, self._patience_s = clock(), _FIRST_SILENCE_S
         self._compiles, self._said_s = False, 0.0
+        self._compiled = 0.0  # functions, before the child process that now compiles: each counts from 0
 
     def __call__(self, event: Event) -> None:
         text = self._text(event)
@@ -141,7 +142,8 @@ class PlainLines:
 
     def _text(self, event: Event) -> str | None:
         if isinstance(event, WorkStarted):
-            self._work[event.what], self._compiles = event, False
+            self._work[event.what], self._compiles, self._compiled = event, False, 0.0
+            self._done.pop(event.what, None)
             self._began[event.what], self._first = self._clock(), None
             if event.what.startswith(WAITING):  # nobody knows how long it will last
                 return event.what
@@ -154,7 +156,7 @@ class PlainLines:
             self._said_s = event.wall_s
             return certificate_text(event)
         elif isinstance(event, CompileStarted):
-            self._compiles = True
+            self._compiles, self._compiled = True, self._done.get(COMPILING, 0.0)
             return told_once(compile_text(event), self._told)
         elif isinstance(event, Warned):
             return f"bigsvm: warning: {one_line(event.message)}"
@@ -170,19 +172,20 @@ class PlainLines:
 
     def _advanced(self, event: WorkAdvanced) -> str | None:
         """The line about work that goes on, if one is due."""
-        self._done[event.what] = event.done
+        done = event.done + (self._compiled if event.what == COMPILING else 0.0)
+        self._done[event.what] = done
         begun, now = self._work.get(event.what), self._clock()
-        if begun is None or begun.unit == "" or event.done <= 0:
+        if begun is None or begun.unit == "" or done <= 0:
             return None
-        if self._first is None or event.done < self._first[1]:
+        if self._first is None or done < self._first[1]:
             began = self._began[event.what]
             # A pass is shown late, so its first event already has a large share.
-            self._first = (began, 0.0) if now - began > _AT_ONCE_S else (now, event.done)
+            self._first = (began, 0.0) if now - began > _AT_ONCE_S else (now, done)
         if now < self._wrote_s + self._patience_s:
             return None
         since, from_ = self._first
-        gained = event.done - from_
+        gained = done - from_
         if gained <= 0:
             return None
-        left = (now - since) * max(begun.total - event.done, 0.0) / gained
-        return advanced_text(begun, event.done, now - self._began[event.what], left)
+        left = (now - since) * max(begun.total - done, 0.0) / gained
+        return advanced_text(begun, done, now - self._began[event.what], left)

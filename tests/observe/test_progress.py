@@ -197,6 +197,23 @@ def test_compiling_is_said_where_something_is_compiled(make: Any, seconds: float
     assert said == ([] if not compiles and seconds < 1 else [f"{expected} {show_seconds(seconds)}"])
 
 
+def test_compiling_that_takes_long_has_lines() -> None:
+    """Every half minute, with all functions so far: a fit compiles in several goes, each of which counts from 0."""
+    out, now = io.StringIO(), [0.0]
+    lines = PlainLines(out, clock=lambda: now[0])
+    lines(CompileStarted("F", ""))  # to read the rows, before the fit
+    lines(WorkAdvanced(COMPILING, 90))
+    lines(WorkStarted(COMPILING, 0, "functions"))
+    events = [(1, CompileStarted("F", "")), (20, WorkAdvanced(COMPILING, 5)), (32, WorkAdvanced(COMPILING, 7))]
+    for second, event in [*events, (40, CompileStarted("F", "")), (63, WorkAdvanced(COMPILING, 2))]:
+        now[0] = float(second)
+        lines(event)
+    assert out.getvalue().splitlines()[1:] == [
+        "compiling: 7 functions so far, 32.0 s",
+        "compiling: 9 functions so far, 63.0 s",
+    ]
+
+
 def test_an_observer_that_fails_is_dropped_and_the_others_go_on() -> None:
     seen: list[Event] = []
 

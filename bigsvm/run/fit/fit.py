@@ -263,7 +263,7 @@ def _make_ready(
     planned = time.monotonic()
     note(FitStarted(plan.document(), dataclasses.asdict(config), store.fingerprint, versions()))
     _warn(known_scale_warning(store, plan), note)
-    note(WorkStarted(COMPILING, 0, ""))
+    note(WorkStarted(COMPILING, 0, "functions"))
     precompile(store, plan, config, note)
     compiled = time.monotonic()
     note(WorkEnded(COMPILING, compiled - planned))

@@ -36,7 +36,7 @@ def with_steps(ctx: Context, kernel: Kernel, emit: Emit) -> Context:
         steps = steps_of_bytes(data.dtype, data.n_samples, data.n_features)
     if steps.step:
         began = time.monotonic()
-        emit(WorkStarted(COMPILING, 0, ""))
+        emit(WorkStarted(COMPILING, 0, "functions"))
         precompile_pairs(X, emit)
         emit(WorkEnded(COMPILING, time.monotonic() - began))
     return dataclasses.replace(ctx, steps=steps)
