@@ -11,7 +11,7 @@ from scipy import sparse
 
 import bigsvm
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
-from bigsvm.solvers.newton_ws.working_newton import NewtonRows, NewtonSteps
+from bigsvm.solvers.newton_ws.working_newton import NewtonRows, NewtonSteps, nearly
 from bigsvm.solvers.tube.classes import on_all_rows
 from bigsvm.solvers.tube.first_weights import put_first_weights
 from bigsvm.solvers.weights import columns
@@ -86,3 +86,15 @@ def test_steps_that_keep_their_hessian_end_where_others_do(case: str, tmp_path: 
     (one, other), (loss, same) = zip(*ends, strict=True)
     assert same == pytest.approx(loss, rel=1e-9)
     np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+def test_classes_share_the_hessian_of_equal_costs(unequal: bool, tmp_path: Path) -> None:
+    X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 3
+    options = {"loss": "hinge", **({"class_weight": {0: 2.0}} if unequal else {})}
+    bench = Bench(NewtonWS(), X, y, tmp_path, None, options)
+    W = np.zeros((4, 3))
+    assert put_first_weights(W, bench.problem, bench.ctx)
+    for m, w in enumerate(W.T):
+        part, _ = on_all_rows(bench.problem, m, bench.ctx.data.read(bench.ctx.refs[0]), bench.ctx)
+        assert np.array_equal(w, nearly(part))

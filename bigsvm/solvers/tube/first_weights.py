@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bigsvm.compiled.linear.hessian import triangle_size
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.subproblem import Subproblem
-from bigsvm.solvers.newton_ws.working_newton import downhill, nearly
+from bigsvm.solvers.newton_ws.working_newton import FirstHessian, downhill, nearly
 from bigsvm.solvers.tube.classes import on_all_rows
 from bigsvm.solvers.tube.in_memory import bytes_of_copies
 from bigsvm.store.blocks import Block
@@ -30,13 +31,15 @@ def put_first_weights(W: np.ndarray, problem: Problem, ctx: Context) -> bool:
 
     The matrices of the steps are not counted: a working set takes as much.  Raises PassLeft if the run is to stop.
     """
-    block = ctx.data.read(ctx.refs[0])
-    room = ctx.budget.try_reserve("first weights", 8 * _ARRAYS * block.n_rows + bytes_of_copies(problem, block))
+    block, several = ctx.data.read(ctx.refs[0]), problem.n_models > 1
+    nbytes = 8 * (_ARRAYS * block.n_rows + several * (block.n_rows + triangle_size(len(W))))
+    room = ctx.budget.try_reserve("first weights", nbytes + bytes_of_copies(problem, block))
     if room is None:
         return False
+    first = FirstHessian() if several else None
     try:
         for m in range(problem.n_models):
-            W[:, m] = _weights_of(problem, m, block, ctx, nearly)
+            W[:, m] = _weights_of(problem, m, block, ctx, lambda part: nearly(part, first))
     except PassLeft as left:
         if ctx.stopping():
             raise
