@@ -27,6 +27,7 @@ from bigsvm.tasks import PassLeft, asked_to_leave, over_shares
 
 HESSIANS = 6  # the sum, its factor, and parts of tasks
 _DONE = 0.5  # share of the gap that is asked for with which a model waits for the others
+_MOST_KEPT = 256 << 20  # bytes of Hessians that are kept: each checkpoint has them
 _INSIDE, _KEPT = "rows inside the margin", "Hessian of the last step"  # names, in plans, of what is kept
 
 
@@ -50,9 +51,11 @@ class KeptHessian:
     rested: bool = False
 
     @classmethod
-    def new(cls, problem: Problem, rows: RowState, ctx: Context) -> KeptHessian:
-        """No row is inside, and H is 0.  Adds `inside` to the rows."""
+    def new(cls, problem: Problem, rows: RowState, ctx: Context) -> KeptHessian | None:
+        """No row is inside, and H is 0.  Adds `inside` to the rows.  None if no Hessian is kept."""
         n, m = ctx.data.n_features + 1, problem.n_models
+        if ctx.shards > 1 or _kept_bytes(ctx.data.n_features, m) > _MOST_KEPT:
+            return None
         rows.inside = ctx.vector(_INSIDE, m, np.uint8)
         return cls(ctx.vector(_KEPT, n * n, n_rows=m), np.zeros((m, n)), np.zeros(m, bool), ctx.tol)
 
@@ -182,12 +185,16 @@ def _curvature(problem: Problem, rows: RowState, some: slice) -> np.ndarray:
     return problem.loss.curvature(rows.s.values[some], rows.costs(problem, some))
 
 
+def _kept_bytes(n_features: int, n_models: int) -> int:
+    return 8 * (n_features + 1) ** 2 * n_models
+
+
 def kept_needs(shape: DataShape) -> list[Need]:
-    """Bytes of a `KeptHessian` and of `RowState.inside`."""
-    return [
-        Need(_KEPT, 8 * (shape.n_features + 1) ** 2 * shape.n_models, may_spill=True),
-        Need(_INSIDE, shape.n_samples * shape.n_models, may_spill=True),
-    ]
+    """Bytes of a `KeptHessian` and of `RowState.inside`; none if no Hessian is kept."""
+    nbytes = _kept_bytes(shape.n_features, shape.n_models)
+    if shape.shards > 1 or nbytes > _MOST_KEPT:
+        return []
+    return [Need(_KEPT, nbytes, may_spill=True), Need(_INSIDE, shape.n_samples * shape.n_models, may_spill=True)]
 
 
 def newton_direction(state: PrimalState, H: np.ndarray, resting: np.ndarray | None = None) -> None:

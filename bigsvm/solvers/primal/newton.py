@@ -50,13 +50,12 @@ class Newton(FullGradient):
 
     def needs(self, shape: DataShape, resident: bool) -> list[Need]:
         """Those of the template, and of the Hessian that is kept."""
-        return super().needs(shape, resident) + (kept_needs(shape) if shape.shards == 1 else [])
+        return super().needs(shape, resident) + kept_needs(shape)
 
     def init(self, problem: Problem, ctx: Context) -> PrimalState:
         """Start at w = 0, alpha = 0."""
         state = super().init(problem, ctx)
-        if ctx.shards == 1:
-            state.extra = KeptHessian.new(problem, state.rows, ctx)
+        state.extra = KeptHessian.new(problem, state.rows, ctx)
         return state
 
     def read(self, state: PrimalState, ctx: Context) -> tuple[np.ndarray, np.ndarray | None]:
