@@ -135,16 +135,12 @@ def test_weight_is_a_feature_where_it_is_asked_for(form: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("given", [(X, Y), (X, Y, WEIGHTS), "open"])
 def test_rows_without_columns_refuse_the_name_of_one(given: Any, tmp_path: Path) -> None:
-    """It was passed over, and the rows counted alike."""
+    """It was passed over: the rows counted alike, or had the labels that they were opened with."""
     source = bigsvm.open_store((X, Y, WEIGHTS)) if given == "open" else given
-    with pytest.raises(UsageError, match="weight"):
-        bigsvm.open_store(source, weight="cost")
-    with pytest.raises(UsageError, match="weight"):
-        bigsvm.ingest(source, tmp_path / "out.zarr", weight="cost")
-    if given == "open":
-        for refused in (
-            bigsvm.open_store,
-            lambda rows, weight: bigsvm.ingest(rows, tmp_path / "o.zarr", weight=weight),
-        ):
-            with pytest.raises(UsageError, match="weight"):
-                refused(source, weight="")
+    for name in ("weight", "label"):
+        for read in (bigsvm.open_store, bigsvm.fit, lambda rows, **named: bigsvm.ingest(rows, tmp_path / "o", **named)):
+            with pytest.raises(UsageError, match=name):
+                read(source, **{name: "cost"})
+            if given == "open" and name == "weight":
+                with pytest.raises(UsageError, match=name):
+                    read(source, weight="")

@@ -158,7 +158,10 @@ def _column(store: RowBlocks, source: Any, named: Any, opened: dict[str, Any]) -
             f"{named!r} names a column, and these rows have no columns",
             hint="pass an array with one value for each row",
         )
-    column = open_store(source, **{**opened, "label": named, "weight": None, "task": "classification", **_AS_THEY_ARE})
+    weight = "" if opened.get("weight") == "" else None
+    column = open_store(
+        source, **{**opened, "label": named, "weight": weight, "task": "classification", **_AS_THEY_ARE}
+    )
     if column.classes is None:
         raise DataError(f"{named} has no distinct values", column.uri)
     codes = _of_rows(store, column, named, np.concatenate([y for _, y, _ in labels_of(column)]))

@@ -212,9 +212,10 @@ def _open(
     source: Any, options: dict[str, Any], empty_chunks: EmptyChunks, labelled: bool, chosen: dict[str, Any]
 ) -> RowBlocks:
     if isinstance(source, tuple):
-        if options["weight"] is not None:
-            what = f"arrays have no column {options['weight']!r} of weights"
-            raise UsageError(what, hint="pass (X, y, sample_weight)")
+        for name in ("label", "weight"):
+            if options[name] is not None and not (name == "label" and chosen["apart"]):
+                what = f"arrays have no column {options[name]!r} of {name}s"
+                raise UsageError(what, hint="pass (X, y) or (X, y, sample_weight)")
         if len(source) not in (2, 3):
             raise UsageError(
                 f"a tuple of {counted(len(source), 'array')} cannot be opened",
@@ -248,9 +249,11 @@ def _open(
         if not isinstance(getattr(source, "identity", None), Identity):
             hint = "give it an attribute `identity`, a bigsvm.store.identity.Identity"
             raise UsageError(f"a {type(source).__name__} does not identify its rows", hint=hint)
-        if options["weight"] or (options["weight"] == "" and getattr(source, "has_weights", False)):
-            hint = "in Python open_store(..., weight=...) opens rows with other weights"
-            raise UsageError("--weight does not apply to an open store", hint=hint)
+        for name in ("label", "weight"):
+            asked = options[name] if name == "weight" or not chosen["apart"] else None
+            if asked or (asked == "" and getattr(source, "has_weights", False)):
+                hint = f"in Python open_store(..., {name}=...) opens rows with other {name}s"
+                raise UsageError(f"--{name} does not apply to an open store", hint=hint)
         return cast(RowBlocks, source.as_now())
     raise UsageError(f"cannot open a {type(source).__name__}", hint="pass a path, or (X, y) arrays")
 

@@ -109,12 +109,16 @@ def open_source(
         for option in (name for name, value in chosen.items() if value and name not in by_row):
             hint = "in Python open_store(..., " + option + "=...) opens rows that way, and ingest takes them"
             raise UsageError(f"--{option.replace('_', '-')} does not apply to an open store", hint=hint)
-        if weight:
-            what = f"rows in memory have no column {weight!r} of weights"
-            raise UsageError(what, hint="pass (X, y, sample_weight)")
+        for what, named in (("label", label), ("weight", weight)):
+            if named:
+                if is_open:
+                    hint = f"in Python open_store(..., {what}=...) opens rows with other {what}s"
+                    raise UsageError(f"--{what} does not apply to an open store", hint=hint)
+                said = f"arrays have no column {named!r} of {what}s"
+                raise UsageError(said, hint="pass (X, y) or (X, y, sample_weight)")
         if is_open:
             if weight is not None and source.has_weights:
-                hint = "in Python open_store(..., weight='') opens rows without, and ingest takes them"
+                hint = "in Python open_store(..., weight='') opens rows without them"
                 raise UsageError("--weight does not apply to an open store", hint=hint)
             return store_source(source, dtype)
         change = recipe_asked(chosen["scale"], chosen["normalize"], chosen.get("like"))
