@@ -85,7 +85,7 @@ def test_a_caller_that_was_upgraded_underneath_is_refused(upgraded: None) -> Non
 
 
 @pytest.mark.parametrize(
-    "change", ["none", "edited", "added", "touched long ago", "upgraded from a cache", "no source"]
+    "change", ["none", "edited", "added", "touched long ago", "upgraded from a cache", "no source", "of a clock ahead"]
 )
 def test_sources_that_changed_since_they_were_loaded_are_noticed(change: str, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
@@ -103,6 +103,8 @@ def test_sources_that_changed_since_they_were_loaded_are_noticed(change: str, tm
     elif change == "upgraded from a cache":
         for source in sources:
             os.utime(source, (900, 900))
+    elif change == "of a clock ahead":
+        os.utime(sources[1], (1e10, 1e10))
     elif change == "no source":
         written_at = 0
     noticed = change in ("edited", "added", "upgraded from a cache")

@@ -14,6 +14,7 @@ import importlib.util
 import json
 import platform
 import sys
+import time
 from pathlib import Path
 
 import llvmlite
@@ -99,7 +100,8 @@ def written_since(package: Path, loaded_at: int, written_at: int) -> bool:
         return False
     if (package / "loaded.py").stat().st_mtime_ns != written_at:
         return True
-    return any(path.stat().st_mtime_ns > loaded_at for path in package.rglob("*.py"))
+    now = time.time_ns()  # a later time is of another clock, and says nothing
+    return any(loaded_at < path.stat().st_mtime_ns <= now for path in package.rglob("*.py"))
 
 
 def versions() -> dict[str, str]:
