@@ -207,6 +207,7 @@ def test_plan_of_a_cluster_says_what_limits_it(bigsvm: Bigsvm, store: Path) -> N
     enough = bigsvm(*asked, "--workers", 8, "--memory-per-worker", f"{least}b")
     refused = bigsvm(*asked, "--workers", 8, "--memory-per-worker", f"{least - 1}b")
     assert (enough.code, refused.code) == (0, 78)
+    assert enough.document["warnings"] == []  # here --workers has an effect
     assert "too little for a worker" in refused.document["error"]["message"]
     assert bigsvm("plan", store, "--memory-per-worker", "1GiB").code == 2
     assert "limit" in bigsvm(*asked[:-1], "--workers", 20).out

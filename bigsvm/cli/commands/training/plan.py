@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import click
@@ -54,7 +55,8 @@ def command(
     data = open_for(store, config.regression, label=label, weight=weight, empty_chunks=empty_chunks, **chosen)
     session.warn_of(data)
     plan = make_plan(data, config)
-    for message in (*unused_options(config, plan.solver.name, plan.shards), known_scale_warning(data, plan)):
+    of_fit = dataclasses.replace(config, workers=None)  # which means another thing here
+    for message in (*unused_options(of_fit, plan.solver.name, plan.shards), known_scale_warning(data, plan)):
         if message is not None:
             session.warn(message)
     document, rows = plan.document(), plan.describe()
