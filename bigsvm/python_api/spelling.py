@@ -100,6 +100,8 @@ def _argument(found: re.Match[str], estimators: bool) -> str:
         return found[0]
     before, value, other = found["before"] or "", found["value"], found["other"]
     called = OF_ESTIMATORS.get(option.name, option.name) if estimators else option.name
+    if estimators and before == "fit " and (called, value) == ("scale", "maxabs"):
+        return 'MaxAbsScaler or open_store(..., scale="maxabs")'  # of arrays, and of stores
     if before == "fit ":  # the command; the argument is of the function that was called, or `bigsvm.fit(...)` says it
         before = ""
     if option.kind == "flag":

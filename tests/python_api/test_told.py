@@ -217,7 +217,7 @@ def test_options_are_spelled_as_arguments(text: str) -> None:
 
 def test_estimators_name_their_own_parameters() -> None:
     assert in_python("more --max-passes or --memory 5MiB", True) == 'more max_iter or memory="5MiB"'
-    assert in_python("(fit --scale maxabs does)", True) == '(bigsvm.fit(scale="maxabs") does)'
+    assert in_python("(fit --scale maxabs does)", True) == '(MaxAbsScaler or open_store(..., scale="maxabs") does)'
 
 
 def _messages() -> list[str]:
