@@ -129,12 +129,14 @@ def certify(
     labels: str | Sequence[str] | None = None,
     weight: str | None = None,
     rows: str | None = None,
+    missing: Missing = "refuse",
+    empty_chunks: EmptyChunks = "refuse",
     **options: Any,
 ) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the rows that it was trained on.
 
     model : its folder
-    source, y, sample_weight, label, labels, weight, options : as for `fit`
+    source, y, sample_weight, label, labels, weight, missing, empty_chunks, options : as for `fit`
     rows : the condition that chose the rows; None: that of the model, if it has one
 
     Returns the result of `bigsvm certify --json`, as a dictionary.  Raises DataError if the rows are not
@@ -142,7 +144,11 @@ def certify(
     """
     source, y, sample_weight = apart(source, y, sample_weight)
     if is_lazy(source):
-        beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight}
+        beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "missing": missing}
+        encoding = rows_of_model(model).get("encoding")
+        if encoding is not None and hasattr(source, "columns"):  # the columns that the model chose of a frame
+            names = [name for name, *_ in encoding["columns"]]
+            beside |= {"columns": names, "hash_bits": encoding["hash_bits"]}
         regression = is_regression(model)  # a collection does not say whether y are classes or targets
         with rows_on_disk(source, options, beside, regression) as (path, options):
             return certify(model, path, **options)
@@ -154,8 +160,8 @@ def certify(
         joined = joined_source(source, y, sample_weight)
         rows = rows or like.get("chosen", {}).get("rows")
         store = open_for(
-            joined, is_regression(model), label=label, labels=labels, weight=weight, rows=rows, like=like,
-            part=part,
+            joined, is_regression(model), label=label, labels=labels, weight=weight, missing=missing,
+            empty_chunks=empty_chunks, rows=rows, like=like, part=part,
         )  # fmt: skip
     return certify_model(Path(model), store, config)
 

@@ -6,7 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bigsvm
@@ -16,6 +19,7 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.proof import certify, terms
 from bigsvm.run.proof.linear_prover import linear_model
 from bigsvm.store.formats.array_rows import ArrayRows
+from bigsvm.store.remembered import folder_to_write
 from bigsvm.testing.problems import random_problem
 from bigsvm.testing.reference import dual_optimum, dual_value, primal_value, with_bias
 from tests.products import pairs_of
@@ -154,3 +158,43 @@ def test_the_memory_that_a_refusal_names_is_enough(kernel: str, n_classes: int, 
     assert scant["relative_gap"] == pytest.approx(plenty["relative_gap"], rel=1e-9, abs=1e-12)
     with pytest.raises(PlanRefused):
         bigsvm.certify(tmp_path / "m", path, memory=least - (1 << 20), threads=1)
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "dask"])
+def test_rows_without_a_label_are_left_out_where_the_error_advises_it(tmp_path: Path, kind: str) -> None:
+    X, labels = np.random.default_rng(0).standard_normal((40, 2)), [None, *[0, 1] * 19, 0]
+    table = pa.table({"a": X[:, 0], "b": X[:, 1], "label": pa.array(labels)})
+    source: Any = tmp_path / "rows.parquet"
+    pq.write_table(table, source)
+    if kind == "dask":
+        source = dask.dataframe.from_pandas(table.to_pandas().astype({"label": "Int64"}), npartitions=2)
+    bigsvm.fit(source, missing="drop").save_model(tmp_path / "m")
+    with pytest.raises(DataError, match=r"missing=|holds a null"):
+        bigsvm.certify(tmp_path / "m", source)
+    assert bigsvm.certify(tmp_path / "m", source, missing="drop")["certificate"] == "proved"
+
+
+def test_absent_chunks_are_zeros_where_certify_is_told_so(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).standard_normal((40, 2))
+    X[16:32] = 0.0
+    path = formats.foreign(tmp_path / "rows.zarr", X, np.arange(40) % 2, layout="dense")
+    (path / "X/c/1/0").unlink()
+    bigsvm.fit(path, empty_chunks="zeros").save_model(tmp_path / "m")
+    for remembered in folder_to_write().glob("*.json"):
+        remembered.unlink()  # as on another machine
+    with pytest.raises(DataError, match="chunk is missing"):
+        bigsvm.certify(tmp_path / "m", path)
+    assert bigsvm.certify(tmp_path / "m", path, empty_chunks="zeros")["certificate"] == "proved"
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"columns": ["c", "a"]}, {"columns": "a,t"}, {"columns": ["t"], "hash_bits": 3}, {}]
+)
+def test_of_a_dask_frame_the_columns_that_the_model_chose(tmp_path: Path, chosen: dict[str, Any]) -> None:
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    frame = pa.table({"a": X[:, 0], "t": np.array(["u", "v"])[np.arange(40) % 2], "c": X[:, 1]}).to_pandas()
+    frame["label"] = (X[:, 2] > 0).astype(int)
+    collection = dask.dataframe.from_pandas(frame, npartitions=2)
+    result = bigsvm.fit(collection, scale="maxabs", **chosen)
+    result.save_model(tmp_path / "m")
+    assert bigsvm.certify(tmp_path / "m", collection)["objective"] == pytest.approx(result.figures["objective"])
