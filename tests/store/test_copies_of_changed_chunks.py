@@ -106,7 +106,7 @@ def test_chunks_are_read_once_while_their_files_stay(tmp_path: Path, monkeypatch
     shutil.copytree(path, tmp_path / "same.zarr")
     for file in tmp_path.glob("s*.zarr/**/c/*"):
         os.utime(file, ns=(1, 1))
-    monkeypatch.setattr("bigsvm.store.sealing.listed_chunks.changes_are_seen", lambda status: True)
+    monkeypatch.setattr("bigsvm.store.sealing.listed_chunks.changes_are_seen", lambda status, now: True)
     read: list[str] = []
     check = ListedChunks._check
     monkeypatch.setattr(ListedChunks, "_check", lambda self, key: (read.append(key), check(self, key)))

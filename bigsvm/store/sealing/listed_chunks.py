@@ -7,6 +7,7 @@ columns turned into rows) reads no chunk, and would train on rows that are no lo
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,6 @@ import xxhash
 
 from bigsvm.errors import DataError, OutputError
 from bigsvm.files.file_array import changes_are_seen, marks
-from bigsvm.files.paths import local_path
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import recall, remember
 from bigsvm.store.sealing.former import kept_file, verified
@@ -68,16 +68,16 @@ class ListedChunks:
 
     def _status(self) -> str | None:
         """A digest of the status of all files; None if one changed just now, when a further change would not show."""
-        digest, seen = xxhash.xxh3_128(), True
+        digest, seen, root, now = xxhash.xxh3_128(), True, os.fspath(self._root), time.time_ns()
         for key in self._keys():
             try:
-                status = os.stat(local_path(self._root, key))
+                status = os.stat(f"{root}/{key}")  # a link that leads out of the store is refused where it is read
             except (FileNotFoundError, NotADirectoryError):
                 digest.update(f"{key}\0".encode())
                 continue
             except OSError as error:
                 raise read_failed(key, error) from error
-            seen = seen and changes_are_seen(status)
+            seen = seen and changes_are_seen(status, now)
             digest.update(f"{key}\0{status.st_ino}\0{marks(status)}".encode())
         return digest.hexdigest() if seen else None
 
