@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bigsvm.compiled.cache.places import ABOUT, lacks
-from bigsvm.run.warm import USES
+from bigsvm.run.warm import CASES, USES
 
 ROOT = Path(__file__).parents[1]
 
@@ -122,6 +122,12 @@ def test_each_processor_is_compiled_for_by_itself(
     with pytest.raises(RuntimeError, match="WHY"):
         compiling.fill(tmp_path / "other", ["demo"])
     assert not (tmp_path / "other").exists()
+
+
+def test_nothing_is_compiled_for_wide_vectors_where_no_loop_has_them(building: Any) -> None:
+    """Its process would import for seconds, and compile nothing."""
+    kernels = {use for case in CASES if dict(case.options).get("kernel") for use in case.uses}
+    assert set(USES) - kernels == building("compiled_cache").WITHOUT_KERNELS
 
 
 def test_an_old_processor_builds_a_wheel_without(

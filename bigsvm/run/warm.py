@@ -56,7 +56,7 @@ class Case:
     layout: Literal["csr", "dense"]
     dtype: Literal["float32", "float64"]
     features: int = _FEW
-    classes: int = 2
+    classes: int = 2  # 0: a regression
     streamed: bool = False
     table: str = ""
     options: tuple[tuple[str, Any], ...] = ()
@@ -66,31 +66,49 @@ class Case:
         """A description for people."""
         rows = f"{'sparse' if self.layout == 'csr' else 'dense'} {self.dtype} rows"
         many = ", many features" if self.features == _MANY else ""
-        classes = f", {self.classes} classes" if self.classes > 2 else ""
+        classes = f", {self.classes} classes" if self.classes > 2 else "" if self.classes else ", a regression"
         where = ", streamed" if self.streamed else f", {self.table}" if self.table else ""
-        return f"{rows}{many}{classes}{where}" + "".join(f", {value}" for _, value in self.options)
+        return f"{rows}{many}{classes}{where}" + "".join(f", {_in_words(*option)}" for option in self.options)
+
+
+def _in_words(option: str, value: Any) -> str:
+    return f"{value} kernel" if option == "kernel" else value if isinstance(value, str) else f"{option} {value}"
 
 
 _USED: tuple[str, ...] = ("fit", "predict", "certify")
-_HINGE, _RBF = (("loss", "hinge"),), (("kernel", "rbf"),)
+_FIRST = ("demo", *_USED)
+_FINE = ("tol", 1e-6)  # that of LinearSVC with this loss, for which w is float64
+_HINGE, _TUBE = (("loss", "hinge"),), (("loss", "epsilon_insensitive"),)
+_RBF, _LINEAR = (("kernel", "rbf"),), (("kernel", "linear"),)
 CASES = (
     Case(("demo", "fit"), "csr", "float32", _MANY, streamed=True),
-    Case(("demo", *_USED), "csr", "float32", _MANY),
-    Case(("demo", *_USED), "csr", "float32"),
+    Case(_FIRST, "csr", "float32", _MANY),
+    Case(_FIRST, "csr", "float32"),
+    Case(_FIRST, "csr", "float32", classes=3),
+    Case(_FIRST, "csr", "float32", options=_HINGE),
+    Case(_FIRST, "dense", "float64"),
+    Case(_FIRST, "dense", "float64", classes=3),
+    Case(_FIRST, "dense", "float64", options=_HINGE),
+    Case(_FIRST, "dense", "float64", classes=0, options=_TUBE),
+    Case(_USED, "dense", "float64", classes=3, options=_HINGE),
+    Case(_USED, "dense", "float64", options=(*_HINGE, _FINE)),
+    Case(_USED, "dense", "float64", classes=3, options=(*_HINGE, _FINE)),
     Case(_USED, "dense", "float32"),
-    Case(_USED, "dense", "float64"),
+    Case(_USED, "dense", "float32", classes=3),
+    Case(_USED, "dense", "float32", options=_HINGE),
+    Case(_USED, "dense", "float32", classes=3, options=_HINGE),
+    Case(_USED, "dense", "float32", classes=0, options=_TUBE),
     Case(_USED, "csr", "float64"),
     Case(_USED, "csr", "float64", _MANY),
-    Case(_USED, "csr", "float32", classes=3),
-    Case(_USED, "dense", "float64", classes=3),
-    Case(_USED, "csr", "float32", options=_HINGE),
-    Case(_USED, "dense", "float64", options=_HINGE),
+    Case(_USED, "csr", "float32", classes=3, options=_HINGE),
+    Case(_USED, "csr", "float32", classes=0, options=_TUBE),
     Case(("fit",), "csr", "float32", streamed=True),
     Case(("fit",), "dense", "float32", streamed=True),
     Case(_USED, "csr", "float32", options=_RBF),
     Case(_USED, "dense", "float32", options=_RBF),
     Case(_USED, "dense", "float64", options=_RBF),
-    Case(_USED, "dense", "float64", table="numbers in CSV"),
+    Case(_USED, "dense", "float64", options=_LINEAR),
+    Case(_FIRST, "dense", "float64", table="numbers in CSV"),
     Case(_USED, "csr", "float64", table="text in CSV"),
     Case(_USED, "dense", "float32", table="columns in Parquet"),
     Case(_USED, "dense", "float32", table="lists of one length in Parquet"),
@@ -100,7 +118,11 @@ CASES = (
     Case(_USED, "csr", "float64", table="lists of 64 bits in Parquet"),
     Case(_USED, "csr", "float64", table="vectors in Parquet"),
 )
-"""Common rows: text as `ingest` reads it, arrays of NumPy and SciPy, tables, and those of the demonstration."""
+"""Common rows: text as `ingest` reads it, arrays of NumPy and SciPy, tables, and those of the demonstration.
+
+Those of `demo` are in every wheel that `pip install .` builds: the demonstration, and first fits of svmlight text and
+of tables of numbers.  `scripts/benchmarks/cold_start.py` checks that these compile nothing.
+"""
 
 
 def warm(uses: Collection[str], emit: Emit = silent, cases: Collection[Case] | None = None) -> dict[str, Any]:
@@ -182,7 +204,7 @@ def _store(case: Case, folder: Path) -> Any:
         entries = (" ".join(f"{j + 1}:{value:.4f}" for j, value in enumerate(row)) for row in X)
         text = "".join(f"{label} {row}\n" for label, row in zip(y, entries, strict=True))
         (folder / "rows.svm").write_text(text)
-        ingest(str(folder / "rows.svm"), folder / "rows.zarr")
+        ingest(str(folder / "rows.svm"), folder / "rows.zarr", task=_task(case))
         return open_store(str(folder / "rows.zarr"))
     return _array_rows(case, X, y)
 
@@ -191,15 +213,20 @@ def _arrays(case: Case) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((_ROWS, _FEW))
     score = X[:, 0] + 0.5 * rng.standard_normal(_ROWS)
-    return X.astype(case.dtype), np.argsort(np.argsort(score)) * case.classes // _ROWS
+    classes = np.argsort(np.argsort(score)) * case.classes // _ROWS
+    return X.astype(case.dtype), classes if case.classes else score
+
+
+def _task(case: Case) -> Literal["classification", "regression"]:
+    return "classification" if case.classes else "regression"
 
 
 def _array_rows(case: Case, X: np.ndarray, y: np.ndarray) -> ArrayRows:
     if case.layout == "dense":
-        return ArrayRows(X, y)
+        return ArrayRows(X, y, task=_task(case))
     rows = scipy.sparse.csr_array(X)
     rows.resize((len(X), case.features))
-    return ArrayRows(rows, y)
+    return ArrayRows(rows, y, task=_task(case))
 
 
 class _Declared(ArrayRows):

@@ -22,6 +22,8 @@ uses, widest = json.loads(sys.argv[1])
 warm(uses, cases=[case for case in CASES if not widest or dict(case.options).get("kernel")])
 """
 """Of the widest vectors only loops of kernels make use."""
+WITHOUT_KERNELS = {"demo"}
+"""Uses without such loops: nothing would be compiled for processors with the widest vectors."""
 
 
 def fill(out: Path, uses: list[str]) -> int:
@@ -30,7 +32,7 @@ def fill(out: Path, uses: list[str]) -> int:
     from bigsvm.compiled.cache.places import LEVELS, lacks
     from bigsvm.compiled.cache.shipping import gather
 
-    levels = [level for level in LEVELS if not lacks(level)]
+    levels = [level for level in list(LEVELS)[: 1 if WITHOUT_KERNELS.issuperset(uses) else None] if not lacks(level)]
     if not levels:
         raise RuntimeError(f"this processor has no {', '.join(lacks(next(iter(LEVELS))))}")
     with tempfile.TemporaryDirectory(prefix="bigsvm-") as folder:

@@ -34,7 +34,8 @@ COMPILED = "*.compiled"
 )
 @click.option(
     "--for", "uses", multiple=True, type=click.Choice([*USES, "all"]), default=["all"],
-    help="What warm compiles for; repeatable.  demo: the demonstration, and a first fit of text.  [default: all]",
+    help="What warm compiles for; repeatable.  demo: the demonstration, and first fits of text and of tables of "
+    "numbers.  [default: all]",
 )  # fmt: skip
 def command(session: Session, action: str, scratch: str | None, uses: tuple[str, ...]) -> int:
     if action == "warm":
