@@ -6,11 +6,15 @@ first used.
 
 from __future__ import annotations
 
-from bigsvm.loaded import LOADED_AT as _LOADED_AT  # noqa: F401  first of all: it says when that was
+import os
+import time
 
 TYPE_CHECKING = False  # as that of `typing`, which takes some time to load
 
 __version__ = "0.1.0"
+LOADED_AT = time.time_ns()
+WRITTEN_AT = os.stat(__file__).st_mtime_ns if os.path.exists(__file__) else 0
+"""When this file was loaded and when it was written: an upgrade may take its place meanwhile (`cache/stamp.py`)."""
 
 # public name -> module that defines it
 _PUBLIC = {

@@ -89,7 +89,7 @@ def test_a_caller_that_was_upgraded_underneath_is_refused(upgraded: None) -> Non
 )
 def test_sources_that_changed_since_they_were_loaded_are_noticed(change: str, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    sources = [tmp_path / "loaded.py", tmp_path / "deep" / "a.py"]
+    sources = [tmp_path / "__init__.py", tmp_path / "deep" / "a.py"]
     for source in sources:
         source.write_text("x = 1")
         os.utime(source, (1_000, 1_000))

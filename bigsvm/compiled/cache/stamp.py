@@ -16,6 +16,7 @@ import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import llvmlite
 import llvmlite.binding
@@ -23,9 +24,10 @@ import numba
 import numba.core.config as numba_config
 import numpy as np
 
-from bigsvm.loaded import LOADED_AT, WRITTEN_AT
 from bigsvm.process import this_process
 
+_PACKAGE: Any = sys.modules["bigsvm"]  # by its name: the package is far above
+LOADED_AT, WRITTEN_AT = _PACKAGE.LOADED_AT, _PACKAGE.WRITTEN_AT
 SOURCES = Path(__file__).parents[1]
 _SETTINGS = (
     "OPT",
@@ -90,15 +92,15 @@ def loaded_digest() -> str:
 
 
 def written_since(package: Path, loaded_at: int, written_at: int) -> bool:
-    """Whether a source of a package was written after it was loaded, or its `loaded.py` is another file than then.
+    """Whether a source of a package was written after it was loaded, or its `__init__.py` is another file than then.
 
     An upgrade replaces that, too, and an installer may give files the time at which they came into its cache.
 
-    loaded_at, written_at : when `loaded.py` was loaded and when it was written, in ns; 0 where there is no such file
+    loaded_at, written_at : when `__init__.py` was loaded and when it was written, in ns; 0 where there is no such file
     """
     if not written_at:
         return False
-    if (package / "loaded.py").stat().st_mtime_ns != written_at:
+    if (package / "__init__.py").stat().st_mtime_ns != written_at:
         return True
     now = time.time_ns()  # a later time is of another clock, and says nothing
     return any(loaded_at < path.stat().st_mtime_ns <= now for path in package.rglob("*.py"))
