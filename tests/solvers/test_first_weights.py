@@ -91,9 +91,8 @@ def test_steps_that_keep_their_hessian_end_where_others_do(case: str, tmp_path: 
 @pytest.mark.parametrize("unequal", [False, True])
 def test_classes_share_the_hessian_of_equal_costs(unequal: bool, tmp_path: Path) -> None:
     X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 3
-    options = {"loss": "hinge", **({"class_weight": {0: 2.0}} if unequal else {})}
-    bench = Bench(NewtonWS(), X, y, tmp_path, None, options)
-    W = np.zeros((4, 3))
+    bench = Bench(NewtonWS(), X, y, tmp_path, None, {"loss": "hinge"}, costs=[0.1, 10.0] if unequal else None)
+    W = np.zeros((4, bench.problem.n_models))
     assert put_first_weights(W, bench.problem, bench.ctx)
     for m, w in enumerate(W.T):
         part, _ = on_all_rows(bench.problem, m, bench.ctx.data.read(bench.ctx.refs[0]), bench.ctx)
