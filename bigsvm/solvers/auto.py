@@ -16,7 +16,7 @@ from bigsvm.problem.loss import LOSSES
 from bigsvm.solvers.base import DataShape
 from bigsvm.solvers.newton_ws.capacity import least_rows, matrix_bytes, working_bytes
 from bigsvm.solvers.pace import IN_MEMORY
-from bigsvm.solvers.tube.classes import work
+from bigsvm.solvers.tube.classes import newton_work, work
 from bigsvm.solvers.tube.tube import NARROW
 from bigsvm.units import counted, plural
 
@@ -38,6 +38,8 @@ _HARD_FREE = 10.0
 _HARD_WIDE = {"memory": 1.0, "disk": 10.0}
 _MANY_ROWS = 8  # rows per feature from which conjugate gradients need only a few dozen products, whatever C is
 
+# Epochs that Newton's method is worth, from which dcd goes first: its first ones decide, and are then a small part.
+_WORTH_OPENING = 80.0
 _FEW_ROWS = 8192  # all of these fit in one working set, however many of them lie on their hyperplanes
 _A_ROW = 128  # bytes per row and model, beside the entries, that dcd and newton-ws together hold of rows in memory
 
@@ -85,6 +87,9 @@ def preferences(config: FitConfig, shape: DataShape, in_memory: bool = False) ->
     if not (in_memory and free):
         found += _working_set(config, shape, in_memory)
     if squared and narrow:
+        alone = shape.shards == 1 and not (shape.folded or shape.regression or free) and shape.n_costs == 1
+        if in_memory and alone and newton_work(n, d, shape.nnz, shape.nnz < n * d, 0.5) >= _WORTH_OPENING:
+            found.append(_newton_opened_by_dcd(shape))
         why = f"{_few_features(d, n)}: few passes, whatever C is"
         found.append(Preference("newton", why))
     rows = "rows in memory" if in_memory else "rows that stream"
@@ -158,6 +163,13 @@ def _opened_by_dcd(shape: DataShape, in_memory: bool) -> Preference:
     else:
         kept = _worth_keeping(shape)
     return Preference("newton-ws", why, kept, (("opening", "dcd"),))
+
+
+def _newton_opened_by_dcd(shape: DataShape) -> Preference:
+    """newton-ws that hands over to Newton's method: of classes that are easy to tell apart dcd needs a few epochs."""
+    why = f"{_few_features(shape.n_features, shape.n_samples)} in memory: dual coordinate descent, then Newton's method"
+    kept = 2 * _A_ROW * shape.n_samples * shape.n_models
+    return Preference("newton-ws", why, kept, (("opening", "dcd"), ("then", "newton")))
 
 
 def _working_set(config: FitConfig, shape: DataShape, in_memory: bool) -> list[Preference]:

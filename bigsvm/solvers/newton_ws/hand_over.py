@@ -20,18 +20,42 @@ from bigsvm.solvers.newton_ws.capacity import least_rows, working_bytes
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY
 from bigsvm.solvers.newton_ws.working_problem import Measured
 from bigsvm.solvers.newton_ws.working_state import WorkingState
-from bigsvm.solvers.tube.classes import STEPS, work
-from bigsvm.solvers.weights import columns
+from bigsvm.solvers.primal.newton import Newton
+from bigsvm.solvers.primal.primal_state import PrimalState
+from bigsvm.solvers.tube.classes import STEPS, newton_work, work
+from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import row_bytes
 from bigsvm.units import MIB
 
-DCD = DualCD()
+_POOR = 0.4  # share of P at w = 0 above which weights of dcd are no start for Newton's method
 _INSIDE = 0.75  # share of the capacity within which all rows inside the margin are kept (`working_set`)
 # The work of working sets (`tube.classes.work`), in Newton steps: fewer if the first working set holds all rows.  Sets
 # with scaled columns need 5 to 100 epochs of dcd; 7494 x 16 rows of numbers up to 100 need some 100,000.
 _STEPS, _STEPS_OF_ALL = 25, STEPS
 _OPENING_PASSES = 40.0  # the same for rows on disk, in passes of dcd
 _PASSES = 8.0  # passes of working sets that count as that work; on disk they need 4 to 8
+
+
+class _AfterDcd(Newton):
+    """Newton's method after `dcd`: it begins at the best multiple of its weights."""
+
+    def move(self, state: PrimalState, ctx: Context) -> None:
+        """Move; models whose P is hardly smaller than at 0 begin there, as without dcd.
+
+        From 0 the first step is that of least squares on all rows, which is near the optimum where classes overlap.
+        """
+        first = state.iteration == 0 and isinstance(state, WorkingState) and state.given_up
+        super().move(state, ctx)
+        if first:
+            rows, problem = state.rows, state.problem
+            nothing = np.sum([rows.costs(problem, piece).sum(axis=0) for piece in rows.pieces()], axis=0)
+            primal = 0.5 * squared_norm(problem, state.w) + rows.losses(problem)
+            columns(state.w)[:, primal > _POOR * nothing] = 0.0
+
+
+DCD, NEWTON = DualCD(), _AfterDcd()
+IN_SHORT = DualCD(max_sweeps_per_step=4)
+"""dcd where its first epochs decide who goes on."""
 
 
 def shape_of(problem: Problem, ctx: Context) -> DataShape:
@@ -53,6 +77,18 @@ def worth(problem: Problem, ctx: Context) -> float:
     rows, sparse = least_rows(shape, True), ctx.data.layout == "csr"
     steps = _STEPS if rows < shape.n_samples else _STEPS_OF_ALL
     return work(shape.n_samples, shape.n_features, shape.nnz, sparse, steps, rows)
+
+
+def worth_newton(state: WorkingState, ctx: Context) -> float:
+    """The work that Newton's method is thought to need from the weights of dcd, in epochs of dcd over rows in memory.
+
+    Rows with alpha above 0 are about those that violate.
+    """
+    assert state.opening is not None
+    shape = shape_of(state.problem, ctx)
+    inside = np.mean([np.count_nonzero(group.alpha.values) / group.alpha.values.size for group in state.opening.groups])
+    sparse = ctx.data.layout == "csr"
+    return newton_work(shape.n_samples, shape.n_features, shape.nnz, sparse, float(inside))
 
 
 def dcd_is_nearer(state: WorkingState, ctx: Context) -> bool:

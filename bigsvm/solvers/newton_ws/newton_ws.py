@@ -44,6 +44,8 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room, least_rows, matrix_bytes, room_of_shard, rows_in, working_bytes
 from bigsvm.solvers.newton_ws.hand_over import (
     DCD,
+    IN_SHORT,
+    NEWTON,
     close,
     dcd_is_nearer,
     fall_back,
@@ -52,6 +54,7 @@ from bigsvm.solvers.newton_ws.hand_over import (
     shape_of,
     too_few,
     worth,
+    worth_newton,
 )
 from bigsvm.solvers.newton_ws.progress import STUCK, does_not_fall, stands
 from bigsvm.solvers.newton_ws.sharded_working import PassOnShards, ShardedWorkingRows
@@ -60,7 +63,7 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import Known, mix_dual
-from bigsvm.solvers.primal.hessian import too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features
 from bigsvm.solvers.primal.line_search import Step
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
@@ -91,6 +94,7 @@ _DONE = 0.5  # share of the tolerance; a model with a smaller gap rests
 _FEW = 16  # rows of the working set of a small fit, so that most of its rows are folded
 _FIRST_PASSES = 8.0  # passes of dcd over rows on disk before its rate is trusted
 _FIRST_EPOCHS = 4.0  # the same in epochs over rows in memory: 2M x 100 dense rows have a gap of 0.9998 after one of 38
+_TOLD = 1 / 40  # share of the work of Newton's method before the rate of dcd is held against it
 _ENDLESS = 1e6  # epochs from which the message no longer quotes the forecast
 _SOON = 0.1  # factor by which the next pass is assumed to shrink the gap, a cautious guess
 
@@ -136,6 +140,8 @@ class NewtonWS(PrimalSolver):
     fallback_after : int  passes after which dcd takes over in any case; 0: only if the gap does not fall
     opening : str         'dcd': dcd goes first (unless the bias is free), until it has done as much work as working
                           sets are thought to need, or would still need as much;  'none': working sets from the start
+    then : str            'newton': Newton's method on all rows (as `newton`) follows the opening, not working sets; for
+                          the squared hinge loss and rows in memory;  'sets': working sets
     """
 
     name: ClassVar[str] = "newton-ws"
@@ -151,6 +157,7 @@ class NewtonWS(PrimalSolver):
     fallback: bool = True
     fallback_after: int = 0
     opening: str = "none"
+    then: str = "sets"
 
     def __post_init__(self) -> None:
         if self.working_rows < 0:
@@ -159,6 +166,8 @@ class NewtonWS(PrimalSolver):
             raise ValueError(f"fallback_after must be a number of passes, not {self.fallback_after}")
         if self.opening not in ("none", "dcd"):
             raise ValueError(f"opening must be none or dcd, not {self.opening!r}")
+        if self.then not in ("sets", "newton"):
+            raise ValueError(f"then must be sets or newton, not {self.then!r}")
 
     @property
     def keeps_rows(self) -> Keeps:
@@ -166,6 +175,8 @@ class NewtonWS(PrimalSolver):
 
     def refusal(self, shape: DataShape) -> str | None:
         """Refuse too many features for a Hessian, and options that bring in dcd when rows are on shards."""
+        if self._newton and (shape.shards > 1 or not shape.smooth_loss):
+            return f"solver {self.name!r} with then=newton is for the squared hinge loss, on one shard"
         if shape.shards > 1 and (self.opening == "dcd" or self.fallback_after):
             which = "opening=dcd" if self.opening == "dcd" else "fallback_after"
             return f"solver {self.name!r} on shards hands nothing over to dcd: leave out {which}, or use --shards 1"
@@ -176,6 +187,8 @@ class NewtonWS(PrimalSolver):
         few, at_once = ("working_rows", _FEW), ("opening", "none")
         dcd = DCD.small_fits(tol, resident)
         first = dcd if self.opening == "dcd" else []
+        if resident and self._newton:
+            return [*first, SmallFit(options=(at_once,))]
         handed, giving_up = (few, at_once, ("fallback_after", 1)), SmallFit().passes
         return [
             *first,
@@ -190,14 +203,24 @@ class NewtonWS(PrimalSolver):
         return [
             Need(WEIGHTS, wide),
             Need("gradients", 10 * wide),
-            Need("Hessian", matrix_bytes(shape), held="worker"),
-            Need("working set", working_bytes(shape, least_rows(shape, resident)), held="shard"),
+            *(hessian_needs(shape) if resident and self._newton else self._needs_of_sets(shape, resident)),
             *sums_need(shape, matrix_bytes(shape) // SLICES + 2 * wide),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
             Need(DEFERRED_ALPHA, 8 * n * shape.n_models, may_spill=True),
             *(DCD.needs(shape, resident) if self.opening == "dcd" else []),
         ]
+
+    @staticmethod
+    def _needs_of_sets(shape: DataShape, resident: bool) -> list[Need]:
+        return [
+            Need("Hessian", matrix_bytes(shape), held="worker"),
+            Need("working set", working_bytes(shape, least_rows(shape, resident)), held="shard"),
+        ]
+
+    @property
+    def _newton(self) -> bool:
+        return self.then == "newton"
 
     def init(self, problem: Problem, ctx: Context) -> WorkingState:
         """Start at w = 0, alpha = 0; if `opening` says so, with dcd."""
@@ -207,8 +230,8 @@ class NewtonWS(PrimalSolver):
         if ctx.shards > 1:
             given = vars(new_state(problem, ctx, rows=ShardedWorkingRows(problem, ctx, self._room(ctx, problem, 0))))
             return WorkingState(**given, careful=np.zeros(m, bool), tol=ctx.tol)
-        place = ctx.vector("row places", m, np.uint8)
-        state = WorkingState(**vars(new_state(problem, ctx)), place=place, careful=np.zeros(m, bool), tol=ctx.tol)
+        given = {**vars(new_state(problem, ctx)), "place": ctx.vector("row places", m, np.uint8)}
+        state = WorkingState(**given, careful=np.zeros(m, bool), tol=ctx.tol, newton=self._newton and ctx.resident)
         if self.opening == "dcd" and problem.bias != "free":
             state.opening = DCD.init(problem, ctx)
             state.pace.see(0.0, np.ones(1))
@@ -220,6 +243,8 @@ class NewtonWS(PrimalSolver):
         give_up(state)
         state.direction[...] = w
         state.started = True
+        if state.newton:
+            self._follow_direction(state)
         return []
 
     def before_load(self, state: WorkingState, tree: Any, ctx: Context) -> None:
@@ -240,6 +265,8 @@ class NewtonWS(PrimalSolver):
             return self._open(problem, state, ctx)
         if state.fallback is not None:
             return DCD.step(problem, state.fallback, ctx)
+        if state.newton:
+            return NEWTON.step(problem, state, ctx)
         n, before = ctx.data.n_samples, ctx.bytes_read
         began, moved = state.held(), False
         reached = began
@@ -291,18 +318,21 @@ class NewtonWS(PrimalSolver):
     def _open(self, problem: Problem, state: WorkingState, ctx: Context) -> StepInfo:
         """One step of dcd, which is given up after enough work, or if it is expected to need as much again."""
         assert state.opening is not None
-        info, data = DCD.step(problem, state.opening, ctx), ctx.data
+        info, data = (IN_SHORT if state.newton else DCD).step(problem, state.opening, ctx), ctx.data
         if info.paused or state.given_up:
             return info
         state.opened += info.visits
         done = state.opened / data.n_samples if ctx.resident else float(state.opening.sweep)
         state.pace.see(done, np.array([info.gap_estimate]))
-        enough = worth(problem, ctx)
-        told = done >= (_FIRST_EPOCHS if ctx.resident else _FIRST_PASSES)
+        enough = worth_newton(state, ctx) if state.newton else worth(problem, ctx)
+        first = max(_FIRST_EPOCHS, _TOLD * enough * state.newton) if ctx.resident else _FIRST_PASSES
+        told = done >= first
         left = float(state.pace.by_ratio(np.array([ctx.tol]))[0]) if told else 0.0
         if info.gap_estimate <= ctx.tol or not (info.exhausted or done > enough or left > enough):
             return info
         state.given_up, state.left = True, left
+        if state.newton:  # it is no sign of trouble
+            return replace(info, exhausted=False, ask_certificate=False)
         unit = "epochs" if ctx.resident else "passes"
         needs = f"dcd would need {left:,.0f} more at its present rate"
         needs = needs if left < _ENDLESS else "the gap of dcd hardly falls"
@@ -317,6 +347,15 @@ class NewtonWS(PrimalSolver):
         """
         state.started = not ctx.resident or bool(state.pace.least[0] <= _CLOSE)
         hand_over(state)
+        if state.newton:
+            self._follow_direction(state)
+
+    @staticmethod
+    def _follow_direction(state: WorkingState) -> None:
+        """Let Newton's method begin with a search along the direction from w = 0, where all slacks are 1."""
+        for piece in state.rows.pieces():
+            state.rows.s.values[piece] = 1.0
+        state.moving = True
 
     def change(self, state: WorkingState) -> str:
         """Let working sets take over from dcd, if they have not done so yet.
@@ -326,7 +365,8 @@ class NewtonWS(PrimalSolver):
         if state.opening is None or state.given_up:
             return ""
         state.given_up, state.left = True, math.inf
-        return "newton-ws: dcd would not reach the tolerance: working sets take over"
+        others = "Newton's method takes over" if state.newton else "working sets take over"
+        return f"newton-ws: dcd would not reach the tolerance: {others}"
 
     def _grow_or_hand_over(self, problem: Problem, state: WorkingState, ctx: Context, found: Measured) -> str:
         """If the gap does not fall, enlarge the capacity or let dcd take over; the message of a hand-over, else ''."""
@@ -466,6 +506,8 @@ class NewtonWS(PrimalSolver):
         """The relative gap that a proof of the present point is expected to show."""
         if state.dual_cd is not None:
             return DCD.forecast(state.dual_cd)
+        if state.newton:
+            return NEWTON.forecast(state)
         if state.estimate <= state.tol:
             return state.estimate
         return max(_SOON * state.estimate, 1.01 * state.tol)
@@ -474,6 +516,8 @@ class NewtonWS(PrimalSolver):
         """The present w if its gap is small enough, else w + direction, which the next pass measures."""
         if state.dual_cd is not None:
             return DCD.points(state.dual_cd)
+        if state.newton:
+            return NEWTON.points(state)
         w = state.w if state.estimate <= state.tol else state.w + state.direction
         return [state.rows.point(state.problem, w)]
 

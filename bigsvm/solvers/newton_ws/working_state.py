@@ -34,6 +34,7 @@ class WorkingState(PrimalState):
     pace : Pace                   rate at which its gap falls, which starts at 1
     given_up : bool               it hands over before the next step
     left : float                  epochs or passes that it still needed then, at its rate; 0 if there was none
+    newton : bool                 Newton's method on all rows trains, not working sets
     started : bool                the first direction is known (weights of an earlier model, or of a dcd that has come
                                   close): look for no other
     """
@@ -41,6 +42,7 @@ class WorkingState(PrimalState):
     place: RowVector | None = None
     careful: np.ndarray = field(default_factory=lambda: np.zeros(1, bool))
     tol: float = field(default=0.0, metadata={"derived": True})
+    newton: bool = field(default=False, metadata={"derived": True})
     gaps: list[np.ndarray] = field(default_factory=list)
     primals: list[np.ndarray] = field(default_factory=list)
     passes: int = 0

@@ -283,9 +283,9 @@ class FullGradient(PrimalSolver):
         """
         if not state.moving:
             self._glance(state, ctx)
-            if not state.w.any():
-                state.direction[...] = -state.gradient
-                state.moving = True
+            idle = ~columns(state.w).any(axis=0)
+            columns(state.direction)[...] = np.where(idle, -columns(state.gradient), 0.0)
+            state.moving = bool(idle.any())
         if state.moving:
             self.move(state, ctx)
             self._glance(state, ctx)

@@ -24,6 +24,9 @@ STEPS = 8
 dozen iterations, but a multiplication of two rows of a matrix takes about half as long as one of a sweep."""
 _BESIDE = 128  # epochs beyond those of the steps
 _SPARSE = 2.0  # price of a multiplication of sparse rows, which are scattered into the Hessian
+# Newton steps from weights of `dcd`, and what they take, in epochs over the number of entries: the multiplications of
+# two rows of a matrix, for each entry of a row, and d^3 of a Cholesky factor (an entry of sparse rows takes longer).
+_NEWTON_STEPS, _A_MULTIPLICATION, _A_FACTOR = 4, 0.3, {False: 0.3, True: 0.05}
 _ARRAYS = ROW_ARRAYS + 8  # float64 numbers of each row
 _VECTORS = 32  # as large as w
 _TINY = np.finfo(float).tiny
@@ -40,6 +43,16 @@ def work(n: int, d: int, nnz: float, sparse: bool, steps: float = STEPS, kept: i
     a_row = 0.5 * (nnz / max(n, 1)) ** 2 * (_SPARSE if sparse else 1.0)
     step = (n if kept is None else kept) * a_row + float(d) ** 3 / 6.0  # the Hessian, and its Cholesky factor
     return _BESIDE + steps * step / nnz
+
+
+def newton_work(n: int, d: int, nnz: float, sparse: bool, inside: float) -> float:
+    """The work of Newton's method for the squared hinge loss on all rows, in epochs of sweeps of `dcd` over them.
+
+    n, d, nnz : rows, features and entries;  inside : the share of the rows that violate, of which Hessians are sums
+    """
+    nnz = max(float(nnz), 1.0)
+    hessian = _A_MULTIPLICATION * nnz / max(n, 1) * inside
+    return _NEWTON_STEPS * (hessian + _A_FACTOR[sparse] * float(d) ** 3 / nnz)
 
 
 def bytes_for_classes(problem: Problem, block: Block, ctx: Context) -> int:
