@@ -44,7 +44,7 @@ class _AfterDcd(Newton):
 
         From 0 the first step is that of least squares on all rows, which is near the optimum where classes overlap.
         """
-        first = state.iteration == 0 and isinstance(state, WorkingState) and state.given_up
+        first = state.iteration == 0 and isinstance(state, WorkingState) and state.given_up and state.started
         super().move(state, ctx)
         if first:
             rows, problem = state.rows, state.problem

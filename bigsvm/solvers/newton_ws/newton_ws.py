@@ -343,12 +343,17 @@ class NewtonWS(PrimalSolver):
         """Go on from dcd.
 
         The first direction leads to the weights of dcd if dcd has come close, or if the rows stream.  The samples of a
-        stream are small, and one of kddcup99 led nowhere.
+        stream are small, and one of kddcup99 led nowhere.  Newton's method begins at 0 if the gap of dcd hardly fell:
+        on pixels of 0 to 255 its weights led to more steps.
         """
         state.started = not ctx.resident or bool(state.pace.least[0] <= _CLOSE)
         hand_over(state)
         if state.newton:
-            self._follow_direction(state)
+            state.started = state.left <= _ENDLESS
+            if state.started:
+                self._follow_direction(state)
+            else:
+                state.direction[...] = 0.0
 
     @staticmethod
     def _follow_direction(state: WorkingState) -> None:
