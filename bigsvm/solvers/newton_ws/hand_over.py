@@ -168,6 +168,7 @@ def fall_back(state: WorkingState, ctx: Context) -> DualCDState:
 
 
 def close(state: WorkingState) -> None:
-    if state.place is not None:
-        state.place.close()
+    for vectors in (state.place, state.extra):
+        if vectors is not None:
+            vectors.close()
     state.rows.close()

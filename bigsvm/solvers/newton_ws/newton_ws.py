@@ -63,7 +63,7 @@ from bigsvm.solvers.newton_ws.working_pass import WorkingPass
 from bigsvm.solvers.newton_ws.working_problem import Measured, PassHere, Passing, mixed, shares_gone
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.primal.dual_point import Known, mix_dual
-from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features
+from bigsvm.solvers.primal.hessian import KeptHessian, hessian_needs, kept_needs, too_many_features
 from bigsvm.solvers.primal.line_search import Step
 from bigsvm.solvers.primal.primal_state import PrimalSolver, new_state
 from bigsvm.solvers.primal.row_state import row_needs
@@ -203,7 +203,7 @@ class NewtonWS(PrimalSolver):
         return [
             Need(WEIGHTS, wide),
             Need("gradients", 10 * wide),
-            *(hessian_needs(shape) if resident and self._newton else self._needs_of_sets(shape, resident)),
+            *self._needs_of_steps(shape, resident),
             *sums_need(shape, matrix_bytes(shape) // SLICES + 2 * wide),
             *row_needs(shape),
             Need("row places", n * shape.n_models, may_spill=True),
@@ -211,8 +211,9 @@ class NewtonWS(PrimalSolver):
             *(DCD.needs(shape, resident) if self.opening == "dcd" else []),
         ]
 
-    @staticmethod
-    def _needs_of_sets(shape: DataShape, resident: bool) -> list[Need]:
+    def _needs_of_steps(self, shape: DataShape, resident: bool) -> list[Need]:
+        if resident and self._newton:
+            return [*hessian_needs(shape), *kept_needs(shape)]
         return [
             Need("Hessian", matrix_bytes(shape), held="worker"),
             Need("working set", working_bytes(shape, least_rows(shape, resident)), held="shard"),
@@ -232,6 +233,8 @@ class NewtonWS(PrimalSolver):
             return WorkingState(**given, careful=np.zeros(m, bool), tol=ctx.tol)
         given = {**vars(new_state(problem, ctx)), "place": ctx.vector("row places", m, np.uint8)}
         state = WorkingState(**given, careful=np.zeros(m, bool), tol=ctx.tol, newton=self._newton and ctx.resident)
+        if state.newton:
+            state.extra = KeptHessian.new(problem, state.rows, ctx)
         if self.opening == "dcd" and problem.bias != "free":
             state.opening = DCD.init(problem, ctx)
             state.pace.see(0.0, np.ones(1))
