@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from bigsvm.errors import DataError
 from bigsvm.events import silent
+from bigsvm.run.copies import staging
 from bigsvm.run.copies.column_copy import staged_columns
 from bigsvm.run.copies.staging import staged
 from bigsvm.store.blocks import BlockRef
@@ -21,6 +22,7 @@ from bigsvm.store.formats.zarr_rows import ZarrRows
 from bigsvm.store.sealing.listed_chunks import ListedChunks
 from bigsvm.store.sealing.seal import seal
 from bigsvm.store.transforms.scaled_rows import scaled
+from bigsvm.store.working_order import working_order
 from bigsvm.tasks import SerialMapper
 from tests.store import formats
 
@@ -91,8 +93,12 @@ def test_a_changed_chunk_is_refused_by_its_key(
         use(path, tmp_path)
 
 
-def test_segments_that_a_killed_run_left_are_not_taken_for_those_of_a_changed_store(tmp_path: Path) -> None:
+def test_segments_that_a_killed_run_left_are_not_taken_for_those_of_a_changed_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = LAYOUTS["dense"](tmp_path / "s.zarr")
+    order = working_order(ZarrRows(path), 8)  # for which a sample of the rows is read: of large stores not this chunk
+    monkeypatch.setattr(staging, "working_order", lambda *_: order)
     working_copy(path, tmp_path)
     (whole,) = tmp_path.glob("bigsvm/rows-*/staged.json")
     whole.unlink()
