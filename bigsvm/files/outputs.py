@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from bigsvm.errors import OutputError
+from bigsvm.errors import OutputError, UsageError
 from bigsvm.files.atomic import check_name, new_file
 from bigsvm.files.paths import can_make, check_outside_stores, contains, nearest
 from bigsvm.files.space import Need, cannot_write
 from bigsvm.files.standard_output import standard_output, to_standard_output
 
 _DESCRIPTORS = ("/dev/fd/", "/proc/self/fd/")  # descriptors of this process, as shells pass them; they are already open
+_NEVER_WRITTEN = (".gz", ".bz2", ".xz", ".zst", ".tsv", ".feather", ".arrow", ".ipc", ".npy", ".npz")
 
 
 def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -> None:
@@ -35,6 +36,20 @@ def check_apart(outputs: Mapping[str, Path], inputs: Mapping[str, str | Path]) -
         for inner, outer, of_inner, of_outer in ((path, there, what, other), (there, path, other, what)):
             if contains(outer, inner):
                 raise OutputError(f"{of_inner} would lie in {of_outer} {outer}", str(inner), "choose another folder")
+
+
+def form_of_suffix(out: str, suffixes: Mapping[str, str], otherwise: str) -> str:
+    """The format that the suffix of an output tells: `otherwise` for a suffix that tells nothing, such as .txt.
+
+    suffixes : suffix -> format
+
+    Raises UsageError for the suffix of a format that is not written, whose readers would not find it there.
+    """
+    suffix = Path(out).suffix.lower()
+    if suffix in _NEVER_WRITTEN:
+        hint = f"name it {', '.join(suffixes)}, or give --format to write another format under this name"
+        raise UsageError(f"{suffix} is the suffix of a format that is not written here", out, hint)
+    return suffixes.get(suffix, otherwise)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import bigsvm
 from bigsvm.cli.main import run
 from bigsvm.errors import DataError, OutputError, UsageError
 from bigsvm.run.apply import row_files
+from bigsvm.run.apply.prediction_files import format_of
 from bigsvm.run.apply.row_files import row_format, write_rows
 from bigsvm.store.formats.opener import open_store
 from bigsvm.testing.contracts import dense, example
@@ -184,3 +185,13 @@ def test_the_command_goes_by_the_suffix(
     capsysbinary.readouterr()
     with pytest.raises(UsageError, match="parquet cannot be written to standard output"):
         row_format("-", "parquet")
+
+
+@pytest.mark.parametrize("choose", [row_format, format_of])
+@pytest.mark.parametrize(
+    "name", ["a.csv.gz", "a.svm.zst", "a.xz", "a.bz2", "a.TSV", "a.feather", "a.arrow", "a.npz", "a.npy"]
+)
+def test_no_other_format_is_written_under_the_name_of_one(choose: Any, name: str) -> None:
+    with pytest.raises(UsageError, match="suffix of a format that is not written here"):
+        choose(name, None)
+    assert choose(name, "csv") == "csv"

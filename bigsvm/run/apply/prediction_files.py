@@ -28,7 +28,7 @@ import numpy as np
 
 from bigsvm.errors import OutputError, UsageError
 from bigsvm.files.atomic import check_replaceable, new_directory
-from bigsvm.files.outputs import check_plain_output, new_output
+from bigsvm.files.outputs import check_plain_output, form_of_suffix, new_output
 from bigsvm.files.space import Need, Share, cannot_write
 from bigsvm.run.apply.gathered import gathered_bytes
 
@@ -66,9 +66,9 @@ class Writer(Protocol):
 def format_of(out: str, asked: str | None) -> str:
     """The format asked for, else the format of the suffix of the output, else jsonl.
 
-    Raises UsageError if the format cannot be written to standard output.
+    Raises UsageError if the format cannot be written to standard output, or the suffix is that of another format.
     """
-    chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "jsonl")
+    chosen = asked or form_of_suffix(out, _SUFFIXES, "jsonl")
     if out == "-" and chosen in ("parquet", "zarr", "anndata"):
         raise UsageError(f"{chosen} cannot be written to standard output", hint="name a file with -o")
     return chosen

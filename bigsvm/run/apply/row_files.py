@@ -26,7 +26,7 @@ import numpy as np
 from bigsvm.csr import CSR
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.events import Emit, Warned, WorkAdvanced, WorkEnded, WorkStarted, silent
-from bigsvm.files.outputs import output_file
+from bigsvm.files.outputs import form_of_suffix, output_file
 from bigsvm.files.space import Share, cannot_write
 from bigsvm.files.temporary import temporary_folder
 from bigsvm.store.blocks import Block, RowBlocks, row_bytes
@@ -52,9 +52,9 @@ _OWN = ("label", "weight")
 def row_format(out: str, asked: str | None) -> str:
     """The format asked for, else the format of the suffix of the output, else svmlight.
 
-    Raises UsageError if the format cannot be written to standard output.
+    Raises UsageError if the format cannot be written to standard output, or the suffix is that of another format.
     """
-    chosen = asked or _SUFFIXES.get(Path(out).suffix.lower(), "svmlight")
+    chosen = asked or form_of_suffix(out, _SUFFIXES, "svmlight")
     if out == "-" and chosen in ("parquet", "zarr"):
         raise UsageError(f"{chosen} cannot be written to standard output", hint="name a file")
     return chosen
