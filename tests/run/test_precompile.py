@@ -95,6 +95,13 @@ assert bool(pairs) == (case["width"] >= 32)
 check()
 """
 
+_LINEAR_KERNEL = """
+from bigsvm.compiled.linear.primal import _add_rows, _signed_margins
+fit.fit_store(store, config)
+for loop in (_add_rows, _signed_margins):
+    assert {str(signature[1].dtype) for signature in loop.signatures} == {"int32"}, loop.signatures
+"""
+
 _SAVE = """
 fit.fit_store(store, config).save_model(case["model"])
 """
@@ -271,6 +278,14 @@ def test_nothing_is_compiled_inside_a_kernel_fit(
 ) -> None:
     loss = {"loss": "epsilon_insensitive"} if task == "regression" else {}
     fits(run, {"gamma": 0.2, **loss, **options}, **{"n": 600, **case, "layout": layout, "task": task})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "loss"), [("two", "hinge"), ("regression", "epsilon_insensitive")])
+def test_a_linear_kernel_takes_the_loops_of_classes(run: Run, task: str, loss: str) -> None:
+    """Its sums over rows were compiled for targets, beside those for classes that other fits call."""
+    options = {"solver": "smo", "kernel": "linear", "loss": loss}
+    run(_ROWS + _LINEAR_KERNEL, json.dumps({**PLAIN, **DOUBLE, "n": 300, "task": task, "options": options}))
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from bigsvm.solvers.kernel.dual_qp import DualQP
 from bigsvm.solvers.kernel.values.data import KernelData, Rows, of_qp
 from bigsvm.store.blocks import Matrix
 
-_ONE_MODEL = np.zeros(1, np.int32)
+_ONE_MODEL = np.zeros(1, np.int32)  # of one class, so that the loops are those of classes: no row has a sign
 
 
 def linear_scores_of(qps: Sequence[DualQP], data: KernelData, w: np.ndarray) -> list[UnsureWeights]:
@@ -40,14 +40,14 @@ def linear_scores_of(qps: Sequence[DualQP], data: KernelData, w: np.ndarray) -> 
             if np.any(qp.beta[mine]):
                 coefficients = np.zeros((rows.stop - rows.start, 1))
                 coefficients[own - rows.start, 0] = qp.beta[mine]
-                add_rows(_matrix(rows), np.zeros(len(coefficients)), _ONE_MODEL, coefficients, 0.0, w[k])
+                add_rows(_matrix(rows), np.zeros(len(coefficients), np.int32), _ONE_MODEL, coefficients, 0.0, w[k])
         _go_on(data)
     for rows in data.blocks():
         for k, qp in enumerate(qps):
             mine, own = of_qp(qp, rows)
             if len(own):
                 scores = np.empty((rows.stop - rows.start, 1))
-                signed_margins(_matrix(rows), np.zeros(len(scores)), _ONE_MODEL, w[k], 0.0, 0.0, 1.0, scores)
+                signed_margins(_matrix(rows), np.zeros(len(scores), np.int32), _ONE_MODEL, w[k], 0.0, 0.0, 1.0, scores)
                 beta, diagonal = qp.beta[mine], data.diagonal(rows.X, own - rows.offset, own)
                 unsure[k].add(beta, qp.lower[mine], qp.upper[mine], diagonal)
                 np.subtract(scores[own - rows.start, 0], qp.target[mine], out=qp.f[mine])

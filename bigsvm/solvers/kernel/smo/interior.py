@@ -22,7 +22,7 @@ from bigsvm.tasks import PassLeft, leaving_when
 # long as `_LEAST` kernel values.
 _ITERATIONS, _VISITS, _LEAST = 15.0, 12.0, 1e6
 _PATIENCE = 10.0  # solutions that the steps before it may cost: easy fits need fewer
-_ONE_MODEL = np.zeros(1, np.int32)
+_ONE_MODEL = np.zeros(1, np.int32)  # of one class, so that the loops are those of classes: no row has a sign
 
 
 def enough(ctx: Context) -> float:
@@ -65,8 +65,8 @@ def _take(state: KernelState, m: int, block: Block, width: int) -> None:
     make_feasible(state, qp, m)
     X, beta = readonly_view(block.X), np.ascontiguousarray(state.alpha.values[:, [m]])
     w, scores = np.zeros(width), np.empty((len(beta), 1))
-    add_rows(X, np.zeros(len(beta)), _ONE_MODEL, beta, 0.0, w)
-    signed_margins(X, np.zeros(len(beta)), _ONE_MODEL, w, 0.0, 0.0, 1.0, scores)
+    add_rows(X, np.zeros(len(beta), np.int32), _ONE_MODEL, beta, 0.0, w)
+    signed_margins(X, np.zeros(len(beta), np.int32), _ONE_MODEL, w, 0.0, 0.0, 1.0, scores)
     np.subtract(scores[slice(None) if qp.rows is None else qp.rows, 0], qp.target, out=qp.f)
     state.gap[m], state.primal[m], _, state.bias[m], state.epsilon[m] = qp.gap_at_best_bias()
     state.violation[m] = qp.violation()
