@@ -122,16 +122,18 @@ class Session:
         return PlainLines(sys.stderr, verbose=self.verbose > 0, told=self._told)
 
     def finish(
-        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0, made: bool = False
-    ) -> int:
+        self, result: dict[str, Any], text: str, status: str = "ok", exit_code: int = 0, made: bool = False,
+        only_told: bool = False,
+    ) -> int:  # fmt: skip
         """Write the result to standard output, as text or as one JSON document; returns `exit_code`.
 
         made : the result of the command is on disk; if it succeeded, --quiet then omits `text`
+        only_told : the command has changed nothing, so it may still be interrupted
 
-        Raises OutputError if standard output cannot take it, and Interruption if a signal came that had no effect yet,
-        unless the result is on disk already.
+        Raises OutputError if standard output cannot take it, and, with `only_told`, Interruption if a signal came that
+        had no effect yet.
         """
-        if not made:
+        if only_told:
             check_postponed()
         self.exit_code = exit_code
         document: dict[str, Any] = {}

@@ -44,20 +44,20 @@ def test_what_a_callback_swallows_is_raised_again_where_progress_is_told(
     assert signal.getsignal(signal.SIGTERM) is former
 
 
-@pytest.mark.parametrize("made", [True, False], ids=["on disk", "to be told"])
+@pytest.mark.parametrize("only_told", [False, True], ids=["perhaps on disk", "only told"])
 @pytest.mark.parametrize("where", ["in an import", "in a callback", "nowhere"])
 def test_a_signal_without_effect_has_it_before_the_result_is_told(
-    where: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: str, only_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A short command is over before the signal is sent again: `inspect` wrote a result a second after Ctrl-C.
 
-    What is on disk is told: to repeat the command would find its output there.
+    Where a command may have changed something its result is told: a promotion has been made by then.
     """
     monkeypatch.setattr("bigsvm.cli.interrupts._AGAIN_S", 60.0)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "signals_itself.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     monkeypatch.delitem(sys.modules, "signals_itself", raising=False)
-    heeded = where != "nowhere" and not made
+    heeded = where != "nowhere" and only_told
     with unwinding_on_signals(to_the_end=False):
         if where == "in an import":
             importlib.import_module("signals_itself")
@@ -66,7 +66,7 @@ def test_a_signal_without_effect_has_it_before_the_result_is_told(
                 os.kill(os.getpid(), signal.SIGINT)
                 signal.sigpending()
         with pytest.raises(Interruption) if heeded else contextlib.nullcontext():
-            Session("test").finish({}, "the result", made=made)
+            Session("test").finish({}, "the result", only_told=only_told)
     assert capsys.readouterr().out == ("" if heeded else "the result\n")
     check_interrupted()
 

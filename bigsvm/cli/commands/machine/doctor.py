@@ -81,7 +81,7 @@ def command(session: Session, scratch: str | None, fix_hints: bool) -> int:
         found = result["fix_hints"] = remedies(result)
         hints = [f"{entry['problem']}\n    {entry['fix']}" for entry in found]
         shown += "\n\n" + ("\n".join(hints) or "no problem was found")
-    return session.finish(result, shown)
+    return session.finish(result, shown, only_told=True)
 
 
 def _versions() -> tuple[dict[str, str], list[str]]:

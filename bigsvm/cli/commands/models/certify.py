@@ -53,7 +53,7 @@ def command(
     for warning in result.pop("warnings", []):
         session.warn(warning)
     result = {**result, "model": str(model), "store": store}
-    return session.finish(result, describe(result))
+    return session.finish(result, describe(result), only_told=True)
 
 
 def describe(result: dict[str, Any]) -> str:

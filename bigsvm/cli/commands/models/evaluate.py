@@ -71,7 +71,7 @@ def command(
             check_kept_back(loaded, open_for(store, loaded.regression, **columns, **for_training), config, emit)
         result = evaluate(loaded, text_or_rows, config, emit, zero_based)
     result = {"model": str(model), "store": store, **result}
-    return session.finish(result, describe(result))
+    return session.finish(result, describe(result), only_told=True)
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -25,9 +25,8 @@ def command(session: Session, registry: Path) -> int:
     if version is not None and not is_there(registry, version):
         session.warn(f"the current version {version} is missing: bigsvm rollback {registry} --to N")
     result = {"registry": str(registry), "current_version": version, "entries": entries}
-    return session.finish(
-        result, "\n".join([*map(shown_entry, entries), f"{text.label(registry)}: {_current(version)}"])
-    )
+    shown = "\n".join([*map(shown_entry, entries), f"{text.label(registry)}: {_current(version)}"])
+    return session.finish(result, shown, only_told=True)
 
 
 def shown_entry(entry: dict[str, Any]) -> str:

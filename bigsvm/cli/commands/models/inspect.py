@@ -42,12 +42,12 @@ def command(
         from bigsvm.run.apply.inspection import inspect_model
 
         result = inspect_model(folder, top)
-        return session.finish(result, _model_text(result))
+        return session.finish(result, _model_text(result), only_told=True)
     if top is not None and (folder.exists() or is_remote(path)):  # missing paths are reported below
         raise UsageError("--top is for models", path, "leave it out")
     if (folder / EVENTS).exists() or (folder / RUN).exists():
         result = _run(folder)
-        return session.finish(result, _run_text(result))
+        return session.finish(result, _run_text(result), only_told=True)
     for mark, shows in _SHOWN_BY.items():
         if (folder / mark).exists():
             raise UsageError("neither a store, a model nor a run", path, f"show it with bigsvm {shows} {path}")
@@ -62,7 +62,7 @@ def command(
         result["path"] = path  # not the path of the local copy
     if result["scale_warning"]:
         session.warn(result["scale_warning"])
-    return session.finish(result, _store_text(result))
+    return session.finish(result, _store_text(result), only_told=True)
 
 
 def _run(folder: Path) -> dict[str, Any]:

@@ -44,4 +44,4 @@ def command(session: Session, store: str) -> int:
         raise DataError(f"{what}.  A command that reads it is refused", store, hint)
     chunks = text.counted(result["n_chunks"], "chunk") + text.absent(result["n_empty"], result["n_missing"])
     line = f"{text.label(store)}: {chunks}, {show_bytes(result['bytes'])}, all as sealed"
-    return session.finish({"store": store, **result}, line)
+    return session.finish({"store": store, **result}, line, only_told=True)

@@ -67,4 +67,4 @@ def command(
         each = None if memory_per_worker is None else parse_bytes(memory_per_worker)
         document["cluster"] = cluster_plan(plan, config.workers, each)
         rows += described(document["cluster"])
-    return session.finish(document, f"plan for {text.label(store)}\n" + text.rows(rows))
+    return session.finish(document, f"plan for {text.label(store)}\n" + text.rows(rows), only_told=True)
