@@ -18,7 +18,7 @@ from bigsvm.problem.problem import make_problem
 from bigsvm.run.fit import loop
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd import slow_sweeps
-from bigsvm.solvers.newton_ws import hand_over, newton_ws
+from bigsvm.solvers.newton_ws import hand_over, newton_ws, working_steps
 from bigsvm.solvers.newton_ws.hand_over import dcd_is_nearer
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.progress import STUCK, TOO_MANY, does_not_fall, stands
@@ -170,7 +170,7 @@ def test_after_dcd_there_are_newton_steps_unless_dcd_has_come_close(monkeypatch:
     """Where memory has no room for them working sets begin at the solution of a sample."""
     X, y = unscaled()
     best = bigsvm.fit((X, y), loss="hinge", C=10.0, tol=1e-8, solver="newton-ws")
-    put, changed = newton_ws.put_first_weights, []
+    put, changed = working_steps.put_first_weights, []
 
     def watched(W: np.ndarray, problem: Any, ctx: Any) -> bool:
         of_dcd = W.copy()
@@ -181,7 +181,7 @@ def test_after_dcd_there_are_newton_steps_unless_dcd_has_come_close(monkeypatch:
         changed.append(not np.array_equal(W, of_dcd))
         return done
 
-    monkeypatch.setattr(newton_ws, "put_first_weights", watched)
+    monkeypatch.setattr(working_steps, "put_first_weights", watched)
     sample, sampled = NewtonWS._solve_sample, []
     monkeypatch.setattr(
         NewtonWS, "_solve_sample", lambda self, state, ctx: (sampled.append(1), sample(self, state, ctx))

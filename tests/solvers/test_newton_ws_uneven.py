@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bigsvm
-from bigsvm.solvers.newton_ws import sharded_working
 from bigsvm.solvers.newton_ws.interior import RowCosts, follow, most_counted, solve_hinge
+from bigsvm.solvers.newton_ws.shards import sharded_working
 from bigsvm.testing.problems import random_problem
 from tests.solvers.newton_ws_problems import primal, subproblem
 

@@ -14,11 +14,11 @@ from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.newton_ws.capacity import Room
 from bigsvm.solvers.newton_ws.interior import GapSums, RowCosts, follow, most_counted
+from bigsvm.solvers.newton_ws.shards.working_shard import WorkingPart, WorkingReading, WorkingShard
 from bigsvm.solvers.newton_ws.subproblem import Around
 from bigsvm.solvers.newton_ws.working_newton import descend
 from bigsvm.solvers.newton_ws.working_pass import LONGEST, is_whole
 from bigsvm.solvers.newton_ws.working_problem import Measured, Posed, share_left
-from bigsvm.solvers.newton_ws.working_shard import WorkingPart, WorkingReading, WorkingShard
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.shard_state import PrimalRows
 from bigsvm.solvers.primal.sharded_rows import LineOf, ShardedRows, summed, told_of

@@ -1,0 +1,1 @@
+"""`newton-ws` with rows on shards."""
