@@ -15,7 +15,7 @@ from bigsvm.config import FitConfig
 from bigsvm.run.execute.dask import DaskMapper, open_dask_mapper
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
-from bigsvm.solvers.primal.sharded_rows import ShardedRows
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows
 from bigsvm.tasks import ShardSum
 from tests.products import WHOLE, on_request
 from tests.shards.test_shard_stiffness import words

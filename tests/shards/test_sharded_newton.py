@@ -24,7 +24,7 @@ from bigsvm.solvers.hyperpass.near_rows import no_near_rows
 from bigsvm.solvers.hyperpass.near_shards import NearOnShards, NearShard
 from bigsvm.solvers.newton_ws.newton_ws import NewtonWS
 from bigsvm.solvers.newton_ws.working_state import WorkingState
-from bigsvm.solvers.primal.shard_state import PrimalRows, Told, packed, unpacked
+from bigsvm.solvers.primal.shards.shard_state import PrimalRows, Told, packed, unpacked
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.tasks import ShardSum, added
 from tests.products import on_request

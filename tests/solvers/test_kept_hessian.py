@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from bigsvm.solvers.base import DataShape
-from bigsvm.solvers.primal.hessian import kept_needs
+from bigsvm.solvers.primal.kept_hessian import kept_needs
 from bigsvm.solvers.primal.newton import Newton
 from bigsvm.store.state.state_files import dump, load, read_tree, write_tree
 from tests.solvers.stepping import Bench, ElsewhereMapper

@@ -20,8 +20,8 @@ from bigsvm.solvers.hyperpass.read_again import can_read_some
 from bigsvm.solvers.primal.dual_point import mix_dual
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import BinnedSums
-from bigsvm.solvers.primal.shard_state import PrimalShard
-from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
+from bigsvm.solvers.primal.shards.shard_state import PrimalShard
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.units import MIB

@@ -20,8 +20,8 @@ from bigsvm.solvers.hyperpass.near_rows import Nearest, NearRows, Neighbourhood,
 from bigsvm.solvers.hyperpass.read_again import Again, blocks_with, mistaken, most_mistaken, worth_it
 from bigsvm.solvers.primal.dual_point import RowMixing
 from bigsvm.solvers.primal.row_pass import BinnedSums, Bins, Reads, row_pass
-from bigsvm.solvers.primal.shard_state import OwnVector, PrimalRows, PrimalShard
-from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed
+from bigsvm.solvers.primal.shards.shard_state import OwnVector, PrimalRows, PrimalShard
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows, summed
 from bigsvm.solvers.shard_reading import ShardReading
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import ShardSum

@@ -34,7 +34,7 @@ from bigsvm.solvers.literature.pegasos_rows import PegasosShard, follow, gaps_an
 from bigsvm.solvers.primal.primal_state import largest_relative
 from bigsvm.solvers.primal.row_pass import row_pass
 from bigsvm.solvers.primal.row_state import RowState, row_needs, y_vector
-from bigsvm.solvers.primal.sharded_rows import ShardedRows, summed, sums_need
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows, summed, sums_need
 from bigsvm.solvers.weights import columns, squared_norm
 from bigsvm.store.blocks import Block, BlockGroup, readonly_view
 from bigsvm.store.read_ahead import ReadAhead

@@ -8,7 +8,7 @@ import numpy as np
 
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.solvers.primal.shard_state import PrimalShard
+from bigsvm.solvers.primal.shards.shard_state import PrimalShard
 from bigsvm.tasks import ShardSum
 
 

@@ -50,10 +50,11 @@ from bigsvm.solvers.newton_ws.subproblem import SLICES
 from bigsvm.solvers.newton_ws.working_problem import Measured
 from bigsvm.solvers.newton_ws.working_state import WorkingState
 from bigsvm.solvers.newton_ws.working_steps import HALVED_IN, WorkingSets
-from bigsvm.solvers.primal.hessian import KeptHessian, hessian_needs, kept_needs, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, too_many_features
+from bigsvm.solvers.primal.kept_hessian import KeptHessian, kept_needs
 from bigsvm.solvers.primal.primal_state import new_state
 from bigsvm.solvers.primal.row_state import row_needs
-from bigsvm.solvers.primal.sharded_rows import sums_need
+from bigsvm.solvers.primal.shards.sharded_rows import sums_need
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.units import counted
 

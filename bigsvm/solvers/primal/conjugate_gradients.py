@@ -19,7 +19,7 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.bias_eliminated import BiasEliminated
 from bigsvm.solvers.primal.curvature_pairs import CurvaturePairs, dot
 from bigsvm.solvers.primal.row_state import RowState
-from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, regularised
 from bigsvm.store.state.vectors import RowVector
 

@@ -10,7 +10,8 @@ import numpy as np
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Need, Rule, StartsFrom
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.primal.hessian import KeptHessian, hessian_needs, kept_needs, newton_direction, too_many_features
+from bigsvm.solvers.primal.hessian import hessian_needs, newton_direction, too_many_features
+from bigsvm.solvers.primal.kept_hessian import KeptHessian, kept_needs
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature
 

@@ -13,7 +13,7 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.conjugate_gradients import ConjugateGradients
 from bigsvm.solvers.primal.primal_state import FullGradient, PrimalState
 from bigsvm.solvers.primal.row_pass import Curvature, row_pass
-from bigsvm.solvers.primal.sharded_rows import ShardedRows
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows
 from bigsvm.tasks import PassLeft
 
 _AIM = 0.9  # share of the tolerance that the gap should have after the system, if no row crosses a kink

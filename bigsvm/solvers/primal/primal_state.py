@@ -20,8 +20,8 @@ from bigsvm.solvers.context import Context
 from bigsvm.solvers.primal.dual_point import DualPoint, mix_dual
 from bigsvm.solvers.primal.row_pass import Curvature, Weights, row_pass
 from bigsvm.solvers.primal.row_state import RowState, new_rows, row_needs
-from bigsvm.solvers.primal.shard_state import PrimalShard
-from bigsvm.solvers.primal.sharded_rows import ShardedRows, sums_need
+from bigsvm.solvers.primal.shards.shard_state import PrimalShard
+from bigsvm.solvers.primal.shards.sharded_rows import ShardedRows, sums_need
 from bigsvm.solvers.weights import columns, inner, regularised, squared_norm
 from bigsvm.store.state.vectors import RowVector
 from bigsvm.tasks import PassLeft, leaving_when

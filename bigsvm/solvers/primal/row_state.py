@@ -46,8 +46,7 @@ class RowState:
     alpha : float64, (n_samples, n_models)   the best dual point
     cost : float64, (n_samples, 1)           class weight times sample weight
     y : int32 or float64, (n_samples, 1)     class codes, or targets
-    inside : uint8, (n_samples, n_models)    1 for rows that have a part in the Hessian that is kept (`hessian.py`), or
-        None
+    inside : uint8, (n_samples, n_models)    1 for rows in the Hessian that is kept (`kept_hessian`); None without one
     """
 
     s: RowVector

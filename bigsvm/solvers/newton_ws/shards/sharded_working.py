@@ -20,8 +20,8 @@ from bigsvm.solvers.newton_ws.working_newton import descend
 from bigsvm.solvers.newton_ws.working_pass import LONGEST, is_whole
 from bigsvm.solvers.newton_ws.working_problem import Measured, Posed, share_left
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
-from bigsvm.solvers.primal.shard_state import PrimalRows
-from bigsvm.solvers.primal.sharded_rows import LineOf, ShardedRows, summed, told_of
+from bigsvm.solvers.primal.shards.shard_state import PrimalRows
+from bigsvm.solvers.primal.shards.sharded_rows import LineOf, ShardedRows, summed, told_of
 from bigsvm.solvers.shard_reading import terms_of
 from bigsvm.solvers.weights import inner, squared_norm
 from bigsvm.tasks import ShardSum

@@ -25,7 +25,7 @@ from bigsvm.solvers.newton_ws.working_problem import Placed, far_matter, kept_ro
 from bigsvm.solvers.newton_ws.working_set import Fold, WorkingSet
 from bigsvm.solvers.primal.dual_point import RowMixing
 from bigsvm.solvers.primal.line_search import PieceSums, Step
-from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told, steps_of
+from bigsvm.solvers.primal.shards.shard_state import PrimalRows, PrimalShard, Told, steps_of
 from bigsvm.solvers.shard_reading import ShardReading, ShardVector, proof_of
 from bigsvm.store.blocks import BlockRef, RowBlocks
 from bigsvm.store.state.vectors import RowVector

@@ -25,7 +25,7 @@ from bigsvm.solvers.primal.dual_point import Mixing
 from bigsvm.solvers.primal.line_search import Step, exact_step_of
 from bigsvm.solvers.primal.row_pass import Curvature, Weights
 from bigsvm.solvers.primal.row_state import RowState, Smoothed, middle_of, new_rows, off_kink
-from bigsvm.solvers.primal.shard_state import PrimalRows, PrimalShard, Told, unpacked
+from bigsvm.solvers.primal.shards.shard_state import PrimalRows, PrimalShard, Told, unpacked
 from bigsvm.solvers.shard_reading import ShardReading, terms_of
 from bigsvm.solvers.shard_tasks import Shard
 from bigsvm.tasks import FAN_IN, PassLeft, ShardSum, TreeSum, leaving_when
