@@ -46,7 +46,7 @@ def rounds(n: int) -> list[tuple[Round, np.ndarray]]:
     told = []
     for r in range(n):
         afresh, beta = np.array([r == 6]), np.full(1, (r % 3) / 3)
-        this = Round(r, r // 4, r % 4, 4, stiffness, theta[r % 2], afresh, beta, 0, buckets[r == 1])
+        this = Round(r, r // 4, r % 4, 4, stiffness, theta[r % 2], afresh, beta, 0, buckets[r == 1], exact=r >= 8)
         told.append((this, rng.normal(size=6).astype(np.float32)))
     return told
 

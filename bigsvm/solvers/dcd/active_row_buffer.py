@@ -290,16 +290,21 @@ def with_beside(nbytes: int, data: RowBlocks, packed: bool, beside: int) -> int:
     return int(nbytes * each / (each + beside))
 
 
-def shared_row_buffer(problems: Sequence[Problem], ctx: Context) -> ActiveRowBuffer:
+def shared_row_buffer(
+    problems: Sequence[Problem], ctx: Context, packed: bool | None = None, less: int = 0
+) -> ActiveRowBuffer:
     """An empty row buffer for several groups of models, whose scores, and alpha if it is held, are within its bytes.
 
     problems : that of each group
+    packed : values are rounded to 16 bits; None: as the plan says
+    less : bytes that are needed for something else
     """
+    packed = ctx.row_buffer_packed if packed is None else packed
     beside = _SCORE_BYTES * len(problems) if len(problems) > 1 else 0
     if holds_alpha(problems, ctx):
         beside += held_bytes(_n_models(problems))
-    nbytes = with_beside(ctx.row_buffer_bytes, ctx.data, ctx.row_buffer_packed, beside)
-    return make_row_buffer(nbytes, ctx.data, ctx.row_buffer_packed, smooth=problems[0].loss.smooth)
+    nbytes = with_beside(ctx.row_buffer_bytes - less, ctx.data, packed, beside)
+    return make_row_buffer(nbytes, ctx.data, packed, smooth=problems[0].loss.smooth)
 
 
 def holds_alpha(problems: Sequence[Problem], ctx: Context) -> bool:

@@ -33,7 +33,7 @@ from bigsvm.problem.loss import Loss, loss_named
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.base import DataShape, Keeps, Need, Point, Rule, SmallFit, SolverBase, StartsFrom, StepInfo
 from bigsvm.solvers.context import Context
-from bigsvm.solvers.dcd.active_row_buffer import shared_row_buffer
+from bigsvm.solvers.dcd import rounding, slow_sweeps
 from bigsvm.solvers.dcd.dual_cd_arrays import needs_of, new_state
 from bigsvm.solvers.dcd.dual_cd_memory import MemorySweeps, sweeps_in_a_step
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
@@ -44,7 +44,7 @@ from bigsvm.solvers.dcd.foresight import epochs_left, foresee, work_of_another
 from bigsvm.solvers.dcd.interior import begin, epochs, read, solve
 from bigsvm.solvers.dcd.shards.shard_state import RESCALED
 from bigsvm.solvers.dcd.shards.sharded_pass import sharded_pass
-from bigsvm.solvers.dcd.slow_sweeps import before_load, let_go, see_proof, speed_up
+from bigsvm.solvers.dcd.slow_sweeps import let_go, speed_up
 from bigsvm.solvers.tube.streamed import streamed_needs
 from bigsvm.solvers.tube.tube import solves
 from bigsvm.solvers.weights import columns
@@ -61,6 +61,7 @@ _ROOM_ON_SHARDS = 2.0  # safety factor on forecasts that go by what the rows of 
 _PIECE = 1 << 16  # features updated at a time
 _HANDED_PASSES = 200.0  # of a small fit that hands over: more than it needs
 _NO_TARGET = -1.0  # target of the gap under --stop paper: never reached
+_ASKED = 2.0  # forecast, in units of the tolerance, with which a deferred proof is asked for, but none of its own
 _ENDLESS = 1e6  # epochs from which a message no longer quotes the forecast
 _RULE = "largest less smallest projected gradient of a sweep"
 
@@ -250,13 +251,14 @@ class DualCD(SolverBase):
             group.estimate = group.relative(gap, loss)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
+        message = "" if self._as_published else rounding.go_finer(state, ctx)
         rule = None
         if self._by_rule:
             widest = max(widest_spread(group.spread) for group in state.groups)
             rule = Rule.where(widest <= self.eps, _RULE, widest, self.eps)
         return StepInfo(
             newest, ctx.data.n_samples, visits, ask_certificate=False, collectable=bool(ctx.deferred), rule=rule,
-            readings=self.proof_readings(state),
+            readings=self.proof_readings(state), message=message,
         )  # fmt: skip
 
     def proof_readings(self, state: DualCDState) -> int:
@@ -268,9 +270,12 @@ class DualCD(SolverBase):
         refuse_earlier(state, tree, ctx.data.uri)
         if tree.get("path") is not None:
             begin(state, ctx)
-        before_load(state, tree, ctx)
+        if state.shrinks:
+            slow_sweeps.before_load(state, tree, ctx)
+        else:
+            rounding.before_load(state, tree)
         if tree["row_buffer"] is not None:
-            state.row_buffer = shared_row_buffer([group.problem for group in state.groups], ctx)
+            state.row_buffer = rounding.row_buffer_of(state, ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):
             for name in ("seen", "row_buffer_stats"):
                 setattr(group, name, np.empty(saved[name].shape))
@@ -280,14 +285,17 @@ class DualCD(SolverBase):
 
         On shards it is twice what the pass showed, or more if the last proof found more: during a round the rows of a
         shard do not see the changes by other shards.  Caution pays, because a proof that fails has cost a pass, and a
-        deferred one costs none.  While the interior-point method reads rows that stream the point stays as it is:
-        proofs of it would show the same again and again, and so many end a fit as stalled.
+        deferred one costs none.  Where rounding is suspected to limit the gap, a deferred proof is asked for, to tell.
+        While the interior-point method reads rows that stream the point stays as it is: proofs of it would show the
+        same again and again, and so many end a fit as stalled.
         """
         if state.path is not None:
             return math.inf
         if state.shards is not None:
-            return _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
-        return _forecast(*state.estimates, state.share)
+            forecast = _ROOM_ON_SHARDS * max(state.share, 1.0) * state.estimates[0]
+        else:
+            forecast = _forecast(*state.estimates, state.share)
+        return min(forecast, _ASKED * state.groups[0].target) if state.rounding.suspected else forecast
 
     def _sweep_memory(self, state: DualCDState, ctx: Context) -> StepInfo:
         """Some sweeps over rows in memory, of all groups of models side by side."""
@@ -423,6 +431,7 @@ class DualCD(SolverBase):
         estimate = state.estimates[1] if moved else state.estimates[0]
         if 0 < estimate < math.inf:
             state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
+        state.rounding.see_proof(proved)
         first = 0
         for place, (group, v, w) in enumerate(zip(state.groups, rebuilt, of, strict=True)):
             if state.shards is not None:
@@ -438,7 +447,7 @@ class DualCD(SolverBase):
             models = slice(first, first + len(group.floor))
             first = models.stop
             if state.shrinks:
-                see_proof(group, certificate.dual[models], certificate.relative_gaps[models])
+                slow_sweeps.see_proof(group, certificate.dual[models], certificate.relative_gaps[models])
             group.floor = np.maximum(group.floor, certificate.dual[models])
             group.still = state.shrinks and group.rests
             if not state.shrinks or not group.estimate > 0.0:

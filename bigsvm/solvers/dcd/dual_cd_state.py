@@ -13,6 +13,7 @@ from bigsvm.compiled.shared.losses import DualModels, JointModels
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer
 from bigsvm.solvers.dcd.momentum import Momentum
+from bigsvm.solvers.dcd.rounding import Rounding
 from bigsvm.solvers.dcd.shards.sharded_pass import ShardedGroup
 from bigsvm.solvers.pace import Pace
 from bigsvm.solvers.tube.streamed import StreamedTube
@@ -123,6 +124,7 @@ class DualCDState:
     finished : models that the method had solved by then
     path : the method on rows that stream, until all models are solved;  waiting : numbers of the models that it solves
     told : models that were solved when `DualCD.change` was asked last
+    rounding : what is known and was done about rounding, if rows stream
     rooms : memory that was reserved when sweeps took long (`slow_sweeps.py`);  lacking : it was too little, as was told
     """
 
@@ -147,6 +149,7 @@ class DualCDState:
     told: int = -1
     rooms: list[Reservation] = field(default_factory=list, metadata={"derived": True})
     lacking: bool = False
+    rounding: Rounding = field(default_factory=Rounding)
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:

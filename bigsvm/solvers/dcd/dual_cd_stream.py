@@ -26,8 +26,8 @@ from bigsvm.solvers.dcd.active_row_buffer import (
     SweepPart,
     holds_alpha,
     parts_due,
-    shared_row_buffer,
 )
+from bigsvm.solvers.dcd.rounding import row_buffer_of
 from bigsvm.store.blocks import Block, BlockGroup, Matrix, readonly_view
 from bigsvm.store.read_ahead import ReadAhead
 
@@ -73,7 +73,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
     models, cost, number, done = state.groups, state.cost, state.sweep, state.done
     groups = groups_in_order(ctx) if number == 0 else groups_at_random(ctx, number)
     if state.row_buffer is None and ctx.row_buffer_bytes > 0:
-        state.row_buffer = shared_row_buffer([group_of_models.problem for group_of_models in models], ctx)
+        state.row_buffer = row_buffer_of(state, ctx)
     elif done == 0 and state.row_buffer is not None:
         state.row_buffer.begin_pass()
     runs = [_Run(place, each, mixed_runs, done == 0) for place, each in enumerate(models)]

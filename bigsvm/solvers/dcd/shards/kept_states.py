@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bigsvm.solvers.dcd.dual_cd_state import ModelGroup
 
 _ROWS = ("alpha", "streams")  # parts of a shard's saved state of which the caller has its own arrays
-_BESIDE = ("rounds", "row_buffer", "change", "proof")  # the other parts, which a checkpoint must hold
+_BESIDE = ("rounds", "row_buffer", "exact", "change", "proof")  # the other parts, which a checkpoint must hold
 
 
 class KeptStates:

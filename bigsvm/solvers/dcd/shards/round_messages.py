@@ -20,6 +20,7 @@ class Round(NamedTuple):
     ahead : float64, (n_models,)   in the first round of a pass, the length of the step of momentum that was made in w
         and that the shard makes in its alpha; (0,) in other rounds, and without momentum
     point : the w to be proved, in the first round of a pass that computes a deferred certificate; else (0,)
+    exact : the row buffer keeps values as they are, not rounded to 16 bits; with the first such round it begins anew
     """
 
     number: int
@@ -34,6 +35,7 @@ class Round(NamedTuple):
     buckets: np.ndarray = np.empty(0, np.uint8)
     ahead: np.ndarray = np.empty(0)
     point: np.ndarray = np.empty(0)
+    exact: bool = False
 
     def tree(self) -> dict[str, Any]:
         """The round as the log saves it."""

@@ -40,6 +40,7 @@ class ShardState:
     alpha : float64, (n_rows, n_models);  streams : uint8, (n_rows,), 0 for rows in the row buffer
     before : alpha before the last step of momentum (`dcd/momentum.py`); None without momentum
     rounds : number of rounds so far
+    exact : the row buffer keeps values as they are, though the plan rounds them (`dcd/rounding.py`)
     """
 
     def __init__(
@@ -48,16 +49,19 @@ class ShardState:
         self.alpha, self.streams, self.rounds = alpha, streams, 0
         self.before = np.zeros_like(alpha) if before is None and rows.leaps else before
         self._problem = rows.problem
-        self.row_buffer: ActiveRowBuffer | None = None
-        if rows.row_buffer_bytes and rows.n_rows:
-            # Admission is not limited, even for a smooth loss: with limits a fit took one more pass.
-            self.row_buffer = make_row_buffer(rows.row_buffer_bytes, rows.data, rows.row_buffer_packed)
+        self._row_buffer = (rows.row_buffer_bytes if rows.n_rows else 0, rows.data, rows.row_buffer_packed)
+        self.row_buffer, self.exact = self._new_row_buffer(), False
         self._moved: list[MovedAlpha] = []
         self.momentum = ShareMomentum()
         self.buckets = np.empty(0, np.uint8)
         self.proof: DeferredCertificate | None = None
         self.proved: np.ndarray | None = None
         self._partial: dict[str, Any] | None = None
+
+    def _new_row_buffer(self, exact: bool = False) -> ActiveRowBuffer | None:
+        nbytes, data, packed = self._row_buffer
+        # Admission is not limited, even for a smooth loss: with limits a fit took one more pass.
+        return make_row_buffer(nbytes, data, packed and not exact) if nbytes else None
 
     def lend(self, problem: Problem, w: np.ndarray, alpha: np.ndarray) -> None:
         """Set the point of a deferred certificate: arrays of the caller, or on a worker copies of the shard."""
@@ -74,6 +78,7 @@ class ShardState:
         return {
             "rounds": self.rounds,
             "row_buffer": kept,
+            "exact": self.exact,
             "change": self.momentum.change,
             "proof": seen and {name: value for name, value in seen.items() if name != "w"},
         }
@@ -84,6 +89,9 @@ class ShardState:
         self.momentum.load(tree["change"], tree.get("given"))
         self.buckets = np.asarray(tree["buckets"])
         self.proof, self._partial = None, tree.get("proof")
+        if tree.get("exact", False) != self.exact:
+            self.exact = not self.exact
+            self.row_buffer = self._new_row_buffer(self.exact)
         if self.row_buffer is not None:
             self.row_buffer.load(tree["row_buffer"])
 
@@ -139,6 +147,9 @@ class ShardState:
         problem, m = rows.problem, rows.problem.n_models
         seen, kept = np.zeros((m, 4)), np.zeros((m, 4))
         visits = nbytes = 0
+        if told.exact and not self.exact:
+            self.row_buffer, self.exact = self._new_row_buffer(exact=True), True
+            self.streams[...] = 1
         buffer = self.row_buffer
         if told.proves == 1 and self.proof is None:
             self.lend(problem, told.point if len(told.point) else W, self.alpha.copy())

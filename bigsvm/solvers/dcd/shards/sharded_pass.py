@@ -71,7 +71,7 @@ def sharded_pass(state: DualCDState, ctx: Context) -> PassSums | None:
     while state.done < whole:
         number, part = divmod(state.done, rounds)
         riding = ctx.deferred[number] if ctx.deferred else None
-        state.shards[number].round(state.sweep, part, rounds, ctx, riding)
+        state.shards[number].round(state.sweep, part, rounds, ctx, riding, state.rounding.exact)
         state.done += 1
         if state.done < whole and ctx.pause():
             for group in state.shards:
@@ -130,18 +130,20 @@ class ShardedGroup:
         self._states = KeptStates(self._rows, models, ctx)
 
     def round(
-        self, sweep: int, part: int, parts: int, ctx: Context, riding: DeferredCertificate | None = None
+        self, sweep: int, part: int, parts: int, ctx: Context, riding: DeferredCertificate | None = None,
+        exact: bool = False,
     ) -> None:  # fmt: skip
         """One round of all shards: w and alpha move to the maximum of the dual along their changes.
 
         sweep : number of the pass;  part, parts : number of the round within the pass, and of all its rounds
         riding : a deferred certificate, of the mean and alpha at the end of the last pass, to be computed in this pass
+        exact : shards keep rows as they are
         """
         self._states.restore(self._shared(), riding if part else None)
         if part == 0:
             self.seen, self.visits = np.empty((0, *self.seen.shape[1:])), 0
             self.stood = None if riding is None else self.models.w.copy()
-        told = self._begin_round(sweep, part, parts, riding)
+        told = self._begin_round(sweep, part, parts, riding)._replace(exact=exact)
         total = self._sent(told, riding)
         each, change = [Found(*found) for found in total.each], total.vectors[0]
         ctx.charge(sum(found.bytes_read for found in each))
