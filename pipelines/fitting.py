@@ -15,6 +15,7 @@ from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store, versions
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.delegated import check_chunks
 from pipelines import journal
 from pipelines.config import Job
 from pipelines.start import Start, choose
@@ -97,13 +98,14 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
     """Train on the rows that were found; writes WORK/candidate.model and its record WORK/candidate.run.
 
     If it was killed and is called again, it resumes from the newest checkpoint, and gives the same bytes.  An existing
-    candidate of the same rows, options and versions is kept.
+    candidate of the same rows, options and versions is kept.  Raises DataError if the rows are not what the store says.
     """
     path, run = job.folder / journal.MODEL, job.folder / journal.RUN
     start = stands_at(job, found)
     if start == "kept":
         about = journal.noted_candidate(job.folder, found.problem)
         assert about is not None
+        check_chunks(found.store)
         return Candidate(path, about["status"], about["result"], "kept")
     begins = start_of(job, found)
     if begins.why_not:

@@ -25,6 +25,7 @@ from bigsvm.files.appending import append_whole, json_line
 from bigsvm.model import versions as registry
 from bigsvm.observe.jsonl import plain
 from bigsvm.run.fit.problem_identity import asked_digest
+from bigsvm.store.delegated import check_chunks
 from bigsvm.units import counted
 from pipelines import journal, notify, tracking
 from pipelines.arrivals import append as arrive
@@ -57,7 +58,9 @@ def alone(job: Job) -> Iterator[None]:
 def detect(job: Job) -> Found:
     """Open the store, and compare it and the problem with those of the last promotion.
 
-    A rollback does not count as a change: what a user rolled back is not promoted again until the data change.
+    A rollback does not count as a change: what a user rolled back is not promoted again until the data change.  The
+    fingerprint of a sealed store is that of its manifest, so the chunks are compared with it before the store counts as
+    unchanged.
 
     Raises
     ------
@@ -77,6 +80,7 @@ def detect(job: Job) -> Found:
         return Found(store, problem, True, "the store has changed")
     if last.get("problem") != problem:
         return Found(store, problem, True, "the options of the fit have changed")
+    check_chunks(store)
     return Found(store, problem, False, "store and options are those of the last promotion")
 
 

@@ -25,7 +25,8 @@ from bigsvm.files.plain_arrays import read_header
 
 _PIECE = 1 << 20  # bytes that are read at a time for the digest, or to pick columns from
 _SHORT_ROW = 4096  # bytes of a row up to which a whole row is read for some of its columns; a call costs as much
-_TICK_NS = 20_000_000  # upper bound of the tick of a file system's clock; Linux has 1 to 10 ms
+TICK_NS = 20_000_000
+"""Upper bound of the tick of a file system's clock; Linux has 1 to 10 ms."""
 
 
 class FileArray(NDArrayOperatorsMixin):
@@ -197,7 +198,7 @@ class FileArray(NDArrayOperatorsMixin):
         status = os.fstat(self._handle)
         if changes_are_seen(status):
             return status
-        time.sleep(_TICK_NS / 1e9)
+        time.sleep(TICK_NS / 1e9)
         return os.fstat(self._handle)
 
     def _digest(self) -> str:
@@ -230,5 +231,15 @@ def changes_are_seen(status: os.stat_result, now: int | None = None) -> bool:
 
     now : when the status was taken, or earlier, in nanoseconds; None: it was taken just now
     """
+    return times_are_past(newest_of(status), now)
+
+
+def newest_of(status: os.stat_result) -> int:
+    """The newest of the times of changes of a file, in nanoseconds."""
+    return max(status.st_mtime_ns, status.st_ctime_ns)
+
+
+def times_are_past(newest: int, now: int | None = None) -> bool:
+    """As `changes_are_seen`, for the newest of all times of some files, in nanoseconds."""
     now = time.time_ns() if now is None else now
-    return abs(now - max(status.st_mtime_ns, status.st_ctime_ns)) >= _TICK_NS
+    return abs(now - newest) >= TICK_NS

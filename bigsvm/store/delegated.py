@@ -111,6 +111,17 @@ def chunks_below(store: RowBlocks) -> Any:
     return None if rows is None else rows.listed_chunks
 
 
+def check_chunks(store: RowBlocks) -> None:
+    """Raise DataError if the chunks of a Zarr store are not those that its manifest lists.
+
+    For whoever takes something for unchanged because the fingerprint is, and reads no row.  Chunks are read if the
+    status of their files is another one than when they were last found right, or if they never were.
+    """
+    chunks = chunks_below(store)
+    if chunks is not None:
+        chunks.check()
+
+
 def content_but_classes(store: RowBlocks) -> Mapping[str, Any]:
     """`content` without the class counts, which do not hold for the changed rows."""
     return {name: value for name, value in store.content.items() if name != "class_counts"}

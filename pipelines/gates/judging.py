@@ -14,6 +14,7 @@ from bigsvm.run.apply.evaluate import evaluate
 from bigsvm.run.apply.scoring import budget_of
 from bigsvm.run.proof.certify import certify_model
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.delegated import check_chunks
 from bigsvm.store.formats.opener import open_store
 from bigsvm.store.labels import Task
 from pipelines.config import Job
@@ -87,6 +88,8 @@ def look(job: Job, found: Found) -> Verdict:
     if now is None:
         now = profile.profile_of(found.store, budget_of(job.fit))
         now.save(path)
+    else:
+        check_chunks(found.store)
     drift.ask_of_rows(job, verdict, _former(job), now)
     return verdict
 

@@ -115,7 +115,9 @@ def test_what_zarr_leaves_out_is_vouched_for(version: int, tmp_path: Path) -> No
     again = open_store(path)  # remembered, and said again
     assert again.fingerprint == store.fingerprint
     assert len(again.warnings) == 2
-    chunk(path, "X").touch()  # another state of the store: nobody has vouched for that
+    chunk(path, "X").touch()  # nothing but its status is another one
+    assert len(open_store(path).empty_chunks) == 2
+    zarr.open_array(path / "X", mode="a")[0] = 7  # another state of the store: nobody has vouched for that
     with pytest.raises(DataError, match="--empty-chunks zeros"):
         use(path)
     with pytest.raises(DataError, match="--empty-chunks zeros"):

@@ -41,20 +41,25 @@ LAYOUTS: dict[str, Callable[[Path], Path]] = {
 CHUNKS = {"dense": "X/c/1/0", "csr": "X/data/c/0", "csc": "X/data/c/1"}
 
 
-def rows_of(path: Path, scratch: Path) -> None:
+def rows_of(path: Path, scratch: Path) -> Any:
     """Nothing but the rows that columns were turned into stands between the store and its reader."""
-    store = ZarrRows(path)
-    store.read(BlockRef(0, N, 0))
+    return values_of(ZarrRows(path))
 
 
-def working_copy(path: Path, scratch: Path) -> None:
+def working_copy(path: Path, scratch: Path) -> Any:
     with staged(scaled(ZarrRows(path), "maxabs", None), scratch, 8, 8, 10_000, None, SerialMapper(), silent) as copy:
-        copy.read(BlockRef(0, N, 0))
+        return values_of(copy)
 
 
-def column_copy(path: Path, scratch: Path) -> None:
-    with staged_columns(ZarrRows(path), scratch, 1 << 20, None, silent):
-        pass
+def column_copy(path: Path, scratch: Path) -> Any:
+    with staged_columns(ZarrRows(path), scratch, 1 << 20, None, silent) as copy:
+        return copy.made_of
+
+
+def values_of(rows: Any) -> Any:
+    block = rows.read(BlockRef(0, N, 0))
+    X = block.X if isinstance(block.X, np.ndarray) else block.X.data
+    return X.tolist(), block.y.tolist(), block.sample_weight.tolist()
 
 
 COPIES = {"working copy": working_copy, "columns": column_copy, "rows of columns": rows_of}
@@ -77,26 +82,36 @@ def changed(file: Path) -> None:
 
 @pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "not sealed"])
 @pytest.mark.parametrize(("copy", "layout", "chunk"), CASES)
-def test_a_changed_chunk_is_refused_by_its_key(
+def test_a_changed_chunk_is_refused_by_its_key_or_copied_anew(
     tmp_path: Path, copy: str, layout: str, chunk: str, is_sealed: bool
 ) -> None:
+    """A seal says which chunks were meant; where there is none, what lies there now is meant."""
     path, use = LAYOUTS[layout](tmp_path / "s.zarr"), COPIES[copy]
     if is_sealed:
         seal(path)
-    for _ in range(2):
-        use(path, tmp_path)
+    former = use(path, tmp_path)
+    assert use(path, tmp_path) == former
     for file in path.rglob("c/*"):
         os.chmod(file, 0o640)  # another status, and the same content
-    use(path, tmp_path)
+    assert use(path, tmp_path) == former
     changed(path / chunk)
-    with pytest.raises(DataError, match=rf"{chunk}: chunk is damaged or was exchanged"):
-        use(path, tmp_path)
+    if is_sealed:
+        with pytest.raises(DataError, match=rf"{chunk}: chunk is damaged or was exchanged"):
+            use(path, tmp_path)
+        return
+    try:
+        found = use(path, tmp_path)
+    except DataError as error:  # a format with checks of its own, in which this byte makes no other rows
+        found = str(error.where)
+    assert found != former
+    assert not isinstance(found, str) or chunk.partition("/c/")[0] in found
 
 
 def test_segments_that_a_killed_run_left_are_not_taken_for_those_of_a_changed_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = LAYOUTS["dense"](tmp_path / "s.zarr")
+    seal(path)
     order = working_order(ZarrRows(path), 8)  # for which a sample of the rows is read: of large stores not this chunk
     monkeypatch.setattr(staging, "working_order", lambda *_: order)
     working_copy(path, tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -276,29 +277,49 @@ def test_an_unsealed_store_gets_a_side_manifest_once(tmp_path: Path) -> None:
         first.read(first.refs(len(X))[0])
 
 
-def test_a_store_rewritten_at_the_same_size_is_another_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", [1, 0], ids=["later", "with the former time"])
+def test_a_store_rewritten_at_the_same_size_is_another_one(later: int, tmp_path: Path) -> None:
+    """Its time may be the former one, after `rsync --inplace -t`, `cp -p` or `touch -r`."""
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
     first, made = load_or_make_manifest(path)
     assert made
     file = path / "X/data/c/1"
     content, status = file.read_bytes(), file.stat()
     file.write_bytes(content[::-1])
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + later))
     second, made = load_or_make_manifest(path)
     assert made
     assert second.fingerprint != first.fingerprint
 
 
-def test_damage_that_keeps_size_and_time_is_found_by_the_side_manifest(tmp_path: Path) -> None:
+def test_digests_of_files_that_were_just_written_wait_for_the_next_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change within the same tick of the file system's clock would leave the times as they are."""
+    quiet, busy = (formats.foreign(tmp_path / name, X, LABELS) for name in ("quiet.zarr", "busy.zarr"))
+    waits = list[float]()
+    monkeypatch.setattr("bigsvm.store.sealing.seal.time.sleep", waits.append)
+    for path, files, far in ((quiet, "*", 60), (busy, "*", 60), (busy, "zarr.json", 0)):
+        for file in path.rglob(files):
+            os.utime(file, ns=(1, time.time_ns() - far * 10**9))
+    monkeypatch.setattr("bigsvm.store.sealing.seal.newest_of", lambda status: status.st_mtime_ns)
+    load_or_make_manifest(quiet)
+    assert waits == []
+    load_or_make_manifest(busy)
+    assert len(waits) == 1
+
+
+def test_damage_that_no_status_shows_is_found_by_the_side_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = formats.foreign(tmp_path / "s.zarr", X, LABELS)
+    monkeypatch.setattr("bigsvm.store.sealing.seal.files_stat", lambda *_, **__: "the former status")
     read_all(path)
     file = path / "X/data/c/1"
-    status, content = file.stat(), bytearray(file.read_bytes())
+    content = bytearray(file.read_bytes())
     content[-1] ^= 1
-    with open(file, "r+b") as same_inode:
-        same_inode.write(content)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(DataError, match="X/data/c/1"):
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="X/data/c/1: chunk is damaged"):
         read_all(path)
 
 

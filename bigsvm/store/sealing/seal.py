@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count, takewhile
@@ -15,6 +16,7 @@ import xxhash
 
 from bigsvm.errors import DataError, MissingInput
 from bigsvm.files.atomic import open_regular, read_bytes
+from bigsvm.files.file_array import TICK_NS, marks, newest_of, times_are_past
 from bigsvm.files.paths import local_path
 from bigsvm.store.remembered import folder_to_write, is_believed, made_folder, places
 from bigsvm.store.sealing.chunk_keys import chunk_keys
@@ -47,12 +49,13 @@ EmptyChunks = Literal["refuse", "zeros"]
 def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> tuple[Manifest, bool]:
     """The manifest of the store at `path`, and whether it was made just now.
 
-    A store that was never sealed gets a side manifest in the cache folder.  It is trusted as long as sizes and times of
-    the store's files have not changed.  A changed store gets a new manifest, and so another fingerprint, which a run in
+    A store that was never sealed gets a side manifest in the cache folder.  It is trusted as long as the status of the
+    store's files has not changed.  A changed store gets a new manifest, and so another fingerprint, which a run in
     progress notices.
 
-    empty_chunks : 'zeros' states that absent chunks hold the fill value; the side manifest remembers it.  A sealed
-        store is not affected: its own manifest lists the empty chunks
+    empty_chunks : 'zeros' states that absent chunks hold the fill value; the side manifest remembers it, also if it is
+        made anew because files of the same content have another status.  A sealed store is not affected: its own
+        manifest lists the empty chunks
 
     Raises DataError if a chunk has been lost (it was there when the store was last used, and the rest of its array is
     the same), or if the manifest is damaged.
@@ -80,7 +83,11 @@ def load_or_make_manifest(path: Path, empty_chunks: EmptyChunks = "refuse") -> t
                 return dataclasses.replace(found, vouched=True), False
             continue
         return found, False
+    stat = files_stat(path, settled=True)
     made = make_manifest(path, made_folder(), stem=stem, stat=stat, former=former, empty_chunks=empty_chunks)
+    if former is not None and former.vouched and not made.vouched and made.lists_the_same(former):
+        vouch(made_folder(), stem)
+        return dataclasses.replace(made, vouched=True), True
     return made, True
 
 
@@ -209,9 +216,24 @@ def verify_documents(path: Path, manifest: Manifest) -> None:
             raise read_failed(key, error) from error
 
 
-def files_stat(path: Path) -> str:
-    """A digest of the names, sizes and times of all files below `path`, in any order; no file is read."""
-    total = 0
+def files_stat(path: Path, settled: bool = False) -> str:
+    """A digest of the status of all files below `path`, in any order; no file is read.
+
+    The status includes the time of its last change, because `rsync -t`, `cp -p` and `touch -r` set the time of the
+    content.
+
+    settled : wait, if a file changed just now, until a further change gives it other times
+    """
+    total, newest = _statuses(path)
+    if settled and not times_are_past(newest):
+        time.sleep(TICK_NS / 1e9)
+        total, _ = _statuses(path)
+    return f"{total % (1 << 128):032x}"
+
+
+def _statuses(path: Path) -> tuple[int, int]:
+    """(sum of the digests of the status of all files below `path`, time in nanoseconds of the last change)."""
+    total, newest = 0, 0
     folders = [os.fspath(path)]
     try:
         while folders:
@@ -221,11 +243,12 @@ def files_stat(path: Path) -> str:
                         folders.append(entry.path)
                         continue
                     status = entry.stat()
-                    line = f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\0{status.st_ino}"
+                    line = f"{entry.path}\0{marks(status)}\0{status.st_ino}"
                     total += xxhash.xxh3_128_intdigest(os.fsencode(line))
+                    newest = max(newest, newest_of(status))
     except OSError as error:
         raise read_failed(str(path), error) from error
-    return f"{total % (1 << 128):032x}"
+    return total, newest
 
 
 def document_keys(root: Path) -> list[str]:
