@@ -49,8 +49,16 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
     if job.arrivals is None:
         return {}
     notes, added = _settled(job), {}
-    for path in _waiting(job, notes, emit):
-        digest, before = _digest(path, job.arrivals.files), _stands(open_rows(job, job.store))
+    n_noted, waits = len(notes["added"]), _waiting(job, notes, emit)
+    if len(notes["added"]) > n_noted:
+        _write(job, notes)
+    for path in waits:
+        digest, store = _digest(path, job.arrivals.files), open_rows(job, job.store)
+        if (part := _part_with(store, digest)) is not None:  # another job has added it meanwhile
+            notes["added"][str(path)] = part
+            _write(job, notes)
+            continue
+        before = _stands(store)
         notes["pending"] = {"name": str(path), "digest": digest, **before}
         _write(job, notes)
         result = ingest(
@@ -67,9 +75,12 @@ def append(job: Job, emit: Emit = silent) -> dict[str, int]:
 def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
     """A file is known by its bytes: the folder may be reached by another path, and a file be renamed.
 
-    Raises as `_digest` and `waiting` do.
+    A file that the notes lack counts as added, and is put into the notes, if the store says that its rows were
+    appended: the notes are lost, or another job appends the same files to the same store.  Raises as `_digest` and
+    `waiting` do.
     """
     assert job.arrivals is not None
+    store: RowBlocks | None = None
     by_digest = {known["digest"]: name for name, known in notes["added"].items()}
     found = []
     for name in sorted(glob.glob(job.arrivals.files)):
@@ -80,7 +91,16 @@ def _waiting(job: Job, notes: dict[str, Any], emit: Emit) -> list[Path]:
         if known is None and digest in by_digest:
             emit(Warned(f"{name} has the bytes of {by_digest[digest]}, whose rows are in the store: not added again"))
         elif known is None:
-            found.append(Path(name))
+            store = store or open_rows(job, job.store)
+            if (part := _part_with(store, digest)) is None:
+                found.append(Path(name))
+            else:
+                notes["added"][name] = part
+                emit(
+                    Warned(
+                        f"{name}: the store says that its rows were added, although {NOTES} does not: not added again"
+                    )
+                )
             by_digest[digest] = name
     return found
 
@@ -158,6 +178,15 @@ def _stands(store: RowBlocks) -> dict[str, Any]:
         hint = "rows can be appended only to a store that bigsvm ingest made"
         raise MissingInput("rows cannot be appended to it", store.uri, hint)
     return {"n_samples": store.n_samples, "content_fingerprint": store.content["content_fingerprint"]}
+
+
+def _part_with(store: RowBlocks, digest: str) -> dict[str, Any] | None:
+    """The notes about the file of this digest, if its rows were appended to the store; else None."""
+    for part in store.content.get("parts", ()):
+        if part.get("added") == digest:
+            stood = {name: part[name] for name in ("n_samples", "content_fingerprint")}
+            return {"digest": digest, **stood, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    return None
 
 
 def _done(notes: dict[str, Any]) -> dict[str, Any]:

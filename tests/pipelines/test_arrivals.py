@@ -146,6 +146,42 @@ def test_a_file_is_known_by_its_bytes(growing: Job, tmp_path: Path) -> None:
     assert open_store(tmp_path / "train.zarr").n_samples == 220
 
 
+@pytest.mark.parametrize("how", ["the notes are lost", "another job", "another job, meanwhile"])
+def test_rows_that_the_store_says_it_has_are_not_added_again(growing: Job, tmp_path: Path, how: str) -> None:
+    path, other = deliver(tmp_path, "a.svm"), growing
+    if "another" in how:
+        config = (tmp_path / "job.toml").read_text().replace('"reg"', '"other"')
+        (tmp_path / "other.toml").write_text(config)
+        other = read_job(tmp_path / "other.toml")
+        other.folder.mkdir(parents=True)
+    told: list[Any] = []
+    if how == "another job, meanwhile":
+        with pytest.MonkeyPatch.context() as patch:
+            looked = arrivals._waiting
+
+            def slowly(*given: Any) -> list[Path]:
+                patch.undo()
+                waits = looked(*given)
+                assert steps.arrive(growing) == {str(path): 20}
+                return waits
+
+            patch.setattr(arrivals, "_waiting", slowly)
+            assert steps.arrive(other) == {}
+    else:
+        assert steps.arrive(growing) == {str(path): 20}
+        if other is growing:
+            (growing.folder / arrivals.NOTES).unlink()
+        assert steps.waiting(other) == []
+        assert steps.arrive(other, told.append) == {}
+        assert [path.name in event.message for event in told] == [True]
+    assert steps.arrive(other, told.append) == {}
+    assert len(told) <= 1, "it is told once"
+    assert open_store(tmp_path / "train.zarr").n_samples == 220
+    path.write_text(text(7, 20))
+    with pytest.raises(DataError, match="changed since its rows were put into the store"):
+        steps.arrive(other)
+
+
 def test_files_and_stores_that_were_exchanged_are_named(growing: Job, tmp_path: Path) -> None:
     path = deliver(tmp_path, "a.svm")
     night(growing)
