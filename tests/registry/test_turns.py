@@ -56,10 +56,10 @@ def test_nothing_is_told_where_nobody_is_waited_for(change: str, root: Path) -> 
     signed: list[str] = []
     tidy = held.tidy
 
-    def looked(root: Path) -> None:
+    def looked(root: Path, emit: Any) -> None:
         found = locks.signed_by(root / registry.LOCK)
         signed.append("" if found is None else found.who)
-        tidy(root)
+        tidy(root, emit)
 
     seen: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:

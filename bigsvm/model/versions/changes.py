@@ -13,9 +13,9 @@ from bigsvm.files.atomic import new_directory
 from bigsvm.files.space import cannot_write
 from bigsvm.model.linear_model import Model
 from bigsvm.model.versions.held import held_registry
-from bigsvm.model.versions.history_file import history
-from bigsvm.model.versions.layout import VERSIONS, is_there, version_folder, version_numbers
-from bigsvm.model.versions.reading import current_version, next_version, refuse_a_link, version_before
+from bigsvm.model.versions.history_file import announce, history
+from bigsvm.model.versions.layout import PENDING, VERSIONS, is_there, version_folder, version_numbers
+from bigsvm.model.versions.reading import current_version, next_version, refuse_a_link, unrecorded, version_before
 from bigsvm.model.versions.swap import swap
 from bigsvm.model.versions.whole_models import check_model, shape_difference
 
@@ -72,16 +72,20 @@ def promote(
                 raise DataError(difference, str(source), "use --allow-other-shape if you mean it")
         version = next_version(root)
         folder = version_folder(root, version)
-        with new_directory(folder, nbytes=_model_bytes(source, model)) as copy:
-            _copy_model(source, model, copy)
-            # The source may have changed since it was checked, so check the copy.
-            if check_model(copy).about["digests"] != model.about["digests"]:
-                raise DataError("the model changed while it was read", str(source), "repeat the command")
         try:
+            # Said before anything is copied: a copy that a killed process leaves is told by it from a version whose
+            # line in the history was lost.
+            announce(root, "promote", version, note, metrics)
+            with new_directory(folder, nbytes=_model_bytes(source, model)) as copy:
+                _copy_model(source, model, copy)
+                # The source may have changed since it was checked, so check the copy.
+                if check_model(copy).about["digests"] != model.about["digests"]:
+                    raise DataError("the model changed while it was read", str(source), "repeat the command")
             swap(root, "promote", version, former, note, metrics)
         except BaseException:
             if current_version(root) != version:
                 shutil.rmtree(folder, ignore_errors=True)
+                (root / PENDING).unlink(missing_ok=True)
             raise
     return version
 
@@ -103,9 +107,10 @@ def rollback(registry: str | Path, to: int | None = None, note: str = "", *, emi
         former = current_version(root)
         to = version_before(root) if to is None else to
         folder = version_folder(root, to)
-        # A folder without a line in the history is a copy whose process died before it became current.
-        if not is_there(root, to) or to not in (entry["version"] for entry in history(root)):
+        if not is_there(root, to):
             raise MissingInput(f"there is no version {to}", str(root), f"see bigsvm history {root}")
+        if to not in (entry["version"] for entry in history(root)):
+            raise MissingInput(f"the history has no version {to}", str(root), unrecorded(root, to))
         refuse_a_link(folder)
         check_model(folder)
         if to != former:

@@ -26,7 +26,7 @@ def held_registry(root: Path, emit: Emit, create: bool = False) -> Iterator[None
     """Hold the lock of a registry during the block, which begins with a tidy registry.
 
     create : make the registry if there is none; a block that fails takes away what was made
-    emit : receives a message if another process holds the lock
+    emit : receives a message if another process holds the lock, and the warning of `tidy`
 
     Raises
     ------
@@ -44,7 +44,7 @@ def held_registry(root: Path, emit: Emit, create: bool = False) -> Iterator[None
             held = True
             sign(lock)
             try:
-                tidy(root)
+                tidy(root, emit)
                 yield
             except BaseException:
                 _remove_empty(root, absent)

@@ -22,7 +22,7 @@ from bigsvm.model.versions.layout import HISTORY, PENDING, version_folder
 def history(registry: str | Path, warn: Callable[[str], object] | None = None) -> list[dict[str, Any]]:
     """The entries of the history, oldest first.  A torn last line is left out; DataError names any other bad line.
 
-    warn : called with a sentence about a torn line
+    warn : called with a sentence about a torn line, and one about lines that are missing before another
     """
     path = Path(registry) / HISTORY
     entries = []
@@ -36,7 +36,19 @@ def history(registry: str | Path, warn: Callable[[str], object] | None = None) -
             raise DataError(
                 f"line {number} is not a valid entry of a history", str(path), "repair or drop the line"
             ) from error
+    if warn is not None:
+        _tell_of_gaps(path, entries, warn)
     return entries
+
+
+def _tell_of_gaps(path: Path, entries: list[dict[str, Any]], warn: Callable[[str], object]) -> None:
+    """Each entry names the version that was current before; None if there was none, or the link had been removed."""
+    before: int | None = None
+    for number, entry in enumerate(entries, 1):
+        if entry["from"] not in (None, before):
+            said = f"version {entry['from']} was current before" + ("" if before is None else f", not {before}")
+            warn(f"{path}: before line {number} lines are missing: it says that {said}")
+        before = entry["version"]
 
 
 def _checked(entry: Any) -> dict[str, Any]:

@@ -80,8 +80,16 @@ def version_before(root: Path) -> int:
     if former is not None and not is_there(root, former):
         pile.append(former)  # the current version counts as the top, even if its folder is gone
     if len(pile) < 2:
-        raise MissingInput("there is no earlier version to go back to", str(root))
+        known = {entry["version"] for entry in history(root)}
+        lost = [version for version in version_numbers(root) if is_there(root, version) and version not in known]
+        hint = unrecorded(root, lost[-1]) if lost else ""
+        raise MissingInput("there is no earlier version to go back to", str(root), hint)
     return pile[-2]
+
+
+def unrecorded(root: Path, version: int) -> str:
+    """The remedy for a version without a line in the history: its process died before the swap, or lines were lost."""
+    return f"if version {version} was current once: bigsvm promote {root} {version_folder(root, version)}"
 
 
 def next_version(root: Path) -> int:
