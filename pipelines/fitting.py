@@ -9,8 +9,10 @@ from typing import Any
 
 from bigsvm.cli.job import CHECKPOINTS, digest_of, has_checkpoint
 from bigsvm.cli.record import EVENTS, RUN, recorded
-from bigsvm.errors import DataError, Interrupted
+from bigsvm.errors import DataError, Interrupted, OutputError
 from bigsvm.events import Emit, Warned, fan_out, silent
+from bigsvm.files.atomic import check_replaceable
+from bigsvm.model.model_files import MARKS
 from bigsvm.observe.jsonl import JsonlFile
 from bigsvm.run.fit.checkpoint import Checkpoints
 from bigsvm.run.fit.fit import fit_store, versions
@@ -98,7 +100,12 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
     """Train on the rows that were found; writes WORK/candidate.model and its record WORK/candidate.run.
 
     If it was killed and is called again, it resumes from the newest checkpoint, and gives the same bytes.  An existing
-    candidate of the same rows, options and versions is kept.  Raises DataError if the rows are not what the store says.
+    candidate of the same rows, options and versions is kept.
+
+    Raises
+    ------
+    DataError : the rows are not what the store says.
+    OutputError : something else lies where the candidate is to be, or it cannot be written.
     """
     path, run = job.folder / journal.MODEL, job.folder / journal.RUN
     start = stands_at(job, found)
@@ -107,6 +114,7 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
         assert about is not None
         check_chunks(found.store)
         return Candidate(path, about["status"], about["result"], "kept")
+    _check_place(path)
     begins = start_of(job, found)
     if begins.why_not:
         emit(Warned(f"the fit starts from zero: {begins.why_not}"))
@@ -134,3 +142,11 @@ def fit(job: Job, found: Found, emit: Emit = silent) -> Candidate:
     journal.note_candidate(job.folder, found.problem, result.status, document)
     checkpoints.clear()
     return Candidate(path, result.status, document, "resumed" if checkpoints.resumed else "trained")
+
+
+def _check_place(path: Path) -> None:
+    """Raise OutputError, before hours of training, if something that is no model lies where it is to be written."""
+    try:
+        check_replaceable(path, True, MARKS, "model")
+    except OutputError as error:
+        raise OutputError(error.what, str(path), f"move {path} away: nights write their candidates there") from error

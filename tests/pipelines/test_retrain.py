@@ -144,6 +144,19 @@ def test_bad_data_are_refused(job: Place, retrain: Retrain, tmp_path: Path, trou
     assert current(tmp_path) == before
 
 
+def test_what_is_no_model_is_not_trained_for_in_vain(job: Place, retrain: Retrain, tmp_path: Path) -> None:
+    place = tmp_path / "reg" / "work" / "candidate.model"
+    place.mkdir(parents=True)
+    (place / "coef.npy").write_bytes(b"its model.json is gone")
+    said = retrain(job())
+    assert said.code == 73
+    assert f"{place}: is not a model" in said.err
+    assert f"move {place} away" in said.err
+    assert said.err.count("\n") == 1, "nothing was read"
+    place.rename(tmp_path / "away")
+    assert retrain(job()).code == 0
+
+
 def fitted(config: Path) -> tuple[Job, steps.Found, steps.Candidate]:
     read = read_job(config)
     found = steps.detect(read)
