@@ -64,8 +64,11 @@ def definitions(
             waiting, found = steps.waiting(job), steps.detect(job)
         except BigSVMError as error:
             return dg.SkipReason(str(error))
+        # Dagster starts no second run of the same key.  Rows may be promoted again after others were.
+        last = (steps.promotions(job) or [{"version": 0}])[-1]["version"]
+        key = f"{last}+{found.problem}"
         if waiting:  # the store's digest does not include their rows yet
-            key = f"{found.problem}+{digest_of({str(path): file_digest(path) for path in waiting})}"
+            key += f"+{digest_of({str(path): file_digest(path) for path in waiting})}"
             tags = {"bigsvm/reason": f"files wait to be added: {len(waiting)}"}
             return dg.SensorResult(
                 run_requests=[dg.RunRequest(run_key=key, tags=tags, partition_key=night_of(datetime.now(UTC)))],
@@ -74,9 +77,9 @@ def definitions(
         if not found.changed:
             return dg.SkipReason(found.reason)
         request = dg.RunRequest(
-            run_key=found.problem, tags={"bigsvm/reason": found.reason}, partition_key=night_of(datetime.now(UTC))
+            run_key=key, tags={"bigsvm/reason": found.reason}, partition_key=night_of(datetime.now(UTC))
         )
-        return dg.SensorResult(run_requests=[request], cursor=found.problem)
+        return dg.SensorResult(run_requests=[request], cursor=key)
 
     return dg.Definitions(assets=assets, jobs=[nightly], schedules=[every_night], sensors=[new_rows])
 

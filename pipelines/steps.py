@@ -40,7 +40,7 @@ CHANCES = 3
 
 __all__ = [
     "CHANCES", "Candidate", "Found", "Gate", "Verdict", "alone", "arrive", "begun_with", "detect", "fit", "judge",
-    "look", "promote", "promoted_already", "record", "stands_at", "start_of", "tell", "waiting",
+    "look", "promote", "promoted_already", "promotions", "record", "stands_at", "start_of", "tell", "waiting",
 ]  # fmt: skip
 
 

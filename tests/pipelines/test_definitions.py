@@ -127,7 +127,12 @@ def test_the_schedule_and_the_sensor_fire(job: Place, tmp_path: Path) -> None:
         )  # fmt: skip
         write_store(tmp_path / "train.zarr", 3)
         (other,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
-        assert other.run_key != request.run_key
+        (same,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
+        assert other.run_key == same.run_key
+        assert run(config, instance).success
+        write_store(tmp_path / "train.zarr", 1)
+        (back,) = sensor.evaluate_tick(looking(defs, instance)).run_requests
+        assert len({other.run_key, request.run_key, back.run_key}) == 3, "the first rows are another state by now"
         (tmp_path / "train.zarr" / "zarr.json").unlink()
         assert "zarr.json" in (sensor.evaluate_tick(looking(defs, instance)).skip_message or "")
 
