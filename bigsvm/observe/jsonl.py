@@ -170,7 +170,8 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
             except ValueError as error:
                 if not line.endswith("\n"):
                     return
-                raise DataError("this line is not an event", f"{path}:{number}") from error
+                hint = "repair or delete the line; the model does not depend on it"
+                raise DataError("this line is not an event", f"{path}:{number}", hint) from error
             yield event
 
 

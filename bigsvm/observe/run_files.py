@@ -28,6 +28,9 @@ def no_run_here(folder: Path) -> MissingInput:
     return MissingInput("no record of a run here", str(folder), hint)
 
 
+_WITHOUT = "without run.json, what the events tell is shown"
+
+
 def read_record(folder: Path) -> dict[str, Any]:
     """run.json; empty if it does not exist yet.
 
@@ -43,7 +46,7 @@ def read_record(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(folder / RUN)) from error
     except ValueError as error:
-        raise DataError(f"run.json is not JSON: {error}", str(folder)) from error
+        raise DataError(f"run.json is not JSON: {error}", str(folder), _WITHOUT) from error
     if not isinstance(document, dict):
-        raise DataError("run.json is not the record of a run", str(folder))
+        raise DataError("run.json is not the record of a run", str(folder), _WITHOUT)
     return document

@@ -103,3 +103,26 @@ def test_a_torn_line_of_a_history_is_told(tmp_path: Path, command: Bigsvm) -> No
     registry.promote(root, make_model(tmp_path / "b", 1))
     assert [entry["version"] for entry in registry.history(root)] == [1, 2]
     assert "torn" not in command("history", str(root)).err
+
+
+@pytest.mark.parametrize("content", ["garbage", "null", "[1]"])
+@pytest.mark.parametrize(
+    ("file", "words", "remedy"),
+    [
+        ("r/run.json", ["report", "r", "--text"], "without run.json"),
+        ("r/run.json", ["resume", "r"], "bigsvm fit STORE --run r --resume"),
+        ("r/events.jsonl", ["report", "r", "--text"], "repair or delete the line"),
+        ("reg/current/x", ["rollback", "reg"], "move it away, then: bigsvm rollback reg --to N"),
+    ],
+)
+def test_a_damaged_record_names_what_can_be_done(
+    file: str, words: list[str], remedy: str, content: str, command: Bigsvm, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("r", "reg/current", "reg/versions"):
+        Path(folder).mkdir(parents=True)
+    Path("r/run.json").write_text("{}")
+    Path(file).write_text(f"{content}\n")
+    said = command(*words)
+    assert said.code == 65, said.err
+    assert f"({remedy}" in said.err

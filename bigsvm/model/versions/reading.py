@@ -35,7 +35,8 @@ def current_version(root: Path) -> int | None:
     except PermissionError as error:
         raise MissingInput(f"cannot be read: {error.strerror}", str(root / CURRENT)) from error
     except OSError as error:
-        raise DataError(f"not a link: {error.strerror}", str(root / CURRENT)) from error
+        hint = f"move it away, then: bigsvm rollback {root} --to N"
+        raise DataError(f"not a link: {error.strerror}", str(root / CURRENT), hint) from error
     version = linked_version(target)
     if version is None:
         hint = f"delete it, then: bigsvm rollback {root} --to N"

@@ -41,6 +41,7 @@ def command(session: Session, run: Path, store: str | None, **elsewhere: Any) ->
     from bigsvm.observe.run_files import no_run_here
 
     check_own_files(run, "run")
+    again = f"bigsvm fit STORE --run {run} --resume continues from its checkpoint, with the options that it began with"
     try:
         record = json.loads((run / RUN).read_bytes())
     except PermissionError as error:
@@ -48,9 +49,9 @@ def command(session: Session, run: Path, store: str | None, **elsewhere: Any) ->
     except OSError as error:
         raise no_run_here(run) from error
     except ValueError as error:
-        raise DataError(f"run.json is not JSON: {error}", str(run)) from error
+        raise DataError(f"run.json is not JSON: {error}", str(run), again) from error
     if not isinstance(record, dict) or not isinstance(record.get("job"), dict):
-        raise DataError("run.json does not record the options of the fit", str(run))
+        raise DataError("run.json does not record the options of the fit", str(run), again)
     job = Job.of({**record["job"], "run": str(run)})
     given = {name: value for name, value in elsewhere.items() if value is not None}
     if "scheduler" in given or "scheduler_file" in given:  # the two options exclude each other
