@@ -170,3 +170,16 @@ def test_a_worker_that_lives_opens_anew(tmp_path: Path, suffix: str, way: str) -
     in_place(path, other)
     with pytest.raises(DataError, match="the store changed since the run began"):
         pickle.loads(pickled)
+
+
+def test_the_digest_of_a_file_that_was_just_written_waits_for_the_next_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change within the same tick of the file system's clock would leave the times as they are."""
+    write(tmp_path / "rows.csv", 0)
+    status, waits = os.stat(tmp_path / "rows.csv"), list[float]()
+    monkeypatch.setattr(known_files.time, "sleep", waits.append)
+    for past in (True, False):
+        monkeypatch.setattr(known_files, "times_are_past", lambda newest, past=past: past or newest == 0)
+        known_files.files_fingerprint([known_files.File.of(str(tmp_path / "rows.csv"), status)])
+        assert len(waits) == (not past)

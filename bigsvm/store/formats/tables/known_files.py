@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import xxhash
 
 from bigsvm.errors import DataError, MissingInput
+from bigsvm.files.file_array import TICK_NS, times_are_past
 from bigsvm.store.sealing.manifest import read_failed
 
 _PIECE = 1 << 20
@@ -158,8 +159,14 @@ def opened_once(reopen: Callable[P, T]) -> Callable[P, T]:
 def files_fingerprint(files: Sequence[File], digests: dict[str, str] | None = None) -> str:
     """xxh3-128 over the sizes and bytes of files; takes one pass.  Raises ReadFailed.
 
+    If a file changed just now, the pass waits until a further change gives it other times: what is remembered under
+    these times is then of these bytes.
+
     digests : filled with the digest of each file
     """
+    newest = max((max(file.mtime_ns, file.changed_ns) for file in files), default=0)
+    if not times_are_past(newest):
+        time.sleep(TICK_NS / 1e9)
     hasher = xxhash.xxh3_128()
     for file in files:
         hasher.update(f"{file.size}\0".encode())
