@@ -33,6 +33,16 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--[A-Za-z][a-z0-9-]+|(?<![\w-])-[a-zA-Z]\b")
 _ELSEWHERE = {"--scheduler", "--scheduler-file", "--kernel", "--task", "--epsilon", "GridSearchCV", "report"}
 """Recipes that start processes or compile much, and that other tests go through: here they are read and not run."""
+_ASKS_FOR_NOTHING = {
+    "--config", "--dir", "--labels", "--normalize", "--positive", "--label-map", "--set", "--warm-start", "--calibrate",
+    "--report", "--mlflow", "--group", "--sizes", "--csv", "--memory-per-worker", "--openmetrics", "--top", "--data",
+    "--note",
+}  # fmt: skip
+"""Options with a value that add something: without them nothing is added."""
+_DEFAULT_OF_OTHERS = {
+    "--lambda", "--scheduler-file", "--fold", "--store", "--to", "--output", "--out", "--split", "--c", "--epsilon"
+}  # fmt: skip
+"""Options whose help, or that of the command, says what happens without them."""
 
 
 @pytest.fixture
@@ -122,6 +132,15 @@ def test_man_pages_are_sound(scripts: Any, tmp_path: Path) -> None:
         ["groff", "-man", "-Tascii", "-ww", *map(str, pages)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is_and_what_its_default_is(name: str, scripts: Any) -> None:
+    """A default may be left out only where an option that is not given asks for nothing."""
+    found = list(scripts("site_pages.commandline").options_of(name))
+    assert [one.spelled for one in found if not one.said] == []
+    without = {one.spelled.split()[-2] for one in found if one.spelled.split()[-1][0] != "-" and not one.default}
+    assert without <= _ASKS_FOR_NOTHING | _DEFAULT_OF_OTHERS, name
 
 
 # -- what pages show

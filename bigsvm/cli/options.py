@@ -17,12 +17,22 @@ from bigsvm.store.remote.settings import storing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-label_options = [
-    click.option("--label", metavar="NAME", help="Column of labels, such as label or obs/label."),
-    click.option(
-        "--weight", metavar="NAME", help="Column of sample weights, such as weight or obs/weight; '' for none."
-    ),
-]
+
+def _label_options(said: str) -> list[Callable[[F], F]]:
+    """--label and --weight.  said : where their defaults come from first, as help says it"""
+    return [
+        click.option(
+            "--label", metavar="NAME", help=f"Column of labels, such as label or obs/label.  [default: {said}label]"
+        ),
+        click.option(
+            "--weight",
+            metavar="NAME",
+            help="Column of sample weights, such as weight or obs/weight; '' for none.  "
+            f"[default: {said}weight, if there is such a column]",
+        ),
+    ]
+
+
 labels_option = click.option(
     "--labels",
     type=Names(),
@@ -68,7 +78,7 @@ row_options = [
         type=Names(),
         metavar="A,B,...",
         help="For tables and Parquet: the columns to use as features, or patterns such as 'x*'.  For a file without a "
-        "header: the names of all columns, or `numbers`.",
+        "header: the names of all columns, or `numbers`.  [default: all but labels and weights]",
     ),
     click.option(
         "--hash-bits",
@@ -84,7 +94,7 @@ row_options = [
     click.option(
         "--rows",
         metavar="CONDITION",
-        help='Use only rows that meet the condition, such as "cell_type in (T, B) and n_genes > 500".',
+        help='Use only rows that meet the condition, such as "cell_type in (T, B) and n_genes > 500".  [default: all]',
     ),
 ]
 """Options that select the rows of a store, beside label and weight."""
@@ -92,7 +102,7 @@ scale_option = click.option(
     "--scale",
     type=click.Choice(["none", "maxabs", "standard", "unit-norm"]),
     help="maxabs: divide columns by their largest |value|; standard: columns to mean 0 and deviation 1; unit-norm: "
-    "divide rows by their norm.  The model applies it to new rows.",
+    "divide rows by their norm.  The model applies it to new rows.  [default: none]",
 )
 normalize_option = click.option(
     "--normalize",
@@ -132,8 +142,11 @@ ROWS = (
     "positive",
     "label_map",
 )
-store_options = [*label_options, labels_option, empty_option, *row_options, storage_option]
+_opening_options = [labels_option, empty_option, *row_options, storage_option]
+store_options = [*_label_options(""), *_opening_options]
 """All options for opening a store."""
+judged_options = [*_label_options("the column that MODEL was trained with, else "), *_opening_options]
+"""The same for a store to which a model is applied."""
 
 
 def take_rows(options: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from bigsvm.config.option import Option, files, place, result
 from bigsvm.config.problem_names import KERNELS, LOSSES
-from bigsvm.config.solver_table import KERNEL_SOLVERS
+from bigsvm.config.solver_table import KERNEL_SOLVERS, SOLVER_TABLE
 
 Bias = Literal["augmented", "free", "none"]
 Stop = Literal["gap", "paper"]
@@ -26,8 +26,10 @@ class FitOptions:
 
     # the problem
     solver: str = result(
-        "auto", "-s --solver", "Name of the solver; auto chooses by loss, bias, shape and memory.", shown=None
-    )
+        "auto", "-s --solver",
+        f"auto chooses by loss, bias, shape and memory.  The solvers: {', '.join(SOLVER_TABLE)}.", metavar="NAME",
+        shown=None,
+    )  # fmt: skip
     loss: str = result(
         "squared_hinge", "--loss",
         "Loss function.  epsilon_insensitive and squared_epsilon_insensitive are for regression; nu_svc, nu_svr and "
@@ -52,8 +54,8 @@ class FitOptions:
         1.0, "-B --bias-scale", "Value of the constant feature.", kind="float", shown=None, positive=True
     )
     class_weight: str | dict[str, float] | None = result(
-        None, "--class-weight", "Multiplies C for the rows of a class.", kind="class weight",
-        metavar="balanced|LABEL=WEIGHT,...",
+        None, "--class-weight", "Multiplies C for the rows of a class.  [default: 1 for every class that is not named]",
+        kind="class weight", metavar="balanced|LABEL=WEIGHT,...",
     )  # fmt: skip
     """'balanced', or weights by label as text: {'1': 10.0}; labels not named weigh 1."""
     multi_class: MultiClass | None = result(
@@ -76,7 +78,11 @@ class FitOptions:
     )  # fmt: skip
     """Above 0 and at most 1."""
     solver_options: dict[str, Any] = result(
-        dict, "--set", "A parameter of the solver; repeatable.", kind="settings", metavar="KEY=VALUE"
+        dict,
+        "--set",
+        "A parameter of the solver, such as max_features=10000; repeatable.",
+        kind="settings",
+        metavar="KEY=VALUE",
     )
     warm_start: str | None = result(
         None, "--warm-start",
@@ -136,10 +142,20 @@ class FitOptions:
         choices=get_args(Stop), shown=None,
     )  # fmt: skip
     max_passes: float | None = result(
-        None, "--max-passes", "Stop after this many passes over the data.", kind="float", metavar="N", positive=True
+        None,
+        "--max-passes",
+        "Stop after this many passes over the data.  [default: no limit]",
+        kind="float",
+        metavar="N",
+        positive=True,
     )
     max_time: float | None = place(
-        None, "--max-time", "Stop after this time: 90s, 15m, 2h.", kind="duration", metavar="DURATION", positive=True
+        None,
+        "--max-time",
+        "Stop after this time: 90s, 15m, 2h.  [default: no limit]",
+        kind="duration",
+        metavar="DURATION",
+        positive=True,
     )
     """Seconds.  Where a run ends by it is the clock's choice, so a run may go on with another one."""
     seed: int = result(0, "--seed", "Seed of all random orders.", kind="int", shown=None)
@@ -188,7 +204,11 @@ class FitOptions:
         metavar="DIR",
     )  # fmt: skip
     scratch_limit: str | int | None = place(
-        None, "--scratch-limit", "Most bytes to use in the scratch folder.", kind="size", metavar="SIZE"
+        None,
+        "--scratch-limit",
+        "Most bytes to use in the scratch folder.  [default: no limit]",
+        kind="size",
+        metavar="SIZE",
     )
     stage: Stage = result(
         "auto",
@@ -217,13 +237,26 @@ class FitOptions:
     )
     """None: threads here; 'serial', 'threads', 'processes', 'dask' (the client of this process), or an address."""
     scheduler_file: str | None = place(
-        None, "--scheduler-file", "File of a running dask scheduler.", metavar="FILE", reading=True
+        None,
+        "--scheduler-file",
+        "File of a running dask scheduler, instead of --scheduler ADDR.",
+        metavar="FILE",
+        reading=True,
     )
     workers: int | None = place(
-        None, "--workers", "Number of worker processes.", kind="int", metavar="N", least=1, reading=True
+        None,
+        "--workers",
+        "Number of worker processes that --scheduler processes starts, or that plan assumes.  "
+        "[default: the cores this process may use]",
+        kind="int",
+        metavar="N",
+        least=1,
+        reading=True,
     )
     worker_scratch: str | None = place(
-        None, "--worker-scratch", "Folder on each worker's own disk, where it keeps the rows that it has read.",
+        None, "--worker-scratch",
+        "Folder on each worker's own disk, where it keeps the rows that it has read.  [default: none, so it reads "
+        "--scratch in every pass]",
         metavar="DIR",
     )  # fmt: skip
     """Without one workers read the working copy in every pass.  Tasks of this process do not use it."""

@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
+from bigsvm.cli.options import add, config_of, judged_options, run_options, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath, Source
 
@@ -20,7 +20,7 @@ from bigsvm.cli.types import LocalPath, Source
 )
 @click.argument("model", type=LocalPath())
 @click.argument("store", type=Source())
-@add(store_options + run_options)
+@add(judged_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -9,7 +9,7 @@ import click
 
 from bigsvm.cli import text
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
+from bigsvm.cli.options import add, config_of, judged_options, run_options, take_rows
 from bigsvm.cli.session import Session
 from bigsvm.cli.types import LocalPath, Source
 from bigsvm.errors import UsageError
@@ -27,7 +27,7 @@ _LARGEST_TABLE = 12
 @click.argument("store", type=Source())
 @click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
 @click.option("--split", is_flag=True, help="Use only rows that --split kept out of the model's training.")
-@add(store_options + run_options)
+@add(judged_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,

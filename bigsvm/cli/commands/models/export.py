@@ -27,7 +27,7 @@ from bigsvm.units import show_bytes
     "--format",
     "form",
     type=click.Choice(["onnx", "liblinear", "libsvm", "npz"]),
-    help="[default: by the suffix of FILE, .onnx or .npz]",
+    help="Format to write.  [default: by the suffix of FILE, .onnx or .npz]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing FILE.")
 def command(session: Session, model: Path, file: Path | None, out: Path | None, form: Any, overwrite: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bigsvm.cli.command import bigsvm_command
-from bigsvm.cli.options import add, config_of, run_options, store_options, take_rows
+from bigsvm.cli.options import add, config_of, judged_options, run_options, take_rows
 from bigsvm.cli.page import check_page, write_page
 from bigsvm.cli.session import Session
 from bigsvm.cli.text import label
@@ -25,14 +25,17 @@ from bigsvm.units import show_bytes
 )
 @click.argument("path", type=LocalPath())
 @click.option(
-    "-o", "--output", metavar="FILE", help="[default: PATH/report.html for a run, else NAME.html; -: standard output]"
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Page to write; - is standard output.  [default: PATH/report.html for a run, else NAME.html]",
 )
 @click.option("--text", "as_text", is_flag=True, help="Print facts, bars and sparklines in the terminal.")
 @click.option("--data", metavar="STORE", help="Rows with labels to test the model on: a store or svmlight text.")
 @click.option("--mlflow", metavar="EXPERIMENT", help="Log a finished run to MLflow instead of making a page.")
 @click.option("--zero-based", is_flag=True, help="Feature indices in text start at 0.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")
-@add(store_options + run_options)
+@add(judged_options + run_options)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -25,7 +25,7 @@ from bigsvm.errors import UsageError
     "--format",
     "form",
     type=click.Choice(["svmlight", "jsonl", "csv", "parquet", "zarr"]),
-    help="[default: by the suffix of OUT; svmlight for other suffixes]",
+    help="Format to write.  [default: by the suffix of OUT; svmlight for other suffixes]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing OUT.")
 @add(store_options)

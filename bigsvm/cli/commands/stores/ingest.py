@@ -37,7 +37,7 @@ from bigsvm.units import parse_bytes, show_bytes
     metavar="FORMAT",
     help="svmlight, npz, npy, folder (of arrays) or store (whatever fit reads).  [default: by the name of SRC]",
 )
-@click.option("--label", metavar="NAME", help="Column of labels, if SRC has columns.")
+@click.option("--label", metavar="NAME", help="Column or array of labels.  [default: label; y for arrays]")
 @click.option(
     "--labels",
     type=Names(),
@@ -63,9 +63,15 @@ from bigsvm.units import parse_bytes, show_bytes
     show_default=True,
     help="Compression of chunks.",
 )
-@click.option("--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Bytes of a decoded chunk.")
 @click.option(
-    "--memory", type=Size(), metavar="SIZE|PCT%", help="Memory budget, on top of what the process needs without data."
+    "--chunk-bytes", type=Size(percent=False), metavar="SIZE", help="Bytes of a decoded chunk.  [default: 4MiB]"
+)
+@click.option(
+    "--memory",
+    type=Size(),
+    metavar="SIZE|PCT%",
+    help="Memory budget, on top of what the process needs without data; less means smaller pieces.  "
+    "[default: pieces of the usual size]",
 )
 @click.option("--threads", type=int, metavar="N", help="Number of threads.  [default: the cores this process may use]")
 @click.option("--overwrite", is_flag=True, help="Replace an existing STORE.")

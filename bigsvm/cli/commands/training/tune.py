@@ -70,9 +70,12 @@ _own_options = [
     ),
     click.option(
         "--class-weights", type=_Weights(), multiple=True, metavar="none|balanced|LABEL=WEIGHT,...",
-        help="A class weight to try; repeatable.  balanced uses the training rows.",
+        help="A class weight to try; repeatable.  balanced uses the training rows.  [default: none]",
     ),
-    click.option("--gammas", type=_Gammas(), metavar="G,G,...", help="For rbf, poly and sigmoid: also auto, scale."),
+    click.option(
+        "--gammas", type=_Gammas(), metavar="G,G,...",
+        help="Values of gamma to try, for rbf, poly and sigmoid: numbers, auto, scale.  [default: auto]",
+    ),
     click.option("--folds", type=int, default=5, show_default=True, help="Folds, chosen by a hash of the row number."),
     click.option("--group", metavar="COLUMN", help="Put rows with the same value, such as obs/patient, in one fold."),
     click.option("--fold", metavar="COLUMN", help="Use one fold for each value of this column, such as obs/fold."),
