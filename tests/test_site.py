@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -221,6 +222,9 @@ def prepared(folder: Path) -> None:
     (folder / "more.svm").write_text("\n".join(lines[:20]) + "\n")
     (folder / "targets.svm").write_text(text.replace("-1 ", "-0.5 "))
     bigsvm.ingest((X, y), folder / "new.zarr")
+    (folder / "table").mkdir()
+    frame = pd.DataFrame(X.toarray(), columns=[f"x{j}" for j in range(X.shape[1])])
+    frame.assign(clicked=y, city="Oslo").to_parquet(folder / "table" / "1.parquet")
     people(folder)
 
 
@@ -244,7 +248,7 @@ def test_recipes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
             if set(words) & _ELSEWHERE:
                 continue
             words = [os.path.expandvars(word) for word in words]
-            words = [found for word in words for found in (sorted(glob.glob(word)) if "*" in word else [word])]
+            words = [found for word in words for found in (sorted(glob.glob(word)) or [word])]
             made = words[words.index("-o") + 1] if "-o" in words and "--resume" not in words else ""
             for former in (made, f"{made}.run") if made else ():
                 shutil.rmtree(former, ignore_errors=True)
