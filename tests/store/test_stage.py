@@ -8,12 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.config import FitConfig
 from bigsvm.errors import DataError, PlanRefused
 from bigsvm.events import silent
+from bigsvm.run.copies import staging
 from bigsvm.run.copies.staging import staged
 from bigsvm.run.copies.survey_pass import survey_pass
 from bigsvm.run.execute.local import SerialMapper, ThreadMapper
@@ -51,6 +53,39 @@ def make(store: Any, scratch: Path, **changed: Any) -> Any:
         **changed,
     }
     return staged(store, scratch, mapper=options.pop("mapper", SerialMapper()), emit=silent, **options)
+
+
+@pytest.mark.parametrize("kind", ["csv", "feather", "parquet"])
+def test_the_sample_leaves_no_reader_open(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of the mapper copy, each with a reader of its own.
+
+    That of the thread which drew the sample held its pages meanwhile: of 30 columns of Parquet, a fit in 117 MiB took
+    139 MiB.
+    """
+    frame = pd.DataFrame(np.random.default_rng(0).random((N, 3)), columns=list("abc"))
+    frame["label"] = np.arange(N) % 2
+    path = tmp_path / f"rows.{kind}"
+    getattr(frame, "to_csv" if kind == "csv" else f"to_{kind}")(path, **({"index": False} if kind != "feather" else {}))
+    store: Any = open_store(str(path))
+    open_readers = lambda: len(vars(store._files._places._threads).get("kept", {}))  # noqa: E731
+    seen = []
+
+    def sampled(*arguments: Any) -> Any:
+        order = working_order(*arguments)
+        seen.append(open_readers())
+        return order
+
+    def made(*arguments: Any) -> None:
+        seen.append(open_readers())
+        make_copy(*arguments)
+
+    working_order, make_copy = staging.working_order, staging._make
+    monkeypatch.setattr(staging, "working_order", sampled)
+    monkeypatch.setattr(staging, "_make", made)
+    with make(store, tmp_path / "scratch") as copy:
+        assert copy.n_samples == N
+    assert seen[0] > 0, "the sample is read with a reader that the thread keeps"
+    assert seen[1] == 0
 
 
 @pytest.mark.parametrize("layout", ["csr", "dense"])

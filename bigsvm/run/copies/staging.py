@@ -68,6 +68,7 @@ def staged(
     def make() -> None:
         nonlocal all_are_read
         order = working_order(store, piece_rows)
+        store.forget()  # what this thread read the sample with: other threads copy, and the plan counts one reader
         make_room(folder, _copy_bytes(store, order, data_bytes, memory), scratch_limit)
         all_are_read = not any(folder.glob("segment-*"))  # else a killed run has left some segments
         with chunks.all_read() if chunks is not None and all_are_read else nullcontext():

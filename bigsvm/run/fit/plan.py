@@ -150,7 +150,7 @@ class Plan:
         """The plan for people: (name, value) of each line."""
         how = {
             "resident": "read once, kept in memory",
-            "staged": f"copied to scratch , streamed from there",
+            "staged": "copied to scratch, streamed from there",
             "streamed": "streamed from the store itself in every pass",
         }[self.mode]
         rows = [
