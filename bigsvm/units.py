@@ -102,7 +102,8 @@ def columns_there(name: str, columns: Iterable[str]) -> str:
 
     there = list(columns)
     meant = "".join(f"did you mean {close!r}? " for close in difflib.get_close_matches(name, there, 1))
-    return f"{meant}columns there: {', '.join(there[:20])}"
+    more = f" and {len(there) - 20:,} more" if len(there) > 20 else ""
+    return f"{meant}columns there: {', '.join(there[:20])}{more}"
 
 
 def plural(n: int, one: str, many: str = "") -> str:

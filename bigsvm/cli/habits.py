@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from bigsvm.config import CALLED_ELSEWHERE, OPTIONS
 
 _COMMANDS = ("fit", "plan", "tune")
@@ -99,7 +101,10 @@ def extra_meant(command: str | None, verbose: object, message: str) -> str:
 
     extra = message.rpartition("(")[2].rstrip(").").split()
     if extra and all(map(table_is_named, extra)):
-        return "quote a pattern, so that the shell does not expand it: 'FOLDER/*.csv'; or name the folder"
+        suffixes = PurePath(extra[0]).suffixes
+        of_packed = suffixes[-1] in (".gz", ".bz2", ".xz", ".zst")
+        pattern = f"FOLDER/*{''.join(suffixes[-2 if of_packed else -1 :])}"
+        return f"quote a pattern, so that the shell does not expand it: '{pattern}'; or name the folder"
     if command not in _COMMANDS or not verbose:
         return ""
     return "-v takes no number; LIBSVM's -v N, cross-validation in N folds, is bigsvm tune STORE --folds N"

@@ -111,9 +111,10 @@ def test_the_page_has_every_flag_and_its_commands_name_options_that_there_are() 
 
 @pytest.mark.parametrize("words", [["fit"], ["inspect"], ["evaluate", "m.model"], ["predict", "m.model"]])
 def test_a_pattern_that_the_shell_expanded_is_to_be_quoted(bigsvm: Bigsvm, words: list[str]) -> None:
-    said = bigsvm(*words, "a.csv", "b.csv.gz", "c.parquet")
-    assert (said.code, len(said.err.splitlines())) == (2, 1)
-    assert "quote a pattern, so that the shell does not expand it: 'FOLDER/*.csv'" in said.err
+    for suffix in (".csv", ".csv.gz", ".parquet"):
+        said = bigsvm(*words, f"a{suffix}", f"2.b{suffix}", f"c{suffix}")
+        assert (said.code, len(said.err.splitlines())) == (2, 1)
+        assert f"quote a pattern, so that the shell does not expand it: 'FOLDER/*{suffix}'" in said.err
 
 
 def test_other_extra_arguments_are_not_taken_for_a_pattern(bigsvm: Bigsvm) -> None:

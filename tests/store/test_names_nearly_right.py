@@ -10,6 +10,7 @@ import pytest
 
 import bigsvm
 from bigsvm.errors import BigSVMError
+from bigsvm.store.formats.opener import open_store
 from tests.store.formats import anndata
 
 
@@ -33,3 +34,15 @@ def test_the_name_that_was_meant_is_named(kind: str, option: str, tmp_path: Path
     columns = {"label": "member", option: "membr"}
     with pytest.raises(BigSVMError, match=r"did you mean 'member'\? columns there: .*member"):
         bigsvm.fit(_written(kind, tmp_path), **columns)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+@pytest.mark.parametrize("option", ["label", "weight"])
+def test_of_many_columns_the_rest_is_counted_and_the_option_is_named(kind: str, option: str, tmp_path: Path) -> None:
+    """A table whose labels are not called label is the first that a newcomer has."""
+    frame = pd.DataFrame(np.ones((2, 30)), columns=[f"x{j}" for j in range(30)]).assign(clicked=[0, 1])
+    path = tmp_path / f"rows.{kind}"
+    getattr(frame, f"to_{kind}")(path, **({"index": False} if kind == "csv" else {}))
+    with pytest.raises(BigSVMError) as caught:
+        open_store(str(path), **{"label": "clicked", option: "nowhere"})
+    assert f"x19 and 11 more; --{option} names the {option}s" in caught.value.hint

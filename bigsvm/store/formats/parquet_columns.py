@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.compiled.tables.taken_rows import take_values
-from bigsvm.errors import DataError, NoSuchColumn
+from bigsvm.errors import DataError
 from bigsvm.store.blocks import CompiledCall, frozen
 from bigsvm.store.checks import as_values, check_finite, value_dtype
 from bigsvm.store.formats.tables.arrow_values import (
@@ -24,10 +24,15 @@ from bigsvm.store.formats.tables.arrow_values import (
     refuse_nulls,
     without_views,
 )
-from bigsvm.store.formats.tables.column_choice import chosen_columns, column_of_weights, index_columns, refuse_twice
+from bigsvm.store.formats.tables.column_choice import (
+    chosen_columns,
+    column_of_weights,
+    index_columns,
+    refuse_absent,
+    refuse_twice,
+)
 from bigsvm.store.formats.tables.lists_as_rows import ListsAsRows
 from bigsvm.store.labels import check_texts, fixed_width
-from bigsvm.units import columns_there
 
 _SPARK = ("type", "size", "indices", "values")
 
@@ -99,9 +104,7 @@ def find_layout(
         return _of_features(_kinds_of(schema, others, columns, in_order, where), names, where)
     label = label or "label"
     refuse_twice((label, weight), names, where)
-    for name in (label, weight):
-        if name and name not in names:
-            raise NoSuchColumn(f"no column {name!r}", where, columns_there(name, names), name)
+    refuse_absent(label, weight, names, where)
     weight, no_features = column_of_weights(weight, names, columns)
     kinds = _kinds_of(schema, {label, *apart} | no_features, columns, in_order, where)
     layout = _of_features(kinds, names, where)

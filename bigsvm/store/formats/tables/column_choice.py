@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import pyarrow as pa
 
-from bigsvm.errors import DataError, UsageError
+from bigsvm.errors import DataError, NoSuchColumn, UsageError
 from bigsvm.units import columns_there
 
 
@@ -51,6 +51,13 @@ def refuse_twice(used: Iterable[str | None], names: Sequence[str], where: str) -
         if name in seen and name in wanted:
             raise DataError(f"two columns are called {name!r}", where, "rename one of them")
         seen.add(name)
+
+
+def refuse_absent(label: str, weight: str | None, names: Sequence[str], where: str) -> None:
+    """Raise NoSuchColumn if there is no column of labels or of weights by that name.  weight : '' and None are none"""
+    for name, remedy in ((label, "--label names the labels"), (weight, "--weight names the weights")):
+        if name and name not in names:
+            raise NoSuchColumn(f"no column {name!r}", where, f"{columns_there(name, names)}; {remedy}", name)
 
 
 def column_of_weights(

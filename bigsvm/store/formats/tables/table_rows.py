@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bigsvm.compiled.shared.rows import CSR
-from bigsvm.errors import DataError, NoSuchColumn, UsageError
+from bigsvm.errors import DataError, UsageError
 from bigsvm.files.packed_text import listed
 from bigsvm.store.blocks import CompiledCall
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type
@@ -27,6 +27,7 @@ from bigsvm.store.formats.tables.column_choice import (
     chosen_columns,
     column_of_weights,
     index_columns,
+    refuse_absent,
     refuse_twice,
     told_of_index,
 )
@@ -285,10 +286,7 @@ class TableRows(ParquetRows):
         if self._labelled:
             label = label or "label"
             refuse_twice((label, weight), names, self.uri)
-            for name in (label, weight):
-                if name and name not in names:
-                    hint = f"{columns_there(name, names)}; --label names the labels"
-                    raise NoSuchColumn(f"no column {name!r}", self.uri, hint, name)
+            refuse_absent(label, weight, names, self.uri)
             weight, no_features = column_of_weights(weight, names, columns)
             others = {label, *no_features}
         else:
