@@ -36,7 +36,11 @@ _ROUNDED = 2.0**-40  # the same for |sum beta| / sum |beta|, after steps of two 
 _SCALES = np.array([0.7, 0.9, 0.97, 0.99, *(1.0 + 2.0 ** np.arange(-13, 1))])
 # The same for a fit that a limit ends: as long as w is far too long P may be many times that of w = 0.  The best
 # multiple is no worse than w = 0, and tells the classes apart as w does.
-_SHORT_SCALES = np.concatenate([4.0 ** np.arange(-12, -2), 2.0 ** np.arange(-4, 0), _SCALES])
+_SHORT_SCALES = np.concatenate([4.0 ** np.arange(-24, -2), 2.0 ** np.arange(-4, 0), _SCALES])
+SHORTENED = _SHORT_SCALES[_SHORT_SCALES < 1.0]
+"""The same of dual points, which would leave their boxes if they were longer."""
+NOTHING = 4.0**-14
+"""A best multiple with a factor below this is as good as w = 0: P rises along w, or falls nowhere."""
 # Sums of blocks that are kept apart (for one model); beyond that they are added up, so that memory does not grow with
 # the data or the number of models.
 _AT_MOST_SUMS = 4096
@@ -167,8 +171,7 @@ def add_terms(
 ) -> None:  # fmt: skip
     """Add the terms of some rows to v and sums; see `gap_terms.certify_rows`."""
     if isinstance(models, JointModels):
-        assert not len(scales)
-        certify_joint_rows(X, y, cost, models, alpha, w, v, sums)
+        certify_joint_rows(X, y, cost, models, alpha, w, v, scales, sums)
     else:
         kernel.certify_rows(X, y, cost, models, alpha, w, v, scales, sums)
 
@@ -303,7 +306,7 @@ class Accumulator:
 
         norms : float64, (n_models,)   ||w||^2
         """
-        scale = np.ones(len(norms))
+        scale = np.ones(len(norms))  # one for all models if the loss couples them
         lowest = 0.5 * norms + total[:, kernel.LOSS]
         for k, t in enumerate(self.scales):
             gap, loss = total[:, kernel.N_SUMS + 2 * k], total[:, kernel.N_SUMS + 2 * k + 1]
@@ -311,7 +314,7 @@ class Accumulator:
             better = primal < lowest
             scale[better], lowest[better] = t, primal[better]
             total[better, kernel.GAP], total[better, kernel.LOSS] = gap[better], loss[better]
-        return scale
+        return np.broadcast_to(scale, self._problem.n_models).copy()
 
 
 def _added(parts: np.ndarray) -> list[float]:

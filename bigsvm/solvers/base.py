@@ -139,8 +139,8 @@ class Point(NamedTuple):
     kept : the arrays in which the solver itself keeps a copy of (w, alpha) while it takes its next step, so that a
         deferred certificate need not copy them; None if it keeps none
     rescaled : the proof may be that of a multiple of w
-    on_shards : called with (w, rescaled), returns the terms of all rows for `Accumulator.add`, computed on the workers
-        that hold the rows; None if rows are read by this process or by any worker
+    on_shards : called with (w, rescaled, shortened), returns the terms of all rows for `Accumulator.add`, computed on
+        the workers that hold the rows; None if rows are read by this process or by any worker
     still : alpha has not changed since the last proof, and w is the w(alpha) that this proof computed
     """
 
@@ -149,7 +149,7 @@ class Point(NamedTuple):
     alpha: RowVector | None
     kept: tuple[np.ndarray, RowVector] | None = None
     rescaled: bool = False
-    on_shards: Callable[[np.ndarray, bool], list[RowsTerms]] | None = None
+    on_shards: Callable[[np.ndarray, bool, bool], list[RowsTerms]] | None = None
     still: bool = False
 
 
@@ -248,6 +248,11 @@ class Solver(Protocol):
         """The present point of each group of models, in the order of the models."""
         ...
 
+    def last_points(self, state: Any) -> list[Point]:
+        """As `points`, for the last proof where a limit ends the fit, which tries multiples of w: never w = 0 if a
+        direction is known along which P falls."""
+        ...
+
     def learn(
         self, state: Any, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:
@@ -325,6 +330,10 @@ class SolverBase:
     @property
     def keeps_rows(self) -> Keeps:
         return "off"
+
+    def last_points(self, state: Any) -> list[Point]:
+        """The present points: their w is 0 only where nothing better is known."""
+        return self.points(state)  # type: ignore[attr-defined]
 
     def let_threads_go(self, state: Any) -> None:
         """Nothing to do: threads run only during a step."""

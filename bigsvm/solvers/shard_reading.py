@@ -64,14 +64,21 @@ class ShardVector:
         return self.between(where.start, where.stop)
 
 
-def proof_of(problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool) -> DeferredCertificate:
+def proof_of(
+    problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool, shortened: bool = False
+) -> DeferredCertificate:
     """Of the point (w, alpha), as the rows of a shard see it."""
-    return DeferredCertificate(problem, w, cast(RowVector, alpha), rescaled)
+    return DeferredCertificate(problem, w, cast(RowVector, alpha), rescaled, shortened)
 
 
-def proved(reading: ShardReading, problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool) -> ShardSum:
-    """The terms of all rows of a shard, as `terms_of` takes them.  Raises PassLeft if the run is to stop."""
-    proof, nbytes = proof_of(problem, w, alpha, rescaled), 0
+def proved(
+    reading: ShardReading, problem: Problem, w: np.ndarray, alpha: ShardVector, rescaled: bool, shortened: bool
+) -> ShardSum:
+    """The terms of all rows of a shard, as `terms_of` takes them.  Raises PassLeft if the run is to stop.
+
+    rescaled, shortened : as in `DeferredCertificate`
+    """
+    proof, nbytes = proof_of(problem, w, alpha, rescaled, shortened), 0
     for ref, block in zip(reading.proof_refs, blocks_of(reading.data, reading.proof_refs), strict=True):
         proof.add(block, ref)
         nbytes += block.nbytes

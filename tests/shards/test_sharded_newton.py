@@ -213,7 +213,7 @@ def test_what_shards_of_newton_ws_know_of_their_dual_point_is_so(loss: str, monk
         info = original(self, problem, state, ctx)
         if problem.n_models == 1 and ctx.data.n_samples == 400:  # not one that compiles
             total = Accumulator(problem, state.w)
-            for terms in state.rows.prove(state.w, False):
+            for terms in state.rows.prove(state.w, False, False):
                 total.add(terms)
             found.append((total.proof().certificate, float(state.primal[0]), float(state.dual.value(problem)[0])))
         return info

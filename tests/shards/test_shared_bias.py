@@ -109,7 +109,7 @@ def test_what_is_known_of_alpha_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def learnt(self: ShardedGroup, rebuilt: np.ndarray, rode: bool) -> None:
         learn(self, rebuilt, rode)
         sums = Accumulator(self.models.problem, self.models.w)
-        for terms in self.prove(self.models.w, False):
+        for terms in self.prove(self.models.w, False, False):
             sums.add(terms)
         _, _, linear, diagonal, *_ = sums.sums()[0]
         dual = linear - diagonal - 0.5 * float(sums.v @ sums.v)

@@ -93,8 +93,13 @@ def test_no_term_is_negative_and_any_alpha_is_made_feasible() -> None:
         Xb = np.hstack([X, np.full((50, 1), 0.5)])
         found = []
         for a in (alpha, feasible):
-            V, sums = np.zeros((5, 3)), np.zeros((1, N_SUMS))
-            certify_joint_rows(X, y, C, JointModels(np.ones(3), 1.0, 0.5), a, W, V, sums)
+            V, sums = np.zeros((5, 3)), np.zeros((1, N_SUMS + 4))
+            certify_joint_rows(X, y, C, JointModels(np.ones(3), 1.0, 0.5), a, W, V, np.array([0.3, 2.0]), sums)
+            for k, t in enumerate((0.3, 2.0)):  # multiples of W
+                gap, loss = sums[0, N_SUMS + 2 * k : N_SUMS + 2 * k + 2]
+                assert loss + 0.5 * t * t * (W**2).sum() == pytest.approx(float(primal(t * W.T, Xb, y, C)))
+                whole = float(primal(t * W.T, Xb, y, C) - dual(feasible, Xb, y, C))
+                assert gap + 0.5 * ((t * W - V) ** 2).sum() == pytest.approx(whole)
             found.append(sums[0, 0] + 0.5 * ((W - V) ** 2).sum())
             assert sums[0, 0] >= 0
         expected = float(primal(W.T, Xb, y, C) - dual(feasible, Xb, y, C))

@@ -199,18 +199,30 @@ def joint_sweep(rows, models, alpha, W, active, sigma, thresholds, order, n, sta
                 add_weight(W, last, k, q[k] * bias)
 
 
-def certify_joint_rows(X, y, cost, models, alpha, W, V, sums):
+@register_jitable
+def _add_multiple(s, q, own, cost, t, run, at):
+    """Add bracket and loss of a row at t W to run[at] and run[at + 1].  s, q : its slacks at W, and its masses"""
+    best = 0.0
+    for k in range(s.shape[0]):
+        if k != own:
+            best = max(best, 1.0 + t * (s[k] - 1.0))
+    for k in range(s.shape[0]):
+        run[at] += q[k] * (best - (0.0 if k == own else 1.0 + t * (s[k] - 1.0)))
+    run[at + 1] += cost * best
+
+
+def certify_joint_rows(X, y, cost, models, alpha, W, V, scales, sums):
     """Add the terms of a block of rows, as `gap_terms.certify_rows`, with one row of sums for all models.
 
-    models : JointModels;  sums : float64, (1, 11)
+    models : JointModels;  sums : float64, (1, 11 + 2 n_scales)
     """
     run = np.zeros(sums.shape[1])
-    _certify(X, y, cost, models, alpha, W, V, sums, np.empty((2, n_models(W))), run)
+    _certify(X, y, cost, models, alpha, W, V, scales, sums, np.empty((2, n_models(W))), run)
 
 
 @inner_loop
-def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
-    """`certify_joint_rows` with its work space.  work : float64, (2, n_models);  run : float64, (11,), zeros"""
+def _certify(X, y, cost, models, alpha, W, V, scales, sums, work, run):
+    """`certify_joint_rows` with its work space.  work : float64, (2, n_models);  run : float64, (n_sums,), zeros"""
     s, q = work[0], work[1]
     last, n = W.shape[0] - 1, cost.shape[0]
     for i in range(n):
@@ -233,6 +245,8 @@ def _certify(X, y, cost, models, alpha, W, V, sums, work, run):
             if held > 1 or not settled:  # twice, because a slack is the difference of two scores
                 run[8] += 2.0 * c * norm
             run[9] += 2.0 * c * norm
+            for j in range(scales.shape[0]):
+                _add_multiple(s, q, own, c, scales[j], run, 11 + 2 * j)
             if spent > 0.0:
                 run[2] += spent
                 run[4] += 1.0

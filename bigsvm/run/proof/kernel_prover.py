@@ -10,7 +10,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
-from bigsvm.problem.certificate import Certificate, above_zero
+from bigsvm.problem.certificate import SHORTENED, Certificate, above_zero
 from bigsvm.problem.linear_rounding import UnsureWeights
 from bigsvm.problem.problem import Problem
 from bigsvm.problem.rounding import Unsure
@@ -23,7 +23,7 @@ from bigsvm.solvers.base import Rule
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.kernel.base import KernelSolver
 from bigsvm.solvers.kernel.dual_qp import DualQP
-from bigsvm.solvers.kernel.signed import make_feasible
+from bigsvm.solvers.kernel.signed import keep_point, make_feasible
 from bigsvm.solvers.kernel.state import KernelState, make_qp
 from bigsvm.store.blocks import RowBlocks
 
@@ -64,6 +64,8 @@ class KernelProver(Prover):
         for models in [range(m)] if state.places > 1 else [range(k, k + 1) for k in range(m)]:
             qps = [make_qp(state, model) for model in models]
             for model, qp, unsure in zip(models, qps, self._scored(models, qps), strict=True):
+                if self._shortened(model, qp):
+                    (unsure,) = self._scored(range(model, model + 1), [qp])
                 b = float(state.bias[model])
                 terms = qp.terms(b)
                 gap = terms.gap + qp.imbalance(terms, unsure)
@@ -79,6 +81,19 @@ class KernelProver(Prover):
         self.certificate = above_zero(Certificate(primal, dual, gap, n_rows, 0.0, support, self.kernel.certificate))
         self._judge(self.certificate)
         return self.certificate
+
+    def _shortened(self, model: int, qp: DualQP) -> bool:
+        """Whether beta was shortened, where a limit ends the fit and its P is above that of beta = 0.
+
+        Such a beta is far too long: after a few steps of two rows their scores are right, and those of all others not.
+        With nu the length of beta is given.
+        """
+        state = self._state
+        if not self.at_limit or state.problem.loss.nu is not None or state.unsigned or not qp.shorten(SHORTENED):
+            return False
+        keep_point(state, qp, model)
+        state.primal[model] = np.inf  # the bias that the solver knew was that of the longer beta
+        return True
 
     def _scored(self, models: Sequence[int], qps: Sequence[DualQP]) -> Sequence[Unsure | UnsureWeights]:
         """Compute f of some models anew, and choose the bias of each at which its gap is computed.

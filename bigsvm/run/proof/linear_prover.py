@@ -11,6 +11,7 @@ from bigsvm.errors import DataError
 from bigsvm.machine import trim_heap
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.problem.certificate import (
+    NOTHING,
     Accumulator,
     Certificate,
     Proof,
@@ -65,14 +66,35 @@ class LinearProver(Prover):
             self._prepare = None
 
     def _prove(self) -> Certificate:
-        points = self._solver.points(self._state)
+        points = self._solver.last_points(self._state) if self.at_limit else self._solver.points(self._state)
         streams = not self._ctx.resident and self._ctx.shards == 1
         try:
             proofs = self._stream(points) if streams else self._in_tasks(points)
+            self.alpha = [point.alpha for point in points if point.alpha is not None]
+            best = self._take(proofs, [point.w for point in points])
+            if self.at_limit and self._ctx.resident and self._as_nothing():
+                best = self._from_nothing(points, best)
+            return best
         except PassLeft as left:
             raise ProofLeft from left
-        self.alpha = [point.alpha for point in points if point.alpha is not None]
-        return self._take(proofs, [point.w for point in points])
+
+    def _as_nothing(self) -> bool:
+        """Whether the weights of a model are as good as w = 0: it is 0, or P rises along it from there."""
+        moved = np.concatenate([np.atleast_1d(w.any(axis=0)) for w in self.w])
+        return bool(np.any((self.scale < NOTHING) | ~moved))
+
+    def _from_nothing(self, points: Sequence[Point], best: Certificate) -> Certificate:
+        """The best certificate (so far `best`) once multiples of the steepest descent from w = 0 are tried, too.
+
+        Steps of `pegasos` lead uphill at first, and a solver may not have reached the last of many models.  The rows
+        are read twice, so this is for rows in memory only.
+        """
+        for_descent = [point._replace(w=np.zeros(point.w.shape), alpha=None) for point in points]
+        downhill = [point._replace(w=self._tasks(start).v) for point, start in zip(points, for_descent, strict=True)]
+        proofs = self._in_tasks(downhill)
+        if not all(np.isfinite(proof.certificate.primal).all() for proof in proofs):  # squares overflow
+            return best
+        return self._keep_better(proofs, [point.w for point in downhill])
 
     def schedule(self) -> None:
         """Defer the certificate of the current point to the next step."""
@@ -125,6 +147,14 @@ class LinearProver(Prover):
                 proof.load(saved)
 
     def _take(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
+        """As `_keep_better`, and tell the solver what was found."""
+        best = self._keep_better(proofs, points)
+        self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
+        if not self._ctx.resident:
+            trim_heap()  # return memory to the system: sums of many models leave holes that grow from proof to proof
+        return best
+
+    def _keep_better(self, proofs: Sequence[Proof], points: Sequence[np.ndarray]) -> Certificate:
         """Keep, for each model, the better of its new and its best primal point; returns the best certificate."""
         found = joined([proof.certificate for proof in proofs])
         scale = np.concatenate([proof.scale for proof in proofs])
@@ -147,9 +177,6 @@ class LinearProver(Prover):
                 first += n_models
             self.scale = np.where(better, scale, self.scale)
         self.certificate = best
-        self._solver.learn(self._state, best, [proof.v for proof in proofs], points)
-        if not self._ctx.resident:
-            trim_heap()  # return memory to the system: sums of many models leave holes that grow from proof to proof
         return best
 
     def _stream(self, points: Sequence[Point]) -> list[Proof]:
@@ -207,8 +234,9 @@ class LinearProver(Prover):
     def _from_shards(self, point: Point) -> Proof:
         """The proof of a point whose alpha stays with the shards, which compute the terms."""
         assert point.on_shards is not None
-        total = Accumulator(point.problem, point.w, point.rescaled)
-        for terms in point.on_shards(point.w, point.rescaled):
+        tries = self._tries(point)
+        total = Accumulator(point.problem, point.w, *tries)
+        for terms in point.on_shards(point.w, *tries):
             self._ctx.charge(terms.bytes_read)
             total.add(terms)
         return total.proof()
@@ -232,8 +260,7 @@ class LinearProver(Prover):
 
     def _tries(self, point: Point) -> tuple[bool, bool]:
         """Whether multiples of w are tried, and much shorter ones: w may be too long where a limit ends the fit."""
-        last = self.at_limit and not point.problem.joint
-        return point.rescaled or last, last
+        return point.rescaled or self.at_limit, self.at_limit
 
     def _copy_of(self, point: Point) -> RowVector:
         """A vector of zeros, as large as the point's alpha, which is copied to it later."""

@@ -149,6 +149,27 @@ class DualQP:
         dual = beta_t - self.epsilon * size - 0.5 * quadratic
         return Terms(gap, 0.5 * quadratic + loss, dual, quadratic, abs(beta_f) + abs(beta_t), size)
 
+    def shorten(self, multiples: np.ndarray) -> bool:
+        """Multiply beta by the best of some numbers if P is above that of beta = 0; whether it was.
+
+        If it was, f must be computed anew; else nothing has changed.
+        """
+        quadratic, scored = max(self.terms(0.0).quadratic, 0.0), self.f.copy()
+
+        def primal(t: float) -> float:
+            np.add(scored, self.target, out=self.f)
+            self.f *= t
+            self.f -= self.target
+            b = self.best_bias()
+            loss = qp_sums(self.f, self.beta, self.lower, self.upper, self.target, self.epsilon, b)[1]
+            return 0.5 * t * t * quadratic + float(loss)
+
+        if primal(1.0) <= primal(0.0):
+            self.f[:] = scored
+            return False
+        self.beta *= min(multiples.tolist(), key=primal)
+        return True
+
     @property
     def balance(self) -> float:
         """sum beta, summed with twice the digits of float64, as in the proof of a saved model."""

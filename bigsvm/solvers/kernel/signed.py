@@ -28,7 +28,7 @@ def sign_and_clip(state: KernelState, where: str) -> None:
     where : str   address of the store, for errors.  Raises DataError if nu is infeasible.
     """
     for m in range(state.n_models):
-        qp, column = make_qp(state, m), state.alpha.values[:, m]
+        qp = make_qp(state, m)
         if isinstance(qp, NuQP):
             check_feasible(qp, float(state.problem.loss.nu or 0.0), _sides(state, m), where)
             qp.start()
@@ -39,7 +39,7 @@ def sign_and_clip(state: KernelState, where: str) -> None:
             np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
         if not isinstance(qp, NuQP):
             _balance(qp)
-        _keep(state, qp, column)
+        keep_point(state, qp, m)
     state.unsigned = False
 
 
@@ -56,12 +56,13 @@ def make_feasible(state: KernelState, qp: DualQP, m: int) -> bool:
         np.clip(beta, qp.lower[piece], qp.upper[piece], out=beta)
     moved = _balance(qp) or outside
     if moved:
-        _keep(state, qp, state.alpha.values[:, m])
+        keep_point(state, qp, m)
     return moved
 
 
-def _keep(state: KernelState, qp: DualQP, column: np.ndarray) -> None:
-    """Copy beta of a programme to its column of `state.alpha`."""
+def keep_point(state: KernelState, qp: DualQP, m: int) -> None:
+    """Copy beta of the programme of model m to its column of `state.alpha`."""
+    column = state.alpha.values[:, m]
     if qp.rows is not None:
         column[:] = 0.0
         column[qp.rows] = qp.beta

@@ -302,6 +302,10 @@ class NewtonWS(WorkingSets):
         w = state.w if state.estimate <= state.tol else state.w + state.direction
         return [state.rows.point(state.problem, w)]
 
+    def last_points(self, state: WorkingState) -> list[Point]:
+        """As `points`; as `newton` has them, if that has taken over."""
+        return NEWTON.last_points(state) if state.dual_cd is None and state.newton else self.points(state)
+
     def learn(
         self, state: WorkingState, certificate: Certificate, rebuilt: Sequence[np.ndarray], of: Sequence[np.ndarray]
     ) -> None:

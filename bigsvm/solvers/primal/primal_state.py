@@ -246,6 +246,15 @@ class FullGradient(PrimalSolver):
         """Readings of all rows that the next step takes; with all rows in memory, the epochs that it counts."""
         return self.move_reads + 1
 
+    def last_points(self, state: PrimalState) -> list[Point]:
+        """As `points`, but models whose w is still 0 have the direction that the first look has chosen."""
+        (point,) = self.points(state)
+        w, d, g = point.w.copy(), columns(state.direction), columns(state.gradient)
+        W = columns(w)
+        unmoved, known = ~W.any(axis=0), d.any(axis=0)
+        W[:, unmoved] = np.where(known, d, -g)[:, unmoved]
+        return [point._replace(w=w)]
+
     def look(self, state: PrimalState, ctx: Context) -> None:
         """Compute slacks, gradient and dual point at w, and choose the next direction."""
         V, H = self.read(state, ctx)

@@ -111,15 +111,15 @@ class ShardState:
             w, alpha = tree["point"]
             self.lend(rows.problem, np.array(w), np.array(alpha))
 
-    def answer(self, rows: ShardRows, question: bool, w: np.ndarray) -> ShardSum:
+    def answer(self, rows: ShardRows, question: tuple[bool, bool], w: np.ndarray) -> ShardSum:
         """The terms of a certificate of (w, alpha) over the shard's rows; to be called after `settle`.
 
-        question : prove the best multiple of w instead of w
+        question : prove the best multiple of w instead of w; try much shorter ones, too
         """
         assert not self._moved
         refs = rows.data.refs(rows.block_rows)[rows.blocks.start : rows.blocks.stop]
         reading = ShardReading(rows.data, refs)
-        return proved(reading, rows.problem, w, ShardVector(self.alpha, rows.first), question)
+        return proved(reading, rows.problem, w, ShardVector(self.alpha, rows.first), *question)
 
     def settle(self, theta: np.ndarray) -> None:
         """Shorten the steps of the last round to their part `theta`, float64 (n_models,)."""

@@ -285,10 +285,10 @@ class ShardedGroup:
         """Apply the last step length on the shards, and copy alpha and flags to the arrays of this process."""
         self._states.collect(self.rounds, self.theta)
 
-    def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
+    def prove(self, w: np.ndarray, rescaled: bool, shortened: bool) -> list[RowsTerms]:
         """The terms of a certificate, computed by the shards on their rows.  `collect` must have been called before."""
         self._states.restore(self._shared(), None)
-        total = self._states.ask(shard_tasks.ask_task, (self.rounds, rescaled, w), may_be_left=True)
+        total = self._states.ask(shard_tasks.ask_task, (self.rounds, (rescaled, shortened), w), may_be_left=True)
         return terms_of(total.each, total.vectors[0])
 
     def learn(self, rebuilt: np.ndarray, rode: bool) -> None:

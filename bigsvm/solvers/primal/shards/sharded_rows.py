@@ -109,9 +109,9 @@ class ShardedRows(RowState):
         """Compute the products of the rows with d."""
         self._ctx.charge(sum(self.tell("measure", [], d).each))
 
-    def prove(self, w: np.ndarray, rescaled: bool) -> list[RowsTerms]:
+    def prove(self, w: np.ndarray, rescaled: bool, shortened: bool) -> list[RowsTerms]:
         """The terms of a proof of w and the alpha of the shards, for an `Accumulator`."""
-        total = self.ask(("proof", rescaled), w)
+        total = self.ask(("proof", rescaled, shortened), w)
         return terms_of(total.each, total.vectors[0])
 
     # -- sums of products ----------------------------------------------------------------------------------------------
