@@ -212,6 +212,18 @@ def is_regression(path: str | Path) -> bool:
     return isinstance(problem, dict) and problem.get("regression") is True
 
 
+def weight_as_trained(path: str | Path, weight: str | None) -> str | None:
+    """The column of weights by which training rows of a saved model are read: `weight`, if a column is named.
+
+    Returns '' (no weights are read) if none is named and the model was trained without: a column of the usual name was
+    left out then.  Raises what `load_model` raises.
+    """
+    if weight is not None:
+        return weight
+    document = read_as_one(path, lambda: read_document(Path(path).resolve(), str(path)))
+    return "" if document.get("weighted") is False else None
+
+
 def load_with_alpha(path: str | Path) -> tuple[Model, FileArray | None]:
     """A saved model and its dual variables.  Raises what `load_model` and `load_alpha` raise."""
 

@@ -13,7 +13,7 @@ from bigsvm.config import FitConfig
 from bigsvm.errors import UsageError
 from bigsvm.events import Emit, silent
 from bigsvm.machine import check_address_space
-from bigsvm.model.linear_model import is_regression, rows_of_model
+from bigsvm.model.linear_model import is_regression, rows_of_model, weight_as_trained
 from bigsvm.run.apply.held_out import add_held_out
 from bigsvm.run.fit.fit import fit_store
 from bigsvm.run.fit.outcome import FitResult
@@ -143,6 +143,8 @@ def certify(
     those that the model was trained on.
     """
     source, y, sample_weight = apart(source, y, sample_weight)
+    if isinstance(source, str | os.PathLike) or hasattr(source, "columns"):  # not what was given as weights
+        weight = weight_as_trained(model, weight)
     if is_lazy(source):
         beside = {"y": y, "sample_weight": sample_weight, "label": label, "weight": weight, "missing": missing}
         encoding = rows_of_model(model).get("encoding")

@@ -110,10 +110,20 @@ def test_the_remedy_for_weights_that_a_model_lacks_can_be_followed(form: str, tm
         return
     (said,) = command("evaluate", str(model), str(source), "--json").document["warnings"]
     assert said.endswith("train with them, or read rows without: --weight ''")
-    for name in ("evaluate", "certify"):
-        done = command(name, str(model), str(source), "--weight=", "--json")
+    # certify reads the rows of training, and knows that it had no weights
+    for name, how in (("evaluate", ["--weight="]), ("certify", ["--weight="]), ("certify", [])):
+        done = command(name, str(model), str(source), *how, "--json")
         assert (done.code, done.document["warnings"]) == (0, [])
+    assert bigsvm.certify(model, source)["relative_gap"] == pytest.approx(result.certificate.relative_gap)
     assert command("predict", str(model), str(source), "--weight", "", "-o", "-").code == 0
+
+
+def test_certify_of_a_frame_knows_that_there_were_no_weights(tmp_path: Path) -> None:
+    frame = weighted("dask", tmp_path)
+    result = bigsvm.fit(frame, weight="", loss="hinge")
+    result.save_model(tmp_path / "model")
+    proved = bigsvm.certify(tmp_path / "model", frame)
+    assert proved["relative_gap"] == pytest.approx(result.certificate.relative_gap)
 
 
 def test_text_has_no_weights_to_leave_out(tmp_path: Path, command: Bigsvm) -> None:

@@ -35,7 +35,7 @@ def command(
     chosen = take_rows(options)
     config = config_of(ctx, options)
 
-    from bigsvm.model.linear_model import is_regression, rows_of_model
+    from bigsvm.model.linear_model import is_regression, rows_of_model, weight_as_trained
     from bigsvm.run.proof.certify import certify_model
     from bigsvm.run.start.targets import open_for
 
@@ -44,6 +44,7 @@ def command(
         chosen.setdefault("rows", like["chosen"]["rows"])
     if "split" in like:
         chosen["part"] = "train"
+    weight = weight_as_trained(model, weight)
     data = open_for(
         store, is_regression(model), label=label, weight=weight, empty_chunks=empty_chunks, like=like, **chosen
     )
