@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from bigsvm.csr import CSR
 from bigsvm.errors import DataError
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_ROW = re.compile(r"(?<![\w'])row ([0-9]+)(?!\w)")
 _INT32_LIMIT = 2**31
+
+
+def naming_lines(work: Callable[P, T]) -> Callable[P, T]:
+    """A function on an open store (or a method of one) whose errors of rows name the file of the row and its line.
+
+    Where a store reads several files as one sequence, the number of a row says neither.
+    """
+
+    @functools.wraps(work)
+    def named(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return work(*args, **options)
+        except DataError as error:
+            store: Any = next((one for one in (*args, *options.values()) if hasattr(one, "line_of")), None)
+            if store is None or store.line_of is None:
+                raise
+            raise at_its_line(error, store.uri, store.line_of) from error.__cause__
+
+    return named
+
+
+def at_its_line(error: DataError, uri: str, line_of: Callable[[int], tuple[str, int]]) -> DataError:
+    """The error with the file and the line of the row that it is about; as it is, if that is not known.
+
+    uri : the name by which it says where
+    """
+    found = _ROW.search(error.what)
+    if found is None or not (error.where == uri or error.where.startswith(f"{uri}, column ")):
+        return error
+    path, line = line_of(int(found[1]))
+    what = f"{error.what[: found.end()]} of all files{error.what[found.end() :]}"
+    return type(error)(what, f"{path}, line {line}{error.where[len(uri) :]}", error.hint)
 
 
 def index_dtype(n_features: int) -> np.dtype:

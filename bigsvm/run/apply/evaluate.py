@@ -28,6 +28,7 @@ from bigsvm.run.apply.scoring import (
     text_dtype,
 )
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import naming_lines
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch, scratch_folder
 from bigsvm.store.labels import as_targets, label_codes
 from bigsvm.store.state.score_file import ScoreFile
@@ -40,6 +41,7 @@ Measured = RowBlocks | TextLabels
 _SHARE = 4  # 1 / the part of the budget that metrics may use for scores
 
 
+@naming_lines
 def evaluate(
     model: Model, source: RowBlocks | str, config: FitConfig, emit: Emit = silent, zero_based: bool = False
 ) -> dict[str, Any]:

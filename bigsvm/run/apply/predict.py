@@ -33,12 +33,14 @@ from bigsvm.run.apply.scoring import (
 )
 from bigsvm.run.execute.mapper import open_mapper
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import naming_lines
 from bigsvm.store.text.unpacking import unpacking_bytes
 from bigsvm.units import show_bytes
 
 _HELD, _UNPACKING = "model and output", "unpacking the text"
 
 
+@naming_lines
 def predict(
     model: Model,
     source: RowBlocks | str,

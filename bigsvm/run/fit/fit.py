@@ -57,6 +57,7 @@ from bigsvm.run.start.unused_options import unused_options
 from bigsvm.run.workers.worker_memory import worker_bytes
 from bigsvm.solvers.context import Context
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import naming_lines
 from bigsvm.store.copy.scratch import is_tmpfs, make_scratch
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.identity import Identity
@@ -65,6 +66,7 @@ from bigsvm.store.transforms.label_sets import LABEL_SETS
 
 
 @np.errstate(all="ignore")  # what overflows makes the gap infinite, and so the proof tells of it
+@naming_lines
 def fit_store(
     store: RowBlocks,
     config: FitConfig,

@@ -33,6 +33,7 @@ from bigsvm.run.proof.saved_problem import TRAINING_STORE, models_document, prob
 from bigsvm.run.proof.terms import SavedTerms, n_samples_of
 from bigsvm.solvers.registry import SOLVERS
 from bigsvm.store.blocks import RowBlocks
+from bigsvm.store.checks import naming_lines
 from bigsvm.store.delegated import check_unchanged
 from bigsvm.store.precompile_reading import precompile_reading
 from bigsvm.store.transforms.withheld import HashedShare, WithheldRows
@@ -41,6 +42,7 @@ from bigsvm.units import MIB, counted, show_bytes
 
 
 @np.errstate(all="ignore")  # as in a fit
+@naming_lines
 def certify_model(path: Path, store: RowBlocks, config: FitConfig, emit: Emit = silent) -> dict[str, Any]:
     """Prove the duality gap of a saved model again, on the store that it was trained on.
 

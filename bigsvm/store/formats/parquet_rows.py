@@ -14,7 +14,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
 from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
-from bigsvm.store.checks import index_dtype
+from bigsvm.store.checks import index_dtype, naming_lines
 from bigsvm.store.formats.chosen.column_labels import ColumnLabels, LabelParts, joined
 from bigsvm.store.formats.parquet_columns import (
     Layout,
@@ -205,6 +205,7 @@ class ParquetRows(ColumnLabels):
     def refs(self, block_rows: int) -> Sequence[BlockRef]:
         return make_refs(cast(RowBlocks, self), block_rows)
 
+    @naming_lines
     def read(self, ref: BlockRef) -> Block:
         start, stop = ref.start, ref.stop
         if not 0 <= start < stop <= self.n_samples:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from bigsvm.errors import DataError
 from bigsvm.machine import trim_heap
 from bigsvm.store.blocks import CompiledCall
+from bigsvm.store.checks import at_its_line
 from bigsvm.store.formats.tables.arrow_values import first_null
 from bigsvm.store.formats.tables.delimited import (
     TYPES,
@@ -25,7 +26,7 @@ from bigsvm.store.formats.tables.delimited import (
 )
 from bigsvm.store.formats.tables.encoding import MAX_CATEGORIES
 from bigsvm.store.formats.tables.known_files import File, KnownFiles, Places, files_fingerprint, stat_file
-from bigsvm.store.formats.tables.pieces import PIECE_BYTES, FilesReader, cut_pieces
+from bigsvm.store.formats.tables.pieces import PIECE_BYTES, FilesReader, cut_pieces, line_of_record
 from bigsvm.store.formats.tables.plain_numbers import END, are_numbers, plain_calls, plain_numbers
 from bigsvm.store.identity import digest_of
 from bigsvm.store.remembered import recall, remember
@@ -108,6 +109,16 @@ class DelimitedFiles:
         """(row, column) of the first row without a value in one of these columns; None if there is none."""
         nulls = self._known["nulls"]
         return min(((nulls[name], name) for name in names if name in nulls), default=None)
+
+    def line_of(self, row: int) -> tuple[str, int]:
+        """(path, line) of a row, lines counted from 1; the file is read up to there."""
+        number = bisect.bisect_right(self._starts, row) - 1
+        return self._line_in(self._pieces[number], row - self._starts[number])
+
+    def _line_in(self, piece: tuple[int, int, int], record: int) -> tuple[str, int]:
+        file, offset, nbytes = piece
+        path = self.files[file].path
+        return path, line_of_record(path, offset, nbytes, record, self.header.delimiter.encode())
 
     def read_as(self, kinds: dict[str, str]) -> None:
         """Read some columns as the kinds that they had in the files of a model.
@@ -211,7 +222,7 @@ class DelimitedFiles:
             for offset, piece in cut_pieces(file.path, self.header.delimiter.encode()):
                 text, skipped = piece[skip:], skip
                 skip = 0
-                batch = parse(text, self.header, file.path, n_samples, likely=learnt.numbers())
+                batch = self._parsed(text, (number, offset + skipped, len(text)), n_samples, learnt.numbers())
                 if batch.num_rows:
                     learnt.add(batch, n_samples)
                     pieces.append((number, offset + skipped, len(text)))
@@ -224,6 +235,18 @@ class DelimitedFiles:
             batch = parse(again, self.header, self.files[number].path, first, dict.fromkeys(late, "text"))
             learnt.add_texts(batch)
         return {**learnt.document(), "pieces": pieces, "starts": starts, "n_samples": n_samples}
+
+    def _parsed(
+        self, text: bytes, piece: tuple[int, int, int], first_row: int, likely: dict[str, str]
+    ) -> pa.RecordBatch:  # fmt: skip
+        """`parse` of a piece, with the line of a bad row where there are several files."""
+        path = self.files[piece[0]].path
+        try:
+            return parse(text, self.header, path, first_row, likely=likely)
+        except DataError as error:
+            if len(self.files) == 1:
+                raise
+            raise at_its_line(error, path, lambda row: self._line_in(piece, row - first_row)) from None
 
 
 class _Learnt:

@@ -92,13 +92,40 @@ def record_end(text: np.ndarray, delimiters: bytes = DELIMITERS) -> int:
 
     delimiters : the characters after which a field may begin; one of them if it is known
     """
-    ends = np.flatnonzero(text == _NEWLINE)
-    if len(ends) == 0:
-        return 0
-    quotes = np.flatnonzero(text == _QUOTE)
-    if len(quotes):  # a newline after an odd number of quotation marks is inside a field
-        ends = ends[np.searchsorted(_around_fields(text, quotes, delimiters), ends) % 2 == 0]
+    ends = _ends(text, delimiters)
     return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _ends(text: np.ndarray, delimiters: bytes) -> np.ndarray:
+    """The places of the newlines that end records of `text`, uint8, which begins with a record."""
+    ends = np.flatnonzero(text == _NEWLINE)
+    quotes = np.flatnonzero(text == _QUOTE)
+    if len(ends) and len(quotes):  # a newline after an odd number of quotation marks is inside a field
+        ends = ends[np.searchsorted(_around_fields(text, quotes, delimiters), ends) % 2 == 0]
+    return ends
+
+
+def line_of_record(path: str, offset: int, nbytes: int, number: int, delimiter: bytes) -> int:
+    """The line, counted from 1, on which a record of a file begins; empty lines are no records.
+
+    offset, nbytes : a piece of the file, which begins with a record;  number : of the record in it, from 0
+    """
+    reader, lines, at = PieceReader(path), 1, 0
+    try:
+        while at < offset:
+            before = reader.read(at, min(PIECE_BYTES, offset - at))
+            lines, at = lines + before.count(b"\n"), at + len(before)
+        text = np.array(reader.read(offset, nbytes))
+    finally:
+        reader.close()
+    start = 0
+    for end in (*_ends(text, delimiter).tolist(), len(text)):
+        if text[start:end].tobytes().strip(b"\r\n"):
+            if number == 0:
+                break
+            number -= 1
+        start = end + 1
+    return lines + int(np.count_nonzero(text[:start] == _NEWLINE))
 
 
 def _around_fields(text: np.ndarray, quotes: np.ndarray, delimiters: bytes) -> np.ndarray:

@@ -18,6 +18,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.files.packed_text import listed
 from bigsvm.store.blocks import CompiledCall
+from bigsvm.store.checks import naming_lines
 from bigsvm.store.formats.parquet_columns import Layout, as_number_type
 from bigsvm.store.formats.parquet_files import find_files
 from bigsvm.store.formats.parquet_rows import ParquetRows, columns_of, named_like
@@ -228,6 +229,13 @@ class TableRows(ParquetRows):
             self._remember(self._known)
         return int(self._known[key])
 
+    @property
+    def line_of(self) -> Callable[[int], tuple[str, int]] | None:
+        """The file and line of a row, of several text files; None where the number of a row says as much."""
+        files = self._files
+        return files.line_of if isinstance(files, DelimitedFiles) and len(files.files) > 1 else None
+
+    @naming_lines
     def refuse_known(self) -> None:
         if self.encoding is None:
             super().refuse_known()
