@@ -135,7 +135,9 @@ class _Layout(NamedTuple):
             raise DataError(what, store.uri, "write .svm (svmlight), .parquet, .jsonl or .zarr")
         sets = LABEL_SETS in store.recipe  # sets are read back as text in any case
         if form == "csv" and store.classes is not None and not sets and not _are_read_back(store.classes):
+            text = store.classes.dtype.kind not in "biuf"
             what = "some text labels would be read back from CSV as numbers, or as missing values"
+            what = what if text else "labels from 2^63 on would not be read back from CSV"
             raise DataError(what, store.uri, "write .parquet, .jsonl or .zarr, or rename them with --label-map")
         named, warnings = store.feature_names, ()
         columns = form == "csv" or (form == "parquet" and not sparse and d <= _COLUMNS)
@@ -259,7 +261,7 @@ def _table(file: _Counted, form: str, layout: _Layout) -> Iterator[_Writer]:
 def _are_read_back(classes: np.ndarray) -> bool:
     """Whether CSV reads these labels back unchanged: it has no types, and quoted numbers are read as numbers."""
     if classes.dtype.kind in "biuf":
-        return True
+        return classes.dtype.kind != "u" or int(classes.max(initial=0)) < 2**63
     from pyarrow import array, string, table
     from pyarrow.csv import write_csv
 

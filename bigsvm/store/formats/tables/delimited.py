@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -84,9 +84,25 @@ def read_header(path: str, columns: tuple[str, ...]) -> Header:
         if not columns and all(map(_is_number, fields)):
             hint = "without a header: --columns A,B,... names its columns, --columns numbers counts them from 0"
             raise UsageError("its first line has numbers only: is that a header?", path, hint)
-        found = Header(tuple(name.strip() for name in fields), delimiter, True, nbytes)
+        found = Header(
+            _names("".join(lines[blank : blank + reader.line_num]), fields, delimiter), delimiter, True, nbytes
+        )
     refuse_twice(found.names, found.names, path)
     return found
+
+
+def _names(written: str, fields: Sequence[str], delimiter: str) -> tuple[str, ...]:
+    """The names in a header: without blanks around them, unless they are between quotation marks.
+
+    written : the header as it is in the file;  fields : its fields, as `csv` reads them
+    """
+    names, at = [], 0
+    for field in fields:
+        quoted = '"' + field.replace('"', '""') + '"'
+        kept = written.startswith(quoted, at) and written[at + len(quoted) :][:1] in (delimiter, "\r", "\n", "")
+        names.append(field if kept else field.strip())
+        at += len(quoted if kept else field) + 1
+    return tuple(names)
 
 
 def _delimiter(path: str, line: str) -> str:

@@ -33,7 +33,7 @@ from bigsvm.store.remembered import recall, remember
 from bigsvm.store.text.unpacking import unpacking_bytes
 from bigsvm.units import columns_there
 
-_LAYOUT = 4  # version of the remembered document
+_LAYOUT = 5  # version of the remembered document
 
 
 class _Place(NamedTuple):
