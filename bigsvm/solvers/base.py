@@ -129,6 +129,11 @@ class StepInfo:
     work: float = math.nan  # work so far in passes (`pace.py`), if row visits do not measure it
     readings: int = 1  # readings of all streamed rows (in memory: epochs) of the next step, if it heeds `sweeps_left`
 
+    @classmethod
+    def left(cls, gap_estimate: float, n_samples: int) -> StepInfo:
+        """The report on a step that was left early.  Its row visits are counted when it has gone on and ended."""
+        return cls(gap_estimate, n_samples, 0, ask_certificate=False, paused=True)
+
 
 class Point(NamedTuple):
     """The point (w, alpha) that a solver has reached for a group of models, as a certificate needs it.

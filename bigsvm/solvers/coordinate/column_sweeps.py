@@ -124,7 +124,7 @@ class ColumnSweeps(PrimalSolver):
             self.refresh(state, ctx)
             self.sweep(state, ctx)
         except PassLeft:
-            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(state.estimate, n)
         self.swept(state, ctx.tol)
         return StepInfo(
             state.estimate, n, n,

@@ -236,14 +236,14 @@ class DualCD(SolverBase):
         if ctx.shards > 1:
             seen = sharded_pass(state, ctx)
             if seen is None:
-                return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
+                return StepInfo.left(state.estimates[0], ctx.data.n_samples)
             sums, visits = seen
         else:
             if state.done == 0:
                 _leap(state)
             state.done = streamed_pass(state, self._mixed_runs, ctx)
             if state.done:
-                return StepInfo(state.estimates[0], ctx.data.n_samples, 0, ask_certificate=False, paused=True)
+                return StepInfo.left(state.estimates[0], ctx.data.n_samples)
             sums, visits = pass_sums(state.groups)
         state.sweep += 1
         newest = 0.0
@@ -349,7 +349,7 @@ class DualCD(SolverBase):
         try:
             state.solved = read(state, ctx)
         except PassLeft:
-            return StepInfo(gap, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(gap, n)
         begins = state.path is not None and state.path.begins
         message = self._message(state.sweep, "pass", gap) if begins else ""
         return StepInfo(

@@ -142,11 +142,11 @@ class HyperPassShrink(FullGradient):
             # The repeated cycle computes the slacks anew from w, to the same bits.
             state.w[...], state.extra.on_plane[...], state.visits = start, held, 0
             ctx.uncharge(read)
-            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(state.estimate, n)
         try:
             self.look(state, ctx)
         except PassLeft:
-            return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(state.estimate, n)
         visits, state.visits = state.visits + n, 0
         return StepInfo(
             state.estimate, n, visits,

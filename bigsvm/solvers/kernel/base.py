@@ -194,11 +194,11 @@ class KernelSolver(EndsOfModels):
         """Read the labels, if they are not known yet; then do one share of work on the open models."""
         n = state.alpha.values.shape[0]
         if state.labelled < n and not self._read_labels(state, ctx):
-            return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(np.inf, n)
         if state.unsigned:
             sign_and_clip(state, ctx.data.uri)
         if not self._take_up(state, ctx):
-            return StepInfo(np.inf, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(np.inf, n)
         for one in state.open:
             self.aim(state, one.qp, one.model)
         # Kernel values that overflow float32 are infinite, and their sums NaN.  The fit then ends as stalled, with a
@@ -210,7 +210,7 @@ class KernelSolver(EndsOfModels):
             state.iterations += progress.iterations
             self._count(state, one)
         if any(progress.paused for _, progress in told):
-            return StepInfo(self._estimate(state, ctx), n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(self._estimate(state, ctx), n)
         message, work = self._message(state), float(state.asked.sum()) / n**2
         n_active = max(int(np.count_nonzero(one.qp.beta)) for one, _ in told)
         for one, progress in told:

@@ -184,12 +184,12 @@ class Pegasos(SolverBase):
             try:
                 self._batch_step(state, ctx)
             except PassLeft:
-                return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+                return StepInfo.left(state.estimate, n)
             state.rows.end_step()
             ask = state.estimate <= ctx.tol
         else:
             if not self._mini_batches(state, ctx):
-                return StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+                return StepInfo.left(state.estimate, n)
             ask = self.forecast(state) <= ctx.tol or state.epoch >= state.next_check
             if state.epoch >= state.next_check:
                 state.next_check = 2 * state.epoch

@@ -69,7 +69,7 @@ class NewtonCG(FullGradient):
         """Solve the system of the last look, product by product; then move and look like the template."""
         system: ConjugateGradients = state.extra
         n, allowed = ctx.data.n_samples, self._products_allowed(state, ctx)
-        paused = StepInfo(state.estimate, n, 0, ask_certificate=False, paused=True)
+        paused = StepInfo.left(state.estimate, n)
         while system.open and system.iteration < allowed and not (state.direction.any() and ctx.expired()):
             try:
                 product = self._product(problem, state, ctx, system.search)

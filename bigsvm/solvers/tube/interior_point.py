@@ -109,7 +109,7 @@ class InteriorPoint(SolverBase):
             if state.path is None and not ctx.stopping():  # --max-time is over
                 columns(state.w)[:, m], state.alpha.values[:, m] = left.reached
                 return StepInfo(math.inf, n, n, ask_certificate=False)
-            return StepInfo(math.inf, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(math.inf, n)
         state.solved = m + over
         done = state.solved == problem.n_models
         message = "" if done else self._told_of_limit(state, ctx)

@@ -188,7 +188,7 @@ class Smo(KernelSolver):
         try:
             lacking = solve(state, np.flatnonzero(~state.done | lost), ctx)
         except PassLeft:
-            return StepInfo(before, n, 0, ask_certificate=False, paused=True)
+            return StepInfo.left(before, n)
         state.solved, done = True, bool(state.done.all())
         if lacking:
             least = -(-(ctx.budget.limit + lacking) // MIB)
