@@ -7,6 +7,7 @@ own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,21 @@ class DeferredCertificate:
         self.w[...] = tree["w"]
         self.n_groups = tree["n_groups"]
         self._total.load(tree)
+
+
+def adds_groups(deferred: Sequence[DeferredCertificate], done: int) -> Callable[[Block, Any], None] | None:
+    """What a pass calls with each group of blocks that it reads, in order, so that deferred proofs see it.
+
+    deferred : proofs, which may have seen more than `done`, because reading is ahead of training;  done : groups that
+        the pass trained on before it was interrupted, and does not read again
+    """
+    seen = done
+
+    def add(block: Block, group: Any) -> None:
+        nonlocal seen
+        for proof in deferred:
+            if proof.n_groups == seen:  # else it added this group before the pass was interrupted
+                proof.add(block, group)
+        seen += 1
+
+    return add if deferred else None

@@ -18,6 +18,7 @@ import numpy as np
 from bigsvm.compiled.linear.dual_cd import EXACT, GAP, LOSS, PG_MAX, PG_MIN, BlockRows, dual_cd_visit
 from bigsvm.compiled.shared.rows import sqnorms
 from bigsvm.compiled.shared.visiting import VisitingOrder, rows_of
+from bigsvm.problem.deferred import adds_groups
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.block_order import groups_at_random, groups_in_order
 from bigsvm.solvers.context import Context
@@ -77,16 +78,7 @@ def streamed_pass(state: DualCDState, mixed_runs: MixedRuns, ctx: Context) -> in
     elif done == 0 and state.row_buffer is not None:
         state.row_buffer.begin_pass()
     runs = [_Run(place, each, mixed_runs, done == 0) for place, each in enumerate(models)]
-    seen = done
-
-    def prove_deferred(block: Block, group: BlockGroup) -> None:
-        nonlocal seen
-        for proof in ctx.deferred:
-            if proof.n_groups == seen:  # else it added this group before the run was interrupted
-                proof.add(block, group)
-        seen += 1
-
-    also = prove_deferred if ctx.deferred else None
+    also = adds_groups(ctx.deferred, done)
     with (
         held_alpha(state, ctx),
         ReadAhead(ctx.data, groups[done:], ctx.read_depth, ctx.buffers, also) as source,

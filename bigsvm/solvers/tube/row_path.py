@@ -14,13 +14,14 @@ import numpy as np
 
 from bigsvm.compiled.linear import interior as kernel
 from bigsvm.compiled.shared.rows import n_rows_of, take_rows
+from bigsvm.problem.deferred import adds_groups
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.block_order import groups_in_order
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.gathered import picked_rows
 from bigsvm.solvers.newton_ws.interior import ROW_ARRAYS
 from bigsvm.solvers.tube.tube import Tube, targets_and_costs, tube_of
-from bigsvm.store.blocks import Block, BlockGroup, readonly_view, tile
+from bigsvm.store.blocks import Block, readonly_view, tile
 from bigsvm.store.read_ahead import ReadAhead
 from bigsvm.tasks import PassLeft
 
@@ -100,16 +101,8 @@ def pieces(problem: Problem, m: int, constant: float, ctx: Context) -> Iterator[
 
     Deferred proofs see each group of blocks.  Raises PassLeft if the run is to stop.
     """
-    seen, first = 0, 0
-
-    def prove_deferred(block: Block, group: BlockGroup) -> None:
-        nonlocal seen
-        for proof in ctx.deferred:
-            if proof.n_groups == seen:  # else it added this group before the reading was left
-                proof.add(block, group)
-        seen += 1
-
-    also = prove_deferred if ctx.deferred else None
+    first = 0
+    also = adds_groups(ctx.deferred, 0)
     with ReadAhead(ctx.data, groups_in_order(ctx), ctx.read_depth, ctx.buffers, also) as source:
         for _, block in source:
             ctx.charge(block.nbytes)
