@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 import numpy as np
 
 from bigsvm.csr import CSR
+from bigsvm.errors import DataError
 from bigsvm.store.identity import Identity
 
 Matrix = np.ndarray | CSR
@@ -236,6 +237,9 @@ class StoreBase:
     empty_chunks: Mapping[str, str] = MappingProxyType({})
     recipe: Mapping[str, Any] = MappingProxyType({})
     feature_names: Sequence[str] | None = None
+    row_order: np.ndarray | None = None
+    working_row: np.ndarray | None = None
+    feature_order: np.ndarray | None = None
     recorded_split: float | None = None
     """The share of rows to train on that the store records (`bigsvm ingest --split`)."""
     label_column: str = ""
@@ -299,6 +303,13 @@ def blocks_of(data: RowBlocks, refs: Sequence[BlockRef]) -> Iterator[Block]:
     for ref in refs:
         yield data.read(ref)
         data.release(ref)
+
+
+def bounds(ref: BlockRef, n_samples: int, uri: str) -> tuple[int, int]:
+    """(start, stop) of an address.  Raises DataError if a store of so many rows has no such rows."""
+    if not 0 <= ref.start < ref.stop <= n_samples:
+        raise DataError(f"no rows {ref.start} to {ref.stop} of {n_samples}", uri)
+    return ref.start, ref.stop
 
 
 def tile(n_samples: int, block_rows: int) -> Iterator[tuple[int, int]]:

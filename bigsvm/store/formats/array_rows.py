@@ -14,7 +14,7 @@ import xxhash
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError, UsageError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, bounds, tile
 from bigsvm.store.checks import as_values, check_csr, check_finite, check_indptr, index_dtype, value_dtype
 from bigsvm.store.content import ContentHash
 from bigsvm.store.frames.columns import names_of_columns, told_of_weights
@@ -224,9 +224,7 @@ class ArrayRows(StoreBase):
         return make_refs(cast(RowBlocks, self), block_rows)
 
     def read(self, ref: BlockRef) -> Block:
-        start, stop = ref.start, ref.stop
-        if not 0 <= start < stop <= self.n_samples:
-            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        start, stop = bounds(ref, self.n_samples, self.uri)
         rows: Any = slice(start, stop) if self.row_order is None else self.row_order[start:stop]
         X = self._read_csr(rows) if isinstance(self._X, CSR) else self._read_dense(self._X, rows)
         weight = None if self._weight is None else self._weight[rows]

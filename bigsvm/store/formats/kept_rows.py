@@ -12,7 +12,7 @@ import numpy as np
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, CompiledCall, Matrix, RowBlocks, StoreBase, tile
+from bigsvm.store.blocks import Block, BlockRef, CompiledCall, Matrix, RowBlocks, StoreBase, bounds, tile
 from bigsvm.store.formats.array_rows import gather_rows
 from bigsvm.store.identity import Identity
 from bigsvm.store.labels import check_weights
@@ -40,9 +40,6 @@ class KeptRows(StoreBase):
     Errors name rows by their number in the store.
     """
 
-    row_order: np.ndarray | None = None
-    working_row: np.ndarray | None = None
-    feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
 
     def __init__(self, store: RowBlocks, kept: np.ndarray) -> None:
@@ -131,9 +128,7 @@ class KeptRows(StoreBase):
         return make_refs(cast(RowBlocks, self), block_rows)
 
     def read(self, ref: BlockRef) -> Block:
-        start, stop = ref.start, ref.stop
-        if not 0 <= start < stop <= self.n_samples:
-            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        start, stop = bounds(ref, self.n_samples, self.uri)
         places = self._places(start, stop)
         parts: list[Block] = []
         at, step = 0, max(stop - start, min(_SPAN, 4 * (stop - start)))

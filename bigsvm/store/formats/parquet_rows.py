@@ -13,7 +13,7 @@ import pyarrow as pa
 from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import DataError
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks
+from bigsvm.store.blocks import Block, BlockRef, CompiledCall, RowBlocks, bounds
 from bigsvm.store.checks import index_dtype, naming_lines
 from bigsvm.store.formats.chosen.column_labels import ColumnLabels, LabelParts, joined
 from bigsvm.store.formats.parquet_columns import (
@@ -59,9 +59,6 @@ class ParquetRows(ColumnLabels):
     MissingInput : no files. DataError : damaged, or columns that cannot be used (names the file or row).
     """
 
-    row_order: np.ndarray | None = None
-    working_row: np.ndarray | None = None
-    feature_order: np.ndarray | None = None
     content_fingerprint: str | None = None
     _options: tuple[Any, ...]
 
@@ -207,9 +204,7 @@ class ParquetRows(ColumnLabels):
 
     @naming_lines
     def read(self, ref: BlockRef) -> Block:
-        start, stop = ref.start, ref.stop
-        if not 0 <= start < stop <= self.n_samples:
-            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        start, stop = bounds(ref, self.n_samples, self.uri)
         # Before the batches, because the first reading of labels moves this thread's position in the files.
         layout, classes = self._layout, self.classes
         n_features, as_lists = self.n_features, layout.as_lists

@@ -20,7 +20,7 @@ from bigsvm.compiled.shared.rows import CSR
 from bigsvm.errors import BigSVMError, DataError, UsageError
 from bigsvm.files.paths import no_such_store
 from bigsvm.store.addresses import make_refs
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, StoreBase, bounds
 from bigsvm.store.checks import as_values, check_csr, check_finite, index_dtype, value_dtype
 from bigsvm.store.formats.chunked import ChunkedArray
 from bigsvm.store.formats.csc_rows import rows_of_columns
@@ -58,10 +58,6 @@ class ZarrRows(StoreBase):
     MissingInput : there is no store. DataError : its metadata or contents are bad (names key or row), or chunks of an
     array that is used are missing.
     """
-
-    row_order: np.ndarray | None = None
-    working_row: np.ndarray | None = None
-    feature_order: np.ndarray | None = None
 
     def __init__(
         self,
@@ -223,9 +219,7 @@ class ZarrRows(StoreBase):
 
     @naming_its_store
     def read(self, ref: BlockRef) -> Block:
-        start, stop = ref.start, ref.stop
-        if not 0 <= start < stop <= self.n_samples:
-            raise DataError(f"no rows {start} to {stop} of {self.n_samples}", self.uri)
+        start, stop = bounds(ref, self.n_samples, self.uri)
         X = self._read_dense(start, stop) if self._indptr is None else self._read_csr(start, stop)
         weight = None
         if self._weight is not None and self._missing == "drop":  # `KeptRows` checks the weights that count
