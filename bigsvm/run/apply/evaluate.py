@@ -16,7 +16,15 @@ from bigsvm.model.linear_model import Model
 from bigsvm.model.named_columns import other_columns
 from bigsvm.peak_memory import PeakMemory
 from bigsvm.run.apply.label_tally import LabelTally
-from bigsvm.run.apply.metrics import Confusion, Errors, exact_bytes, least_of_rankings, make_rankings, measures
+from bigsvm.run.apply.metrics import (
+    Confusion,
+    Errors,
+    exact_bytes,
+    least_of_rankings,
+    macro_mean,
+    make_rankings,
+    measures,
+)
 from bigsvm.run.apply.predict import check_least, chosen_of, least_of_scoring, memory_document, scored_rows
 from bigsvm.run.apply.scoring import (
     Scored,
@@ -279,8 +287,8 @@ class Tally:
             "accuracy": confusion.accuracy(),
             "balanced_accuracy": confusion.balanced_accuracy(),
             "f1": float(f1[self._positive[0]]) if binary else float(f1[confusion.seen()].mean()),
-            "roc_auc": _mean(aucs),
-            "average_precision": _mean(precisions),
+            "roc_auc": macro_mean(aucs),
+            "average_precision": macro_mean(precisions),
             "average": "binary" if binary else "macro",
             "binned": self.rankings[0].binned,
             "confusion_matrix": matrix.tolist(),
@@ -364,9 +372,3 @@ def join_labels(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.nd
         np.array([number[label] for label in ours.tolist()], np.int64),
         np.array([number[label] for label in theirs.tolist()], np.int64),
     )
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """The mean of the values that are not None."""
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from bigsvm.errors import DataError
 from bigsvm.model.linear_model import Model
-from bigsvm.run.apply.metrics import make_rankings, measures
+from bigsvm.run.apply.metrics import macro_mean, make_rankings, measures
 from bigsvm.run.apply.scoring import Scored, TextLabels
 from bigsvm.store.blocks import RowBlocks
 from bigsvm.store.state.score_file import ScoreFile
@@ -72,7 +72,7 @@ class LabelTally:
             )
         self._without_auc = [str(one["label"]) for one in labels if one["roc_auc"] is None]
         wrong = float(self._counts[1:].sum())
-        macro = {name: _mean([one[name] for one in labels]) for name in ("precision", "recall", "f1", "roc_auc")}
+        macro = {name: macro_mean([one[name] for one in labels]) for name in ("precision", "recall", "f1", "roc_auc")}
         return {
             "n_rows": self._n_rows,
             "weighted": self._weighted,
@@ -80,7 +80,7 @@ class LabelTally:
             "subset_accuracy": self._exact / self._weight if self._weight else None,
             "hamming_loss": wrong / (self._weight * len(labels)) if self._weight else None,
             "micro": _rates(*self._counts.sum(axis=1)),
-            "macro": {**macro, "average_precision": _mean([one["average_precision"] for one in labels])},
+            "macro": {**macro, "average_precision": macro_mean([one["average_precision"] for one in labels])},
             "binned": self.rankings[0].binned,
             "labels": labels,
         }
@@ -112,9 +112,3 @@ def _rates(true: float, false: float, missed: float) -> dict[str, float]:
         "recall": float(true / (true + missed)) if true + missed else 0.0,
         "f1": float(2 * true / (2 * true + false + missed)) if true + false + missed else 0.0,
     }
-
-
-def _mean(values: list[float | None]) -> float | None:
-    """The mean of the values that are not None."""
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None

@@ -370,3 +370,9 @@ def average_precision(positive: np.ndarray, negative: np.ndarray) -> float | Non
     chosen = hits + np.cumsum(negative)
     precision = np.divide(hits, chosen, out=np.zeros(len(hits)), where=chosen > 0)
     return float(np.dot(precision, positive) / total)
+
+
+def macro_mean(values: list[float | None]) -> float | None:
+    """The mean of a metric over the classes that have one; None if none has."""
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None
