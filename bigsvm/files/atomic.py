@@ -131,7 +131,8 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def _sync(path: str) -> None:
+def sync_file(path: str | Path) -> None:
+    """Make the content of a file durable that was written and closed before."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -283,7 +284,7 @@ def _publish_directory(temporary: Path, final: Path, overwrite: bool, marks: Seq
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # a disk flushes several files in hardly more time than one
         for folder, _, names in os.walk(temporary):
-            for _ in pool.map(_sync, [os.path.join(folder, name) for name in names]):
+            for _ in pool.map(sync_file, [os.path.join(folder, name) for name in names]):
                 pass
             sync_directory(Path(folder))
     if overwrite:

@@ -33,7 +33,7 @@ from bigsvm.compiled.shared.shuffle import (
 )
 from bigsvm.files.atomic import temporary_name
 from bigsvm.files.space import cannot_write
-from bigsvm.store.blocks import Block, BlockRef, RowBlocks, row_bytes, tile
+from bigsvm.store.blocks import Block, BlockRef, RowBlocks, frozen, row_bytes, tile
 from bigsvm.store.copy.stage_index import damaged
 from bigsvm.units import MIB
 
@@ -212,8 +212,8 @@ class _Shuffle:
         out = self._packing_room(n * (self.head + 1) + (len(indices) * self.index_size + values.nbytes) // 8)
         parts = np.empty_like(edges)
         pack_rows(
-            order, edges, piece.start, _frozen(indptr), _bytes(indices), _bytes(values), self.index_size,
-            self.value_size, _frozen(y), _frozen(_float_bits(piece.sqnorm)), _frozen(weight), out, parts,
+            order, edges, piece.start, frozen(indptr), _bytes(indices), _bytes(values), self.index_size,
+            self.value_size, frozen(y), frozen(_float_bits(piece.sqnorm)), frozen(weight), out, parts,
         )  # fmt: skip
         self._append(spools, out, parts, edges)
 
@@ -309,12 +309,6 @@ def _float_bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, np.float64).view(np.int64)
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
-    """A read-only view, so that the packing loop is compiled for one type of array."""
-    view = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
-    return view
-
-
 def _bytes(array: np.ndarray) -> np.ndarray:
-    return _frozen(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    """The bytes of an array, read-only, so that the packing loop is compiled for one type of array."""
+    return frozen(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -20,7 +20,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from bigsvm.errors import MissingInput, OutputError, in_words
-from bigsvm.files.atomic import read_bytes, remove, sync_directory
+from bigsvm.files.atomic import read_bytes, remove, sync_directory, sync_file
 from bigsvm.files.paths import local_path
 from bigsvm.files.space import cannot_write
 from bigsvm.files.undisturbed import it_is_done, undisturbed
@@ -90,7 +90,7 @@ def _commit(root: Path, aside: Path, former: Manifest, warn: Callable[[str], obj
     kept.mkdir(exist_ok=True)
     for path in _files(aside):
         key = path.relative_to(aside).as_posix()
-        _sync(path)
+        sync_file(path)
         if key == f"{STEM}.json":
             continue
         is_part = key.startswith(_PARTS)
@@ -153,11 +153,3 @@ def _files(folder: Path) -> list[Path]:
 def _part_digest(path: Path) -> str | None:
     """The digest of a part of a manifest, as the manifest records it; None for other files."""
     return xxhash.xxh3_128_hexdigest(read_bytes(path)) if path.is_file() else None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
