@@ -48,6 +48,13 @@ class Decides:
     fingerprint: ClassVar[str] = ""
     """Digest of the model.json that a model was read from, for whoever records it; empty if it was not read."""
 
+    def __post_init__(self) -> None:
+        """One class against the rest, if codes were left out."""
+        if len(self.positive) == 0:
+            positive, negative = models_of(len(self.classes), False)
+            object.__setattr__(self, "positive", positive)
+            object.__setattr__(self, "negative", negative)
+
     def __repr__(self) -> str:
         """One line, however large the model is: its classes, its features and its certificate."""
         gives = "values" if self.regression else counted(len(self.classes), "class", "classes", commas=True)

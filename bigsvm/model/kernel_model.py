@@ -80,10 +80,7 @@ class KernelModel(Decides):
     """(folder, digest of model.json) of a saved model; these are pickled for another process instead of the arrays."""
 
     def __post_init__(self) -> None:
-        if len(self.positive) == 0:
-            positive, negative = models_of(len(self.classes), False)
-            object.__setattr__(self, "positive", positive)
-            object.__setattr__(self, "negative", negative)
+        super().__post_init__()
         if self.dual_coef.shape != (self.n_models, self.n_support):
             raise ValueError(f"dual_coef {self.dual_coef.shape} of {self.n_models} models, {self.n_support} rows")
 

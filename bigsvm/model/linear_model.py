@@ -24,7 +24,7 @@ from bigsvm.csr import CSR
 from bigsvm.errors import DataError, told_outside
 from bigsvm.files.file_array import FileArray
 from bigsvm.files.rows_file import read_rows
-from bigsvm.model.decide import Decides, check_width, models_of, no_codes
+from bigsvm.model.decide import Decides, check_width, no_codes
 from bigsvm.model.kernel_model import KernelModel, read_kernel_model
 from bigsvm.model.linear_scores import COMPILED_FROM, products
 from bigsvm.model.model_files import json_labels, open_array, read_document, write_array, write_model
@@ -82,12 +82,6 @@ class LinearModel(Decides):
     """Whether sparse rows may have fewer features than the model; the rest count 0."""
     compiled_from: ClassVar[int] = COMPILED_FROM
     """Number of products (entries x models) from which compiled code computes scores; NumPy computes fewer."""
-
-    def __post_init__(self) -> None:
-        if len(self.positive) == 0:
-            positive, negative = models_of(len(self.classes), False)
-            object.__setattr__(self, "positive", positive)
-            object.__setattr__(self, "negative", negative)
 
     @property
     def n_features(self) -> int:  # type: ignore[override]
