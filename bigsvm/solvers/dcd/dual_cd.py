@@ -37,7 +37,7 @@ from bigsvm.solvers.dcd import rounding, slow_sweeps
 from bigsvm.solvers.dcd.dual_cd_arrays import needs_of, new_state
 from bigsvm.solvers.dcd.dual_cd_memory import MemorySweeps, sweeps_in_a_step
 from bigsvm.solvers.dcd.dual_cd_start import DualStart
-from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState
+from bigsvm.solvers.dcd.dual_cd_state import FIRST_EPS, DualCDState, with_proofs
 from bigsvm.solvers.dcd.dual_cd_stream import pass_sums, streamed_pass
 from bigsvm.solvers.dcd.earlier_checkpoints import refuse_earlier
 from bigsvm.solvers.dcd.foresight import epochs_left, foresee, work_of_another
@@ -432,8 +432,7 @@ class DualCD(SolverBase):
         if 0 < estimate < math.inf:
             state.share = proved / estimate if state.shards is not None else min(proved / estimate, 1.0)
         state.rounding.see_proof(proved)
-        first = 0
-        for place, (group, v, w) in enumerate(zip(state.groups, rebuilt, of, strict=True)):
+        for place, ((group, proofs), v, w) in enumerate(zip(with_proofs(state.groups), rebuilt, of, strict=True)):
             if state.shards is not None:
                 state.shards[place].learn(v, moved)
             elif w is group.w:
@@ -444,26 +443,21 @@ class DualCD(SolverBase):
                     group.w[piece] += v[piece] - w[piece]
                 if group.momentum is not None:
                     group.momentum.w[...] = v  # the next direction is measured from here
-            models = slice(first, first + len(group.floor))
-            first = models.stop
             if state.shrinks:
-                slow_sweeps.see_proof(group, certificate.dual[models], certificate.relative_gaps[models])
-            group.floor = np.maximum(group.floor, certificate.dual[models])
+                slow_sweeps.see_proof(group, certificate.dual[proofs], certificate.relative_gaps[proofs])
+            group.floor = np.maximum(group.floor, certificate.dual[proofs])
             group.still = state.shrinks and group.rests
             if not state.shrinks or not group.estimate > 0.0:
                 continue
             if group.estimate <= group.target:
                 group.target = 0.7 * min(group.target, max(group.estimate, 0.1 * group.target))
-            if float(certificate.relative_gaps[models].max()) > _SHORTFALL * group.estimate:
+            if float(certificate.relative_gaps[proofs].max()) > _SHORTFALL * group.estimate:
                 group.reactivate()
 
     def take_proved(self, state: DualCDState, proved: np.ndarray) -> None:
         """Models within the tolerance rest until a later proof finds them outside of it."""
-        first = 0
-        for group in state.groups:
-            models = slice(first, first + len(group.floor))
-            first = models.stop
-            moves = (~proved[models]).astype(np.uint8)
+        for group, proofs in with_proofs(state.groups):
+            moves = (~proved[proofs]).astype(np.uint8)
             searched = group.problem.axis is not None
             if not (searched or (state.shrinks and group.rests)) or np.array_equal(moves, group.moves):
                 continue

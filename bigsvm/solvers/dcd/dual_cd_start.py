@@ -17,7 +17,7 @@ from bigsvm.problem.joint import alpha_of_slacks, clip_joint, joint_distance
 from bigsvm.problem.problem import Problem
 from bigsvm.solvers.context import Context
 from bigsvm.solvers.dcd.active_row_buffer import ActiveRowBuffer, SweepPart, shared_row_buffer
-from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup
+from bigsvm.solvers.dcd.dual_cd_state import DualCDState, ModelGroup, with_proofs
 from bigsvm.solvers.dcd.dual_cd_stream import held_alpha, writable
 from bigsvm.store.blocks import Block, BlockGroup, BlockRef, readonly_view
 
@@ -73,12 +73,10 @@ class DualStart:
             return self._settled(row_buffer, groups, certificate)
 
     def _settled(self, row_buffer: ActiveRowBuffer, groups: list[ModelGroup], certificate: Certificate) -> int | None:
-        ctx, visits, first = self._ctx, 0, 0
+        ctx, visits = self._ctx, 0
         scores = np.zeros((len(groups), row_buffer.n), np.float32)
-        for place, (group, score) in enumerate(zip(groups, scores, strict=True)):
-            models = slice(first, first + group.problem.n_models)
-            first = models.stop
-            enough = _SETTLED * ctx.tol * certificate.primal[models]
+        for place, ((group, proofs), score) in enumerate(zip(with_proofs(groups), scores, strict=True)):
+            enough = _SETTLED * ctx.tol * certificate.primal[proofs]
             for number in range(_MOST_SWEEPS):
                 order = row_buffer.order((ctx.seed, _PASS), SweepPart(number))
                 own = score if len(groups) > 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,6 +151,15 @@ class DualCDState:
     rooms: list[Reservation] = field(default_factory=list, metadata={"derived": True})
     lacking: bool = False
     rounding: Rounding = field(default_factory=Rounding)
+
+
+def with_proofs(groups: Sequence[ModelGroup]) -> Iterator[tuple[ModelGroup, slice]]:
+    """Each group of models with its part of the arrays of a certificate, (n_proofs,)."""
+    first = 0
+    for group in groups:
+        proofs = slice(first, first + group.problem.n_proofs)
+        yield group, proofs
+        first = proofs.stop
 
 
 def groups_of_models(n_models: int, shards: int, searched: bool = False, joint: bool = False) -> list[slice]:
