@@ -332,10 +332,10 @@ def _open_path(
     if not path.exists():
         raise no_such_store(name)
     if path.is_file():
-        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-        if suffixes and suffixes[-1] in REMEDIES:
-            raise not_readable(name, suffixes[-1])
-        if not suffixes or suffixes[-1] in _TEXT:
+        suffix = _suffix_of(path)
+        if suffix in REMEDIES:
+            raise not_readable(name, suffix)
+        if not suffix or suffix in _TEXT:
             stem = path.name
             while Path(stem).suffix.lower() in (*_COMPRESSED, *_TEXT) and Path(stem).stem != stem:
                 stem = Path(stem).stem
@@ -371,10 +371,10 @@ def _open_remote(
 ) -> RowBlocks:
     """Open rows in a bucket or behind http: copy what is needed to the cache, then open the copy."""
     name = without_secrets(name)
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes if suffix.lower() not in _COMPRESSED]
-    if suffixes and suffixes[-1] in REMEDIES:
-        raise not_readable(name, suffixes[-1])
-    if suffixes and suffixes[-1] in _TEXT:  # checked before anything is copied
+    suffix = _suffix_of(Path(name))
+    if suffix in REMEDIES:
+        raise not_readable(name, suffix)
+    if suffix in _TEXT:  # checked before anything is copied
         stem = Path(name).name.split(".")[0]
         raise UsageError("not a store", name, f"ingest it first: bigsvm ingest {name} {stem}.zarr")
     from bigsvm.store.remote.bring import bring
@@ -404,6 +404,12 @@ def _refuse_chosen(chosen: dict[str, Any], options: tuple[str, ...], why: str, n
             raise UsageError(f"--{option.replace('_', '-')} {why}", name, "leave it out")
 
 
+def _suffix_of(path: Path) -> str:
+    """The last suffix that tells the format, in lower case: that of `rows.svm.gz` is .svm; '' without one."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return next((suffix for suffix in reversed(suffixes) if suffix not in _COMPRESSED), "")
+
+
 def _is_store(path: Path) -> bool:
     return path.is_dir() and any((path / mark).exists() for mark in STORE_MARKS)
 
@@ -413,12 +419,12 @@ def is_text(name: str) -> bool:
     path = Path(name)
     if name == "-":
         return True
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _COMPRESSED]
-    other = bool(suffixes) and suffixes[-1] in (*_STORES, ".npz", ".npy", *REMEDIES)
+    suffix = _suffix_of(path)
+    other = suffix in (*_STORES, ".npz", ".npy", *REMEDIES)
     other = other or kind_of_table(name) is not None or path.suffix.lower() == ".h5ad"
     if is_remote(name):
         compressed = path.suffix.lower() in _COMPRESSED
-        return not other and bool((suffixes and suffixes[-1] in _TEXT) or compressed)
+        return not other and (suffix in _TEXT or compressed)
     return not other and path.exists() and not path.is_dir()
 
 
