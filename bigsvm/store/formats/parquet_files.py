@@ -254,6 +254,10 @@ def _look_at(path: str) -> None:
                 group.column(j)
 
 
+def _damaged(what: str, path: str) -> DataError:
+    return DataError(f"damaged Parquet file: {what}", path, DAMAGED_HINT)
+
+
 def _refuse_contradictions(path: str, metadata: Any) -> None:
     """Raise DataError where a footer's row groups do not fit its schema, or its number of rows."""
     n_rows = 0
@@ -261,13 +265,13 @@ def _refuse_contradictions(path: str, metadata: Any) -> None:
         group = metadata.row_group(number)
         if group.num_columns != metadata.num_columns:  # pyarrow would read columns that the schema does not have
             what = f"row group {number} has {group.num_columns} columns, and the schema {metadata.num_columns}"
-            raise DataError(f"damaged Parquet file: {what}", path, DAMAGED_HINT)
+            raise _damaged(what, path)
         if group.num_rows < 0:
-            raise DataError(f"damaged Parquet file: row group {number} has {group.num_rows} rows", path, DAMAGED_HINT)
+            raise _damaged(f"row group {number} has {group.num_rows} rows", path)
         n_rows += group.num_rows
     if n_rows != metadata.num_rows:
         what = f"its row groups have {n_rows} rows, and its footer says {metadata.num_rows}"
-        raise DataError(f"damaged Parquet file: {what}", path, DAMAGED_HINT)
+        raise _damaged(what, path)
 
 
 def buffer_bytes(n_columns: int) -> int:
@@ -435,6 +439,6 @@ def parquet_errors(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise read_failed(path, error) from error
-        raise DataError(f"damaged Parquet file: {in_words(error)}", path, DAMAGED_HINT) from error
+        raise _damaged(in_words(error), path) from error
     except (pa.ArrowException, ValueError, KeyError) as error:
-        raise DataError(f"damaged Parquet file: {in_words(error)}", path, DAMAGED_HINT) from error
+        raise _damaged(in_words(error), path) from error
