@@ -210,22 +210,19 @@ class CrammerSinger(Hinge):
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss for loss in (Hinge, SquaredHinge, EpsilonInsensitive, SquaredEpsilonInsensitive)
 }
-NU: dict[str, type[Loss]] = {loss.name: loss for loss in (NuSVC, NuSVR, OneClass)}
+"""Losses that are functions of the slack of one row."""
+_NU: tuple[type[Loss], ...] = (NuSVC, NuSVR, OneClass)
 """Losses whose margin or epsilon is found, so that nothing of them is known of a row alone."""
-
-
-JOINT: dict[str, type[Loss]] = {CrammerSinger.name: CrammerSinger}
+_JOINT: tuple[type[Loss], ...] = (CrammerSinger,)
 """Losses of all classes together, which are no functions of one slack."""
+_ALL: dict[str, type[Loss]] = {**LOSSES, **{loss.name: loss for loss in (*_NU, *_JOINT)}}
 
 
 def loss_named(name: str, epsilon: float = 0.0, nu: float = 0.5) -> Loss:
     """The loss of that name; `epsilon` and `nu` are used only if it has them.  Raises Unsupported for other names."""
-    if name in NU:
-        return NU[name](nu=float(nu))
-    if name in JOINT:
-        return JOINT[name]()
-    if name not in LOSSES:
-        known = ", ".join((*LOSSES, *NU, *JOINT))
-        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {known}")
-    loss = LOSSES[name]
+    if name not in _ALL:
+        raise Unsupported(f"the loss {name!r} is not available", hint=f"available: {', '.join(_ALL)}")
+    loss = _ALL[name]
+    if loss in _NU:
+        return loss(nu=float(nu))
     return loss(float(epsilon)) if loss.regression else loss()
