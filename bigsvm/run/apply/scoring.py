@@ -175,14 +175,13 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
 
     Raises BudgetExceeded if even single rows on one thread do not fit.
     """
-    a_row = int(row_bytes(store)) + _score_bytes(model)
+    a_row = int(row_bytes(store)) + _score_bytes(_n_scores(model))
     # A reader holds the decoded chunks of its rows, one stored chunk, and temporary kernel values.
     chunks = int(1.5 * store.chunk_nbytes) + model.scoring_bytes
     fixed = _FIXED + text_bytes(store.feature_names)
     threads = config.threads or core_count()
     while True:
-        # A block is being read, scored, waiting or being written; decoding takes about as much again.
-        copies = 2 * (threads + 3)
+        copies = 2 * _in_flight(threads)  # decoding takes about as much again
         held = threads * chunks
         if threads == 1 or (held <= budget.free // 2 and fixed + held + copies * a_row <= budget.free):
             break
@@ -195,18 +194,19 @@ def plan_reading(store: RowBlocks, model: Model, budget: MemoryBudget, config: F
 
 def least_of_store(store: RowBlocks, model: Model) -> int:
     """Bytes that `plan_reading` needs for single rows on one thread."""
-    return least_of_rows(store, model.n_models + model.pairs * len(model.classes)) + model.scoring_bytes
+    return least_of_rows(store, _n_scores(model)) + model.scoring_bytes
 
 
 def least_of_rows(store: RowBlocks, n_scores: int) -> int:
     """The same for linear models with `n_scores` scores for each row."""
     fixed = _FIXED + text_bytes(store.feature_names) + int(1.5 * store.chunk_nbytes)
-    return fixed + 2 * 4 * (int(row_bytes(store)) + 24 * n_scores + _PYTHON_ROW)
+    return fixed + 2 * _in_flight(1) * (int(row_bytes(store)) + _score_bytes(n_scores))
 
 
-def least_of_text(model: Model) -> int:
-    """Bytes that `plan_text` needs."""
-    return _FIXED + model.scoring_bytes + 4 * (_PARSED * _LEAST_PIECE + 2 * _score_bytes(model))
+def least_of_text(model: Model, threads: int = 1) -> int:
+    """Bytes that `plan_text` needs for pieces of the least size and single rows on so many threads."""
+    a_row = _score_bytes(_n_scores(model))
+    return _FIXED + threads * model.scoring_bytes + _in_flight(threads) * (_PARSED * _LEAST_PIECE + 2 * a_row)
 
 
 class TextReading(NamedTuple):
@@ -222,26 +222,31 @@ def plan_text(model: Model, budget: MemoryBudget, config: FitConfig) -> TextRead
 
     Raises BudgetExceeded if even single rows on one thread do not fit.
     """
-    a_row = _score_bytes(model)
+    a_row = _score_bytes(_n_scores(model))
     threads = config.threads or core_count()
-    while True:
-        fixed = _FIXED + threads * model.scoring_bytes
-        in_flight = threads + 3  # parsed, scored, waiting, written
-        least = fixed + in_flight * (_PARSED * _LEAST_PIECE + 2 * a_row)
-        if threads == 1 or least <= budget.free:
-            break
+    while threads > 1 and least_of_text(model, threads) > budget.free:
         threads -= 1
-    with budget.reserve("text being scored", least):
+    with budget.reserve("text being scored", least_of_text(model, threads)):
         pass
-    spare = (budget.free - fixed) // in_flight
+    spare = (budget.free - _FIXED - threads * model.scoring_bytes) // _in_flight(threads)
     piece = max(_LEAST_PIECE, min(_LARGEST_PIECE, spare // 2 // _PARSED))
     rows = min(_LARGEST_BLOCK // a_row, (spare - _PARSED * piece) // (2 * a_row))
     return TextReading(piece, max(1, rows), threads)
 
 
-def _score_bytes(model: Model) -> int:
+def _in_flight(threads: int) -> int:
+    """Blocks that are held at one time: read or parsed, scored, waiting or being written."""
+    return threads + 3
+
+
+def _n_scores(model: Model) -> int:
+    """Scores of a row: of the models, and of the classes that pairs vote for."""
+    return model.n_models + model.pairs * len(model.classes)
+
+
+def _score_bytes(n_scores: int) -> int:
     """Bytes of the scores of a row until they are written."""
-    return 24 * (model.n_models + model.pairs * len(model.classes)) + _PYTHON_ROW
+    return 24 * n_scores + _PYTHON_ROW
 
 
 def score_store(
