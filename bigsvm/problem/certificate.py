@@ -274,10 +274,12 @@ class Accumulator:
         gap = gap + added
         if free:
             gap += _linear_imbalance(total, primal, norms[:, 1])
+        # Where a bound overflows, all that is known of the optimum is D = 0, the value of alpha = 0.
+        known = np.isfinite(off) & ~np.isnan(gap)
         certificate = Certificate(
             primal=primal,
-            dual=primal - gap - np.maximum(off - added, 0.0),
-            gap=gap,
+            dual=np.where(known, primal - gap - np.maximum(off - added, 0.0), 0.0),
+            gap=np.where(known, gap, primal),
             n_rows=self.n_rows,
             drift=float(norms[:, 2].max()),
             n_support=total[:, kernel.SUPPORT].astype(np.int64),
@@ -377,9 +379,9 @@ def above_zero(found: Certificate) -> Certificate:
         gap becomes primal - dual
     """
     if found.kind != "proved":
-        dual = np.maximum(found.dual, 0.0)
+        dual = np.fmax(found.dual, 0.0)
         return replace(found, dual=dual, gap=found.primal - dual)
-    gap = np.minimum(found.gap, found.primal)
+    gap = np.fmin(found.gap, found.primal)  # which is not NaN where the gap is
     return replace(found, dual=np.where(gap < found.primal, found.dual, 0.0), gap=gap)
 
 

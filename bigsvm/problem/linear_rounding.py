@@ -52,7 +52,7 @@ def linear_rounding(
 ) -> LinearRounding:  # fmt: skip
     """Bounds from sums over the rows: score i is off by e ||x_i|| with e = eps ||w||, v by eps sum_i |alpha_i| ||x_i||.
 
-    If squares overflow (values beyond 1e154), no bound is known, and 0 is returned.
+    If squares (values beyond 1e154) or costs overflow, no bound is known, and infinity is returned.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def linear_rounding(
         else:
             scores, value = e * slopes, e * costs
         found = scores + rounding_of_norm(apart, spread), value
-    return LinearRounding(*(_finite(part) for part in found))
+    return LinearRounding(*(_known(part) for part in found))
 
 
 @dataclass
@@ -117,7 +117,7 @@ class UnsureWeights:
             scores = EPS * (w * (self.inside + self.largest * ends) + size * (self.room + ends))
             gap = scores + rounding_of_norm(np.asarray(apart), np.asarray(self.spread))
             primal = EPS * (w * self.costs + size * self.weight)
-        return LinearRounding(_finite(gap), _finite(primal))
+        return LinearRounding(_known(gap), _known(primal))
 
 
 def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -127,6 +127,6 @@ def rounding_of_norm(norm: np.ndarray, spread: np.ndarray) -> np.ndarray:
     return np.asarray(d * (norm + 0.5 * d))
 
 
-def _finite(found: np.ndarray | float) -> np.ndarray:
-    """A float64 array of at least one entry, with 0 where squares have overflowed."""
-    return np.atleast_1d(np.where(np.isfinite(found), found, 0.0))
+def _known(found: np.ndarray | float) -> np.ndarray:
+    """A float64 array of at least one entry, with infinity where it is not a number."""
+    return np.atleast_1d(np.where(np.isnan(found), np.inf, found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from fractions import Fraction
 from pathlib import Path
@@ -123,8 +124,8 @@ def test_rounding_that_is_lost_counts_for_nothing() -> None:
     assert much.gap == pytest.approx(2.0 * np.sqrt(1e24 * EPS**2) + 1e30 * EPS**2 + 0.5 * (1e30 * EPS) ** 2)
     # A P of 1e12 and a gap as large: their difference is known to 2^-50 of either, and may meet a P of 2.
     assert found(0.0).taken(1e12 * one, 1e12 * one + 2.0) == pytest.approx(1e12 * 2.0**-50)
-    for size in (np.inf, np.nan):  # squares of values beyond 1e154
-        assert found(size).added(gap, one) == found(size).taken(gap, one) == 0.0
+    for size in (np.inf, np.nan):  # squares of values beyond 1e154: nothing is known
+        assert found(size).added(gap, one) == found(size).taken(gap, one) == np.inf
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
@@ -136,6 +137,23 @@ def test_values_whose_squares_overflow_are_no_obstacle(loss: str, large: float) 
     result = bigsvm.fit(X, y, loss=loss, solver="dcd", bias="none")
     assert np.isfinite(result.certificate.gap).all()
     assert np.isfinite(result.certificate.dual).all()
+
+
+@pytest.mark.parametrize(
+    ("solver", "loss", "bias"), [c for c in combinations() if "insensitive" in c[1] and "rosen" not in c[0]]
+)  # rosen and rosen-block do not end with an infinite box
+def test_costs_beyond_float64_prove_nothing(solver: str, loss: str, bias: str) -> None:
+    """A cost that is infinite hides any error of the score of its row: w.x = 1e30 came out exact, its error is 1e14."""
+    X = np.array([[-1.4, -1.3], [0.7, -1.1]])
+    for n, target in itertools.product((1, 2), (1.0, 1e30)):
+        y, costs = np.full(n, target), np.array([1e300, 1.0])[:n]
+        try:
+            result = bigsvm.fit(X[:n], y, costs, C=1e10, solver=solver, loss=loss, bias=bias, epsilon=0.0, tol=0.1)
+        except bigsvm.errors.BigSVMError:
+            continue  # refused by name
+        proved = result.certificate
+        assert np.isfinite([proved.primal, proved.dual, proved.gap]).all()
+        assert proved.relative_gap == 1.0 or proved.primal == 0.0, result
 
 
 @pytest.mark.parametrize("loss", LOSSES)
