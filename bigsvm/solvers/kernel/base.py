@@ -306,7 +306,11 @@ class KernelSolver(EndsOfModels):
         """Open a model: make its QP, its kernel rows, and the solver's own state of it."""
         sides = int(state.problem.positive[model]), int(state.problem.negative[model])
         classes = sides if sides[1] >= 0 else None
-        one = OpenModel(model, state.precise, make_qp(state, model), classes)
+        qp = make_qp(state, model)
+        if not np.isfinite([qp.upper.max(initial=0.0), qp.lower.min(initial=0.0)]).all():  # no step would end there
+            what = "C times the weight of a row is too large for float64"
+            raise DataError(what, ctx.data.uri, "use a smaller C, or smaller weights")
+        one = OpenModel(model, state.precise, qp, classes)
         data: KernelData = state.data
         rows = DataRows(data, data.exact if one.precise else data.gram, one.qp.rows)
         one.rows = keep_rows(rows, ctx, self.keep_sums) if self.caches else rows
