@@ -75,6 +75,8 @@ def test_rounding_keeps_no_fit_from_its_tolerance(
         D = dual_value(X, y, C * weights, loss, np.asarray(result.alpha[0].values)[:, 0], constant)
         assert result.figures["objective"] == pytest.approx(P, rel=1e-6)
         assert 1.01 * tol * P >= P - D
+    if shards > 1:  # which take their time
+        return
     monkeypatch.setattr(rounding, "go_finer", lambda state, ctx: "")
     coarse, _ = fitted(store, **asked, max_passes=math.ceil(result.figures["passes"]))
     assert coarse.status != "converged"  # else the rows tell nothing
@@ -90,14 +92,13 @@ def test_interrupted_anywhere_and_with_any_threads_it_comes_to_the_same_bytes(
 ) -> None:
     store, _ = store_of("dense" if shards == 2 else "csr", n_classes)
     asked = {"loss": loss, "C": C, "tol": 1e-4 if loss == "hinge" else 1e-7, "shards": shards, "max_passes": 250}
-    told = fitted(store, **asked)[1]
+    alone, told = fitted(store, **asked, threads=1)
     assert [KEPT in told[0], WEIGHTS in told[-1]] == [True, C == 1e3]
     comes_to_the_same(
-        store, FitConfig.of(solver="dcd", memory="64MiB", **asked), tmp_path, 40 if shards == 1 else 150
+        store, FitConfig.of(solver="dcd", memory="64MiB", threads=2, **asked), tmp_path, 40 if shards == 1 else 150
     )  # fmt: skip
-    for threads in (1, 2):
-        fitted(store, **asked, threads=threads)[0].save_model(tmp_path / str(threads))
-        assert same_folder(tmp_path / "a", tmp_path / str(threads))
+    alone.save_model(tmp_path / "alone")
+    assert same_folder(tmp_path / "a", tmp_path / "alone")
 
 
 @pytest.mark.usefixtures("streaming")
