@@ -375,3 +375,19 @@ def test_warnings_of_all_that_is_returned_name_arguments() -> None:
     assert told_in_python(lambda: {"warnings": ["use --memory 5MiB"]})() == {"warnings": said}
     search = told_in_python(lambda: warned(refit=warned()))()
     assert search.warnings == search.refit.warnings == said
+
+
+def test_names_that_an_error_does_not_have_cost_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern was made for every name that the process ever knew, and after some thousand names that took its time."""
+    from bigsvm.files import paths as places
+
+    compiled: list[str] = []
+
+    def counted(pattern: str) -> re.Pattern[str]:
+        compiled.append(pattern)
+        return re.compile(pattern)
+
+    monkeypatch.setattr(places, "_copies", {f"/tmp/{n}/rows.zarr": f"rows{n}.zarr" for n in range(50)})
+    monkeypatch.setattr(places, "re", SimpleNamespace(compile=counted, escape=re.escape))
+    assert places.rename(DataError("damaged", "/tmp/7/rows.zarr")).where == "rows7.zarr"
+    assert len(compiled) == 1
