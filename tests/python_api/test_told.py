@@ -378,7 +378,7 @@ def test_warnings_of_all_that_is_returned_name_arguments() -> None:
 
 
 def test_names_that_an_error_does_not_have_cost_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pattern was made for every name that the process ever knew, and after some thousand names that took its time."""
+    """A pattern was made of every name that the process ever knew, which took its time after some thousand."""
     from bigsvm.files import paths as places
 
     compiled: list[str] = []

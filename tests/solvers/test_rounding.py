@@ -14,7 +14,7 @@ from bigsvm.config import FitConfig
 from bigsvm.events import Warned
 from bigsvm.model.linear_model import LinearModel
 from bigsvm.run.fit.fit import fit_store
-from bigsvm.solvers.dcd import rounding
+from bigsvm.solvers.dcd import rounding, slow_sweeps
 from bigsvm.store.formats.array_rows import ArrayRows
 from bigsvm.testing.reference import dual_value, primal_value
 from tests.products import each_of, pairs_of
@@ -77,7 +77,7 @@ def test_rounding_keeps_no_fit_from_its_tolerance(
         assert 1.01 * tol * P >= P - D
     if shards > 1:  # which take their time
         return
-    monkeypatch.setattr(rounding, "go_finer", lambda state, ctx: "")
+    monkeypatch.setattr(rounding, "go_finer", lambda state, ctx, free: "")
     coarse, _ = fitted(store, **asked, max_passes=math.ceil(result.figures["passes"]))
     assert coarse.status != "converged"  # else the rows tell nothing
 
@@ -102,12 +102,22 @@ def test_interrupted_anywhere_and_with_any_threads_it_comes_to_the_same_bytes(
 
 
 @pytest.mark.usefixtures("streaming")
-def test_without_room_a_fit_goes_on_and_names_the_memory_that_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row_buffer", ["auto", "off"])
+def test_without_room_a_fit_goes_on_and_names_the_memory_that_has_room(
+    row_buffer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bytes; this row buffer does not grow with the memory, and has no room to lend."""
     monkeypatch.setattr(rounding, "_LARGEST_PART", 1e-6)
-    result, told = fitted(store_of("csr")[0], loss="hinge", C=1e4, tol=1e-4, max_passes=80)
+    monkeypatch.setattr(rounding, "MIB", 1)
+    monkeypatch.setattr(slow_sweeps, "_SMALL_THINGS", 100 << 20)
+    asked: dict[str, Any] = {"loss": "hinge", "C": 1e4, "tol": 1e-4, "solver_options": {"row_buffer": row_buffer}}
+    result, told = fitted(store_of("csr")[0], **asked, max_passes=80 if row_buffer == "auto" else 250)
     assert result.status != "converged"
-    assert len(told) == 2
-    assert "--memory" in told[1]
+    (advice,) = (message for message in told if "--memory" in message)
+    enough = int(advice.split("--memory ")[1].split("MiB")[0])
+    result, told = fitted(store_of("csr")[0], **asked, memory=enough)
+    assert WEIGHTS in told[-1]
+    assert result.status == "converged"
 
 
 @each_of(loss=["hinge", "squared_hinge"], C=[1.0, 10.0])

@@ -251,7 +251,7 @@ class DualCD(SolverBase):
             group.estimate = group.relative(gap, loss)
             newest = max(newest, group.estimate)
         state.estimates = (newest, state.estimates[0])
-        message = "" if self._as_published else rounding.go_finer(state, ctx)
+        message = "" if self._as_published else rounding.go_finer(state, ctx, slow_sweeps.free_bytes(state, ctx))
         rule = None
         if self._by_rule:
             widest = max(widest_spread(group.spread) for group in state.groups)
@@ -273,7 +273,7 @@ class DualCD(SolverBase):
         if state.shrinks:
             slow_sweeps.before_load(state, tree, ctx)
         else:
-            rounding.before_load(state, tree)
+            rounding.before_load(state, tree, ctx)
         if tree["row_buffer"] is not None:
             state.row_buffer = rounding.row_buffer_of(state, ctx)
         for group, saved in zip(state.groups, tree["groups"], strict=True):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _FALLS = 0.95  # factor by which an estimate, or a proof, must find the gap smaller than ever, or it did not fall
 _FINE = 0.1  # gaps above this are not due to rounding
 _FLAT = 4  # passes without a smaller gap after which rounding is suspected
+_WIDE_W = "w in float64"
 _LARGEST_PART = 0.5  # of the row buffer that w in float64 may take
 
 
@@ -35,8 +36,8 @@ class Rounding:
 
     lowest, proved : the smallest relative gap that a pass estimated since the last change, and that a proof found
     flat : passes since the last of them fell;  fruitless : proofs meanwhile
-    exact : the row buffer holds values as they are;  widened : w is float64, and the row buffer has lent the memory
-    lacking : the row buffer is too small to lend it, as was told
+    exact : the row buffer holds values as they are;  widened : the row buffer has lent the memory of w in float64
+    lacking : there was no memory for that, as was told
     """
 
     lowest: float = math.inf
@@ -77,8 +78,11 @@ def row_buffer_of(state: DualCDState, ctx: Context) -> ActiveRowBuffer:
     )
 
 
-def go_finer(state: DualCDState, ctx: Context) -> str:
-    """Round less, after a pass, if rounding seems to limit the gap; returns a message, or ''."""
+def go_finer(state: DualCDState, ctx: Context, free: int) -> str:
+    """Round less, after a pass, if rounding seems to limit the gap; returns a message, or ''.
+
+    free : bytes that nothing needs, which are few if there is a row buffer
+    """
     known = state.rounding
     known.see_pass(state.estimates[0])
     if not (known.suspected and known.fruitless):
@@ -89,20 +93,25 @@ def go_finer(state: DualCDState, ctx: Context) -> str:
         return "dcd: values kept in memory were rounded to 16 bits, which limited the gap: from now on they are exact"
     if state.groups[0].w.dtype == np.float64 or known.lacking or state.shards:
         return ""
-    needed = _bytes_to_widen(state)
-    if needed <= _LARGEST_PART * ctx.row_buffer_bytes:
+    needed, lent = _bytes_to_widen(state), int(_LARGEST_PART * ctx.row_buffer_bytes)
+    if needed <= max(free, lent):
         _begin_anew(state)
-        _widen(state)
+        _widen(state, ctx, lends=needed > free)
         return "dcd: w was rounded to float32, which limited the gap: from now on it is float64"
-    known.lacking, least = True, -(-(ctx.budget.limit + int(needed / _LARGEST_PART) - ctx.row_buffer_bytes) // MIB)
+    # More memory makes the row buffer larger, or leaves more free, or both.
+    more = needed - free + int((needed - lent) / _LARGEST_PART)
+    known.lacking, least = True, -(-(ctx.budget.limit + more) // MIB)
     return f"dcd: w is rounded to float32, which limits the gap; --memory {least}MiB has room for w in float64"
 
 
-def before_load(state: DualCDState, tree: Any) -> None:
+def before_load(state: DualCDState, tree: Any, ctx: Context) -> None:
     """Make w float64, and kept rows exact, if they are so in a saved state."""
-    state.rounding.exact = tree.get("rounding", {}).get("exact", False)
-    if any(g.w.dtype != saved["w"].dtype for g, saved in zip(state.groups, tree["groups"], strict=True)):
-        _widen(state)
+    saved = tree.get("rounding", {})
+    state.rounding.exact = saved.get("exact", False)
+    if any(
+        each["w"].dtype == np.float64 != group.w.dtype for group, each in zip(state.groups, tree["groups"], strict=True)
+    ):
+        _widen(state, ctx, saved.get("widened", False))
 
 
 def _begin_anew(state: DualCDState) -> None:
@@ -123,9 +132,11 @@ def _lent(state: DualCDState) -> int:
     return _bytes_to_widen(state) if state.rounding.widened else 0
 
 
-def _widen(state: DualCDState) -> None:
-    """Make w of all groups float64."""
-    state.rounding.widened = True
+def _widen(state: DualCDState, ctx: Context, lends: bool) -> None:
+    """Make w of all groups float64.  lends : the row buffer lends the memory; else it is free"""
+    state.rounding.widened = lends
+    if not lends:
+        state.rooms.append(ctx.budget.reserve(_WIDE_W, _bytes_to_widen(state)))
     for group in state.groups:
         group.w = group.w.astype(np.float64)
         if group.momentum is not None:

@@ -40,19 +40,19 @@ def speed_up(state: DualCDState, ctx: Context, leaps: bool) -> str:
     """
     n = max(ctx.data.n_samples, 1)
     late = any(group.swept >= _EPOCHS * n and group.estimate < _HOPEFUL for group in state.groups)
-    if leaps and late and _may_leap(state) and sum(_bytes_to_leap(state, ctx)) <= _free(state, ctx):
+    if leaps and late and _may_leap(state) and sum(_bytes_to_leap(state, ctx)) <= free_bytes(state, ctx):
         _begin_momentum(state, ctx)
     if not any(_is_coarse(group) for group in state.groups):
         return ""
     needed = _bytes_to_widen(state)
-    if needed <= _free(state, ctx):
+    if needed <= free_bytes(state, ctx):
         _widen(state, ctx)
         return ""
     if leaps and _may_leap(state):  # momentum would take its part of a larger budget first
         needed = _bytes_to_widen(state, leaps) + sum(_bytes_to_leap(state, ctx))
     if state.lacking:
         return ""
-    state.lacking, least = True, -(-(ctx.budget.limit + needed - _free(state, ctx)) // MIB)
+    state.lacking, least = True, -(-(ctx.budget.limit + needed - free_bytes(state, ctx)) // MIB)
     return f"dcd: w is rounded to float32, which limits the gap; --memory {least}MiB has room for w in float64"
 
 
@@ -96,7 +96,7 @@ def let_go(state: DualCDState) -> None:
     state.rooms.clear()
 
 
-def _free(state: DualCDState, ctx: Context) -> int:
+def free_bytes(state: DualCDState, ctx: Context) -> int:
     """Bytes that nothing needs: of those that are not reserved, plans count some for proofs and for small things."""
     return ctx.budget.free - _SMALL_THINGS - _BESIDE_A_WEIGHT * sum(group.w.size for group in state.groups)
 
