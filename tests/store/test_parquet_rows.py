@@ -211,6 +211,7 @@ def test_how_files_of_a_folder_differ_is_told(kind: str, change: str, first: boo
     with pytest.raises(DataError, match=rf"1\.{kind}: columns differ from those of .*0\.{kind}: ") as refused:
         open_store(tmp_path)
     assert not first or said in str(refused.value)
+    assert "one schema" in refused.value.hint
 
 
 def test_damage_is_refused(tmp_path: Path) -> None:

@@ -287,18 +287,18 @@ def refuse_other_columns(schema: pa.Schema, first: pa.Schema, path: str, first_p
     if schema.names == first.names and schema.types == first.types:
         return
     types = dict(zip(schema.names, schema.types, strict=True))
-    hint = ""
     for name, kind in zip(first.names, first.types, strict=True):
         if name not in types:
             what = f"no column {name!r}"
         elif types[name] != kind:
-            what, hint = f"column {name!r} is of type {types[name]}, not {kind}", "write all files with one schema"
+            what = f"column {name!r} is of type {types[name]}, not {kind}"
         else:
             continue
         break
     else:
         more = [name for name in schema.names if name not in first.names]
         what = f"there is a column {more[0]!r}" if more else "they are in another order"
+    hint = "write all files with one schema: the same columns, in the same order"
     raise DataError(f"columns differ from those of {first_path}: {what}", path, hint)
 
 
