@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -338,7 +338,7 @@ class SolverBase:
 
     def last_points(self, state: Any) -> list[Point]:
         """The present points: their w is 0 only where nothing better is known."""
-        return self.points(state)  # type: ignore[attr-defined]
+        return cast(Solver, self).points(state)
 
     def let_threads_go(self, state: Any) -> None:
         """Nothing to do: threads run only during a step."""

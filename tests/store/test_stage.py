@@ -67,8 +67,10 @@ def test_the_sample_leaves_no_reader_open(kind: str, tmp_path: Path, monkeypatch
     path = tmp_path / f"rows.{kind}"
     getattr(frame, "to_csv" if kind == "csv" else f"to_{kind}")(path, **({"index": False} if kind != "feather" else {}))
     store: Any = open_store(str(path))
-    open_readers = lambda: len(vars(store._files._places._threads).get("kept", {}))  # noqa: E731
     seen = []
+
+    def open_readers() -> int:
+        return len(vars(store._files._places._threads).get("kept", {}))
 
     def sampled(*arguments: Any) -> Any:
         order = working_order(*arguments)

@@ -94,9 +94,11 @@ def go_finer(state: DualCDState, ctx: Context, free: int) -> str:
     if state.groups[0].w.dtype == np.float64 or known.lacking or state.shards:
         return ""
     needed, lent = _bytes_to_widen(state), int(_LARGEST_PART * ctx.row_buffer_bytes)
-    if needed <= max(free, lent):
-        _begin_anew(state)
-        _widen(state, ctx, lends=needed > free)
+    if needed <= max(lent, free):
+        lends = needed <= lent
+        if lends:
+            _begin_anew(state)
+        _widen(state, ctx, lends)
         return "dcd: w was rounded to float32, which limited the gap: from now on it is float64"
     # More memory makes the row buffer larger, or leaves more free, or both.
     more = needed - free + int((needed - lent) / _LARGEST_PART)
@@ -137,6 +139,7 @@ def _widen(state: DualCDState, ctx: Context, lends: bool) -> None:
     state.rounding.widened = lends
     if not lends:
         state.rooms.append(ctx.budget.reserve(_WIDE_W, _bytes_to_widen(state)))
+    state.rounding.begin_anew()
     for group in state.groups:
         group.w = group.w.astype(np.float64)
         if group.momentum is not None:
